@@ -1,0 +1,42 @@
+# Two commands are enough: `make run` and `make test`. Both build .venv on first use; the stamp below
+# makes a second run install nothing, until pyproject.toml or constraints.txt changes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+.PHONY: run test test-all lint format bench clean
+
+run: $(STAMP)  ## the main job: a table of the eigen-relations, each with its measured residual
+	$(BIN)/python -m oism.studies.eigenrelations
+
+test: lint  ## linters, types and the tests
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: lint  ## the same with the slow studies
+	$(BIN)/python -m pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP)  ## ratios, side by side in one run
+	$(BIN)/python benchmarks/hermite.py
+
+# The build backend is installed first and build isolation is off, so that it too is a pinned version.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "oism needs Python 3.11 or newer; '$(PYTHON)' is older: make PYTHON=python3.11 ..."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --constraint constraints.txt hatchling editables
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

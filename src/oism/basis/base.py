@@ -1,0 +1,92 @@
+"""The contract of a basis: eigenpairs (λ, φ) of a process's generator, Lφ = λφ with λ ≤ 0.
+
+The constant function (λ = 0) is left out: it says nothing about a density ratio. Functions stand in
+the order of their eigenvalues, slowest decay first, so a prefix of the basis is a truncation of the
+spectrum. Values, gradients and Laplacians all come from one table of elementary functions (Hermite
+polynomials of each coordinate, sines and cosines), computed once per batch: `Jet`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+from torch import Tensor
+
+from oism import checks
+from oism.process import Process
+
+
+class Jet:
+    """All eigenfunctions at given points, to second order; each part computed when first read."""
+
+    def __init__(self, basis: Basis, table: Tensor) -> None:
+        self._basis, self._table = basis, table
+
+    @cached_property
+    def values(self) -> Tensor:
+        """φ_k(x_i): ``(n, size)``."""
+        return self._basis._values(self._table)
+
+    @cached_property
+    def gradients(self) -> Tensor:
+        """∇φ_k(x_i): ``(n, size, dim)``."""
+        return self._basis._gradients(self._table)
+
+    @cached_property
+    def laplacians(self) -> Tensor:
+        """Δφ_k(x_i): ``(n, size)``."""
+        return self._basis._laplacians(self._table)
+
+
+class Basis(ABC):
+    """Finitely many eigenfunctions of a process on ℝ^dim or the torus, in order of eigenvalue."""
+
+    process: Process
+    dim: int
+
+    @property
+    @abstractmethod
+    def eigenvalues(self) -> Tensor:
+        """The eigenvalues λ_k < 0, not increasing: ``(size,)``, float64."""
+
+    @property
+    def size(self) -> int:
+        """The number of eigenfunctions."""
+        return len(self.eigenvalues)
+
+    @abstractmethod
+    def _table(self, x: Tensor) -> Tensor:
+        """Return the elementary functions at checked points ``(n, dim)``."""
+
+    @abstractmethod
+    def _values(self, table: Tensor) -> Tensor:
+        """Return φ_k(x_i) from the table."""
+
+    @abstractmethod
+    def _gradients(self, table: Tensor) -> Tensor:
+        """Return ∇φ_k(x_i) from the table."""
+
+    @abstractmethod
+    def _laplacians(self, table: Tensor) -> Tensor:
+        """Return Δφ_k(x_i) from the table."""
+
+    def jet(self, x: Tensor) -> Jet:
+        """Return values, gradients and Laplacians at points ``(n, dim)`` from one table."""
+        return Jet(self, self._table(checks.points(x, dim=self.dim)))
+
+    def values(self, x: Tensor) -> Tensor:
+        """Return φ_k(x_i): ``(n, size)``."""
+        return self.jet(x).values
+
+    def gradients(self, x: Tensor) -> Tensor:
+        """Return ∇φ_k(x_i): ``(n, size, dim)``."""
+        return self.jet(x).gradients
+
+    def laplacians(self, x: Tensor) -> Tensor:
+        """Return Δφ_k(x_i): ``(n, size)``."""
+        return self.jet(x).laplacians
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the values: a basis is a function that the operators act on."""
+        return self.values(x)

@@ -1,0 +1,125 @@
+"""Fourier functions √2 cos(ξ·x), √2 sin(ξ·x): eigenfunctions of Brownian motion, λ = -‖ξ‖².
+
+On the torus ξ must be an integer vector, and then the functions over a *half lattice* (one of ±ξ,
+without 0) are orthonormal under the uniform law. On ℝ^d every real ξ gives a formal eigenfunction:
+P_tφ = e^{λt}φ holds, square integrability does not. (The paper's √2 e^{iξ·x} is not normalised.)
+
+Functions are interleaved, cos and sin of one frequency side by side, so a prefix of even length is
+a set of whole frequencies.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oism import checks
+from oism.basis.base import Basis
+from oism.process import Brownian, Torus
+
+MOST_POINTS = 2**26
+
+
+def half_lattice(dim: int, max_eigenvalue: float) -> Tensor:
+    """Return the integer ξ with 0 < ‖ξ‖² ≤ max_eigenvalue, one of each ±ξ: ``(m, dim)``, float64.
+
+    The representative is the one whose first non-zero entry is positive. Order: by ‖ξ‖², then
+    lexicographic.
+
+    >>> len(half_lattice(2, 125)), len(half_lattice(2, 500))
+    (200, 790)
+    """
+    checks.integer(dim, "dim", minimum=1)
+    bound = checks.number(max_eigenvalue, "max_eigenvalue", "a finite number >= 1")
+    if bound < 1:
+        raise ValueError(f"max_eigenvalue must be a finite number >= 1, got {bound!r}")
+    reach = math.isqrt(math.floor(bound))
+    if (reach + 1) * (2 * reach + 1) ** (dim - 1) > MOST_POINTS:
+        raise ValueError(
+            f"max_eigenvalue must be smaller in dimension {dim}: {bound:g} asks for a lattice of "
+            f"more than {MOST_POINTS} points"
+        )
+    side = torch.arange(-reach, reach + 1)
+    first = side[reach:]  # the first entry of a representative is not negative
+    lattice = torch.cartesian_prod(first, *[side] * (dim - 1)).reshape(-1, dim)
+    norms = lattice.square().sum(dim=1)
+    lattice = lattice[(norms > 0) & (norms <= bound)]
+    leading = lattice.gather(1, (lattice != 0).int().argmax(dim=1, keepdim=True)).squeeze(1)
+    lattice = lattice[leading > 0]
+    order = torch.argsort(lattice.square().sum(dim=1), stable=True)  # lexicographic already
+    return lattice[order].double()
+
+
+@dataclass(frozen=True, eq=False)
+class Fourier(Basis):
+    """√2 cos(ξ·x) and √2 sin(ξ·x) for the rows ξ of ``frequencies``, sorted by ‖ξ‖².
+
+    ``process`` is `Torus` (integer frequencies) or `Brownian` (any real ones).
+
+    >>> Fourier(torch.tensor([[1.0], [2.0]])).eigenvalues
+    tensor([-1., -1., -4., -4.], dtype=torch.float64)
+    """
+
+    frequencies: Tensor
+    process: Brownian = Torus()  # noqa: RUF009 (a frozen process without state)
+
+    def __post_init__(self) -> None:
+        xi = checks.floating(self.frequencies, "frequencies")
+        if xi.ndim != 2 or 0 in xi.shape:
+            raise ValueError(
+                f"frequencies must have shape (m, d) with m, d >= 1, got {tuple(xi.shape)}"
+            )
+        if not isinstance(self.process, Brownian):
+            raise TypeError(f"process must be Torus or Brownian, got {self.process!r}")
+        norms = xi.double().square().sum(dim=1)
+        if not bool((norms > 0).all()):
+            raise ValueError(
+                f"frequencies must not be zero, but frequencies[{int(norms.argmin())}] is"
+            )
+        if not bool((norms.diff() >= 0).all()):
+            row = int((norms.diff() < 0).nonzero()[0]) + 1
+            raise ValueError(f"frequencies must be sorted by norm, but frequencies[{row}] is not")
+        if isinstance(self.process, Torus) and not torch.equal(xi, xi.round()):
+            row = int((xi != xi.round()).any(dim=1).nonzero()[0])
+            raise ValueError(
+                "frequencies must be integers on the torus, where only those are eigenfunctions, "
+                f"but frequencies[{row}] = {xi[row].tolist()}"
+            )
+
+    @classmethod
+    def lattice(cls, dim: int, max_eigenvalue: float) -> Fourier:
+        """Return all eigenfunctions of the torus with 0 < -λ ≤ max_eigenvalue.
+
+        >>> Fourier.lattice(dim=2, max_eigenvalue=125).size
+        400
+        """
+        return cls(half_lattice(dim, max_eigenvalue))
+
+    @property
+    def dim(self) -> int:  # type: ignore[override]  # read-only, as a frozen field is
+        """The dimension of the frequencies."""
+        return self.frequencies.shape[1]
+
+    @property
+    def eigenvalues(self) -> Tensor:
+        """-‖ξ‖², twice for each frequency."""
+        return -self.frequencies.double().square().sum(dim=1).repeat_interleave(2)
+
+    def _table(self, x: Tensor) -> Tensor:
+        """Return √2 (cos, sin)(ξ·x): ``(n, m, 2)``."""
+        phase = x @ self.frequencies.to(x).mT
+        return math.sqrt(2) * torch.stack((phase.cos(), phase.sin()), dim=-1)
+
+    def _values(self, table: Tensor) -> Tensor:
+        return table.flatten(1)
+
+    def _gradients(self, table: Tensor) -> Tensor:
+        # ∇cos(ξ·x) = -ξ sin(ξ·x), ∇sin(ξ·x) = ξ cos(ξ·x)
+        slope = torch.stack((-table[..., 1], table[..., 0]), dim=-1)
+        return (slope[..., None] * self.frequencies.to(table)[:, None]).flatten(1, 2)
+
+    def _laplacians(self, table: Tensor) -> Tensor:
+        return self.eigenvalues.to(table) * table.flatten(1)

@@ -1,0 +1,80 @@
+"""Frames: orthonormal directions v₁, …, v_d in which coordinates are taken.
+
+The isotropic Ornstein-Uhlenbeck process is the same in every orthonormal frame, so Heₙ(v·x) with
+‖v‖ = 1 is an eigenfunction for every direction v. Analysis takes the coordinates zᵢ = ⟨vᵢ, x⟩,
+synthesis returns x = Σ zᵢ vᵢ; they are inverse and adjoint to each other.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from oism import checks
+
+
+class Frame(ABC):
+    """An orthonormal frame of ℝ^d, given by its two maps on batches ``(n, d)``."""
+
+    @property
+    @abstractmethod
+    def dim(self) -> int | None:
+        """The dimension d, or None where the frame serves every dimension."""
+
+    @abstractmethod
+    def analyse(self, x: Tensor) -> Tensor:
+        """Return the coordinates zᵢ = ⟨vᵢ, x⟩: ``(n, d)``."""
+
+    @abstractmethod
+    def synthesise(self, z: Tensor) -> Tensor:
+        """Return Σ zᵢ vᵢ: ``(n, d)``."""
+
+    def directions(self, dim: int) -> Tensor:
+        """Return the matrix whose rows are the directions: ``(dim, dim)``, float64."""
+        return self.synthesise(torch.eye(dim, dtype=torch.float64))
+
+
+@dataclass(frozen=True)
+class IdentityFrame(Frame):
+    """The coordinates as they are, in any dimension."""
+
+    dim: ClassVar[None] = None
+
+    def analyse(self, x: Tensor) -> Tensor:
+        """Return ``x``."""
+        return x
+
+    def synthesise(self, z: Tensor) -> Tensor:
+        """Return ``z``."""
+        return z
+
+
+@dataclass(frozen=True, eq=False)
+class OrthogonalFrame(Frame):
+    """The rows of an orthogonal matrix as directions.
+
+    >>> OrthogonalFrame(torch.tensor([[0.0, 1.0], [-1.0, 0.0]])).analyse(torch.tensor([[3.0, 4.0]]))
+    tensor([[ 4., -3.]])
+    """
+
+    matrix: Tensor
+
+    def __post_init__(self) -> None:
+        checks.orthogonal(self.matrix, "matrix")
+
+    @property
+    def dim(self) -> int:
+        """The size of the matrix."""
+        return len(self.matrix)
+
+    def analyse(self, x: Tensor) -> Tensor:
+        """Return x Vᵀ."""
+        return x @ self.matrix.to(x).mT
+
+    def synthesise(self, z: Tensor) -> Tensor:
+        """Return z V."""
+        return z @ self.matrix.to(z)

@@ -1,0 +1,215 @@
+"""Normalised Hermite polynomials φₙ = Heₙ/√n!: eigenfunctions of the Ornstein-Uhlenbeck process.
+
+In one dimension, with u = x/√v and v = σ²/2θ the variance of the invariant law:
+
+    λₙ = -θn,    φₙ' = √n φₙ₋₁,    φₙ₊₁ = (u φₙ - √n φₙ₋₁)/√(n+1)  for n ≥ 1,  φ₀ = 1,  φ₁ = u.
+
+The φₙ are orthonormal under N(0, 1), and a product is a finite sum of them,
+
+    φ_k φ_ℓ = Σ_h β_h φ_h,  0 ≤ h ≤ k+ℓ,    β_h = √(k! ℓ! h!) / ((s-k)! (s-ℓ)! (s-h)!),  2s = k+ℓ+h,
+
+where β_h = 0 unless 2s is even and k, ℓ, h satisfy the triangle inequality. The only loop is the
+recurrence over the degree; everything is vectorised over points and directions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from oism import checks
+from oism.basis.base import Basis
+from oism.basis.frame import Frame, IdentityFrame
+from oism.process import OrnsteinUhlenbeck
+from oism.transforms import is_differentiated
+
+MOST_PRODUCTS = 85
+"""The largest order of a table of product coefficients: 170! is the largest in float64."""
+
+
+def recurrence(u: Tensor, order: int, table: Tensor | None = None) -> Iterator[Tensor]:
+    """Yield φ₀(u), …, φ_order(u), each of the shape of ``u``; two of them are alive at a time.
+
+    With ``table``, of shape ``(order + 1, *u.shape)``, they are written there.
+    """
+    rows = [None] * (order + 1) if table is None else list(table)
+    before = torch.ones_like(u) if rows[0] is None else rows[0].fill_(1)
+    yield before
+    if order == 0:
+        return
+    now = u if rows[1] is None else rows[1].copy_(u)
+    yield now
+    for n in range(1, order):
+        scaled = torch.mul(before, -math.sqrt(n / (n + 1)), out=rows[n + 1])
+        after = torch.addcmul(scaled, u, now, value=1 / math.sqrt(n + 1), out=rows[n + 1])
+        before, now = now, after
+        yield now
+
+
+def tabulate(u: Tensor, order: int) -> Tensor:
+    """Return φ₀(u), …, φ_order(u) stacked: ``(order + 1, *u.shape)``.
+
+    >>> tabulate(torch.tensor([2.0]), 3).T  # 1, u, (u² - 1)/√2, (u³ - 3u)/√6
+    tensor([[1.0000, 2.0000, 2.1213, 0.8165]])
+    """
+    checks.floating(u, "u")
+    checks.integer(order, "order", minimum=0)
+    if is_differentiated(u):
+        return torch.stack(list(recurrence(u, order)))
+    table = u.new_empty(order + 1, *u.shape)
+    for _ in recurrence(u, order, table):
+        pass
+    return table
+
+
+def product_coefficients(order: int) -> Tensor:
+    """Return β with φ_k φ_ℓ = Σ_h β[k, ℓ, h] φ_h: ``(order+1, order+1, 2·order+1)``, float64.
+
+    >>> product_coefficients(1)[1, 1]  # u² = φ₀ + √2 φ₂
+    tensor([1.0000, 0.0000, 1.4142], dtype=torch.float64)
+    """
+    checks.integer(order, "order", minimum=0)
+    if order > MOST_PRODUCTS:
+        raise ValueError(
+            f"order must be at most {MOST_PRODUCTS}, where (2·order)! still fits float64, got {order}"
+        )
+    k, l, h = torch.meshgrid(  # noqa: E741 (the paper's letter)
+        *(torch.arange(n + 1) for n in (order, order, 2 * order)), indexing="ij"
+    )
+    s = (k + l + h) // 2
+    allowed = ((k + l + h) % 2 == 0) & (s >= k) & (s >= l) & (s >= h)
+    factorial = torch.arange(2 * order + 1, dtype=torch.float64).clamp(min=1).cumprod(dim=0)
+
+    def ratio(i: Tensor) -> Tensor:
+        """Return √i! / (s-i)!, and anything finite where the coefficient is zero."""
+        return factorial[i].sqrt() / factorial[(s - i).clamp(min=0)]
+
+    return torch.where(allowed, ratio(k) * ratio(l) * ratio(h), 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class HermiteFamily(Basis):
+    """What the two Hermite bases share: a process, a frame, and the table of one-dimensional φₙ."""
+
+    dim: int
+    order: int
+    process: OrnsteinUhlenbeck = OrnsteinUhlenbeck()  # noqa: RUF009 (frozen)
+    frame: Frame = IdentityFrame()  # noqa: RUF009 (frozen)
+
+    def __post_init__(self) -> None:
+        checks.integer(self.dim, "dim", minimum=1)
+        checks.integer(self.order, "order", minimum=1)
+        if not isinstance(self.process, OrnsteinUhlenbeck):
+            raise TypeError(f"process must be an OrnsteinUhlenbeck, got {self.process!r}")
+        if not isinstance(self.frame, Frame):
+            raise TypeError(f"frame must be a Frame, got {type(self.frame).__name__}")
+        if self.frame.dim not in (None, self.dim):
+            raise ValueError(
+                f"frame must serve points of dim = {self.dim} entries, got one for {self.frame.dim}"
+            )
+
+    @property
+    def scale(self) -> float:
+        """The factor √(2θ)/σ that makes the invariant law standard normal."""
+        return 1 / math.sqrt(self.process.invariant.variance)
+
+    def _table(self, x: Tensor) -> Tensor:
+        """Return φₙ of each scaled frame coordinate: ``(order + 1, n, dim)``."""
+        return tabulate(self.scale * self.frame.analyse(x), self.order)
+
+    @cached_property
+    def _degrees(self) -> Tensor:
+        return torch.arange(self.order + 1, dtype=torch.float64)
+
+    def _slopes(self, table: Tensor) -> Tensor:
+        """Return dφₙ/dz = scale √n φₙ₋₁ from φₙ, for the frame coordinates z = u/scale."""
+        factor = self.scale * self._degrees[1:].sqrt().to(table)
+        return torch.cat((torch.zeros_like(table[:1]), factor[:, None, None] * table[:-1]))
+
+
+@dataclass(frozen=True, eq=False)
+class Hermite(HermiteFamily):
+    """φₙ(scale ⟨vᵢ, x⟩) for n = 1, …, order in each direction vᵢ of the frame: order · dim in all.
+
+    They stand degree by degree (λ = -θn), within a degree direction by direction. Sums of them make
+    the coordinatewise estimate of the paper; their number grows linearly with the dimension.
+
+    >>> Hermite(dim=2, order=2).eigenvalues
+    tensor([-1., -1., -2., -2.], dtype=torch.float64)
+    """
+
+    @property
+    def eigenvalues(self) -> Tensor:
+        """-θn, once per direction."""
+        return -self.process.theta * self._degrees[1:].repeat_interleave(self.dim)
+
+    def _values(self, table: Tensor) -> Tensor:
+        return table[1:].movedim(0, 1).flatten(1)
+
+    def _gradients(self, table: Tensor) -> Tensor:
+        # Function (n, i) varies along vᵢ only.
+        slopes = self._slopes(table)[1:].movedim(0, 1)
+        directions = self.frame.directions(self.dim).to(table)
+        return (slopes[..., None] * directions).flatten(1, 2)
+
+    def _laplacians(self, table: Tensor) -> Tensor:
+        return self._slopes(self._slopes(table))[1:].movedim(0, 1).flatten(1)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorHermite(HermiteFamily):
+    """Products φ_{m₁}(u₁) ⋯ φ_{m_d}(u_d) of total degree 1 ≤ |m| ≤ order: all interactions.
+
+    λ = -θ|m|. With order 2 they span the logarithms of all Gaussians. There are C(d + order, d) - 1
+    of them, so this is for small dimensions.
+
+    >>> TensorHermite(dim=2, order=2).indices.tolist()
+    [[0, 1], [1, 0], [0, 2], [1, 1], [2, 0]]
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.order + 1) ** self.dim > 2**24:
+            raise ValueError(
+                f"order must be smaller in dimension {self.dim}, got {self.order}: the "
+                "multi-indices would be too many (Hermite serves high dimensions)"
+            )
+
+    @cached_property
+    def indices(self) -> Tensor:
+        """The multi-indices m by total degree, then lexicographic: ``(size, dim)``, int64."""
+        degrees = torch.arange(self.order + 1)
+        grid = torch.cartesian_prod(*[degrees] * self.dim).reshape(-1, self.dim)
+        total = grid.sum(dim=1)
+        grid = grid[(total > 0) & (total <= self.order)]
+        return grid[torch.argsort(grid.sum(dim=1), stable=True)]
+
+    @property
+    def eigenvalues(self) -> Tensor:
+        """-θ|m|."""
+        return -self.process.theta * self.indices.sum(dim=1).double()
+
+    def _factors(self, table: Tensor) -> Tensor:
+        """Return the factor of each function in each coordinate: ``(size, dim, n)``."""
+        return table[self.indices, :, torch.arange(self.dim)]
+
+    def _replaced(self, table: Tensor, derivative: Tensor) -> Tensor:
+        """Return the products with factor j replaced by its derivative: ``(n, size, j)``."""
+        factors, slopes = self._factors(table), self._factors(derivative)
+        own = torch.eye(self.dim, dtype=torch.bool, device=table.device)[:, :, None]
+        return torch.where(own, slopes[:, None], factors[:, None]).prod(dim=2).movedim(2, 0)
+
+    def _values(self, table: Tensor) -> Tensor:
+        return self._factors(table).prod(dim=1).mT
+
+    def _gradients(self, table: Tensor) -> Tensor:
+        # ∂/∂z_j in the frame, then back to x: synthesis acts on the last axis.
+        return self.frame.synthesise(self._replaced(table, self._slopes(table)))
+
+    def _laplacians(self, table: Tensor) -> Tensor:
+        return self._replaced(table, self._slopes(self._slopes(table))).sum(dim=2)

@@ -1,0 +1,95 @@
+"""The contract of a Markov noising process dX = b(X) dt + L dW with a constant noise matrix L.
+
+Notation: G = ½LLᵀ is the diffusion matrix, ρ_t(y|x) the transition density, π the invariant
+measure. Points come batch first, ``(n, *shape)``; a process treats one point as the vector of its d
+entries. Times are the process's own t ≥ 0, one number or one per row of the batch; see
+``oism.clock`` for the noise schedules that run through them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from oism import checks
+from oism.process.domain import Domain
+from oism.process.measure import Measure
+
+
+class Transition(ABC):
+    """The law of X_t given X_0 = x, at times fixed when it was made.
+
+    On the torus, mean and covariance are those of the lifted path, before it is wrapped.
+    """
+
+    @abstractmethod
+    def mean(self, x: Tensor) -> Tensor:
+        """Return E[X_t | X_0 = x], of the shape of ``x``."""
+
+    @abstractmethod
+    def covariance(self, dim: int) -> Tensor:
+        """Return Cov[X_t | X_0] for points of ``dim`` entries: ``(dim, dim)``, or one per time."""
+
+    @abstractmethod
+    def sample(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """Draw X_t given X_0 = x, one draw per row."""
+
+    @abstractmethod
+    def log_density(self, y: Tensor, x: Tensor) -> Tensor:
+        """Return log ρ_t(y|x) row by row, ``(n,)``; every time must be positive."""
+
+    @abstractmethod
+    def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
+        """Return offsets ``(m, dim)`` and weights: E[f(X_t) | x] ≈ Σ wⱼ f(wrap(mean(x) + offsetⱼ)).
+
+        One time only; ``nodes`` per dimension.
+        """
+
+
+class Process(ABC):
+    """A Markov diffusion; a subclass states its drift, noise, transition, domain and measure."""
+
+    @property
+    @abstractmethod
+    def domain(self) -> Domain:
+        """The state space."""
+
+    @property
+    @abstractmethod
+    def invariant(self) -> Measure:
+        """The invariant measure π; its ``is_probability`` tells whether it is a law."""
+
+    @abstractmethod
+    def drift(self, x: Tensor) -> Tensor:
+        """Return b(x), of the shape of ``x``."""
+
+    @abstractmethod
+    def noise(self, dim: int) -> Tensor:
+        """Return L for points of ``dim`` entries: ``(dim, k)``, float64."""
+
+    @abstractmethod
+    def _transition(self, t: Tensor) -> Transition:
+        """Return the transition law for checked times of shape () or (n,)."""
+
+    def transition(self, t: Tensor | float) -> Transition:
+        """Return the law of X_t given X_0 for t ≥ 0, one number or one per row."""
+        return self._transition(checks.time(t))
+
+    def diffusion(self, dim: int) -> Tensor:
+        """Return the diffusion matrix G = ½LLᵀ: ``(dim, dim)``, float64."""
+        noise = self.noise(dim)
+        return 0.5 * noise @ noise.mT
+
+    def adjoint_drift(self, x: Tensor) -> Tensor:
+        """Return b*(x) = 2G∇log π(x) - b(x), the drift of the stationary process run backwards.
+
+        It equals b exactly when the process is symmetric (reversible).
+        """
+        score = self.invariant.score(x).flatten(1)
+        return 2 * (score @ self.diffusion(score.shape[1]).to(x)).view_as(x) - self.drift(x)
+
+    def wrap(self, x: Tensor) -> Tensor:
+        """Return the representative of each point inside the domain."""
+        return self.domain.wrap(x)

@@ -1,0 +1,73 @@
+"""Where a process lives: all of ℝ^d, or the flat torus [-π, π)^d."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from oism import checks
+
+
+class Domain(ABC):
+    """A set of points with the map that brings any point of ℝ^d into it."""
+
+    @abstractmethod
+    def wrap(self, x: Tensor) -> Tensor:
+        """Return the representative of each point inside the domain."""
+
+    @abstractmethod
+    def contains(self, x: Tensor) -> Tensor:
+        """Tell which points of a batch ``(n, *shape)`` lie inside: ``(n,)``, bool."""
+
+
+class Euclidean(Domain):
+    """ℝ^d: nothing to wrap.
+
+    >>> Euclidean().contains(torch.tensor([[1e9, -7.0]]))
+    tensor([True])
+    """
+
+    def wrap(self, x: Tensor) -> Tensor:
+        """Return ``x`` itself."""
+        return checks.points(x)
+
+    def contains(self, x: Tensor) -> Tensor:
+        """Return True for every point."""
+        return torch.ones(len(checks.points(x)), dtype=torch.bool, device=x.device)
+
+    def __repr__(self) -> str:
+        return "Euclidean()"
+
+
+class FlatTorus(Domain):
+    """[-π, π)^d with opposite faces glued: coordinates count modulo 2π.
+
+    >>> FlatTorus().wrap(torch.tensor([[4.0, -3.0]]))
+    tensor([[-2.2832, -3.0000]])
+    """
+
+    def wrap(self, x: Tensor) -> Tensor:
+        """Shift every coordinate by a multiple of 2π into [-π, π).
+
+        Coordinates already inside come back bit for bit; the derivative is the identity.
+        """
+        turns = torch.floor((checks.points(x) + math.pi) / (2 * math.pi))
+        shifted = x - 2 * math.pi * turns
+        # Rounding can leave a coordinate a hair outside: glue it to the face it belongs to.
+        shifted = torch.where(shifted >= math.pi, shifted - 2 * math.pi, shifted)
+        shifted = torch.where(shifted < -math.pi, torch.full_like(shifted, -math.pi), shifted)
+        return torch.where(self._inside(x), x, shifted)
+
+    def contains(self, x: Tensor) -> Tensor:
+        """Tell whether every coordinate is in [-π, π)."""
+        return self._inside(checks.points(x)).flatten(1).all(dim=1)
+
+    @staticmethod
+    def _inside(x: Tensor) -> Tensor:
+        return (x >= -math.pi) & (x < math.pi)
+
+    def __repr__(self) -> str:
+        return "FlatTorus()"

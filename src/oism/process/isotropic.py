@@ -1,0 +1,113 @@
+"""Processes that treat every coordinate alike: X_t | x ~ N(α_t x, σ_t² I), wrapped or not.
+
+They need no dimension: the same object serves points on a line, in the plane, and images. A
+subclass states two functions of time, α and σ², the diffusivity g in G = gI, and its drift.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oism import checks, quadrature
+from oism.process.base import Process, Transition
+from oism.transforms import per_row
+
+
+@dataclass(frozen=True)
+class IsotropicTransition(Transition):
+    """N(αx, σ² I), with α and σ² of shape () or (n,)."""
+
+    alpha: Tensor
+    variance: Tensor
+
+    @property
+    def sigma(self) -> Tensor:
+        """The standard deviation σ of each coordinate."""
+        return self.variance.sqrt()
+
+    def mean(self, x: Tensor) -> Tensor:
+        """Return αx."""
+        return per_row(self.alpha, checks.points(x)) * x
+
+    def covariance(self, dim: int) -> Tensor:
+        """Return σ² I: ``(dim, dim)``, or ``(n, dim, dim)`` for one time per row."""
+        eye = torch.eye(checks.integer(dim, "dim", minimum=1)).to(self.variance)
+        return self.variance[..., None, None] * eye
+
+    def sample(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """Return αx + σε with ε ~ N(0, I) drawn from ``generator``."""
+        noise = torch.randn(
+            checks.points(x).shape, generator=generator, dtype=x.dtype, device=x.device
+        )
+        return self.mean(x) + per_row(self.sigma, x) * noise
+
+    def log_density(self, y: Tensor, x: Tensor) -> Tensor:
+        """Return log N(y; αx, σ² I), summed over the entries of a point."""
+        variance = self._positive_variance(checks.like(y, checks.points(x)))
+        step = y - self.mean(x)
+        terms = -step.square() / (2 * variance) - 0.5 * torch.log(2 * math.pi * variance)
+        return terms.flatten(1).sum(dim=1)
+
+    def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
+        """Return a product rule of ``nodes`` points per dimension; at t = 0, the one point x."""
+        checks.integer(dim, "dim", minimum=1)
+        checks.integer(nodes, "nodes", minimum=1)
+        if self.variance.ndim:
+            raise ValueError(f"t must be one number for a rule, got {len(self.variance)} of them")
+        if not checks.holds(self.variance > 0):
+            return self.variance.new_zeros(1, dim), self.variance.new_ones(1)
+        return quadrature.product(*self._rule(nodes), dim)
+
+    def _rule(self, nodes: int) -> tuple[Tensor, Tensor]:
+        """Return offsets and weights for one coordinate: Gauss-Hermite, scaled by σ."""
+        points, weights = quadrature.gauss_hermite(nodes)
+        return self.sigma * points.to(self.sigma), weights.to(self.sigma)
+
+    def _positive_variance(self, x: Tensor) -> Tensor:
+        if not checks.holds(self.variance > 0):
+            raise ValueError(
+                "t must be positive for a transition density: at t = 0 the law is a point mass"
+            )
+        return per_row(self.variance, x)
+
+
+class Isotropic(Process):
+    """A process with G = gI whose transition law has mean α_t x and covariance σ_t² I."""
+
+    @property
+    @abstractmethod
+    def diffusivity(self) -> float:
+        """The number g in G = gI."""
+
+    @abstractmethod
+    def _alpha(self, t: Tensor) -> Tensor:
+        """Return α_t for checked times."""
+
+    @abstractmethod
+    def _variance(self, t: Tensor) -> Tensor:
+        """Return σ_t² for checked times."""
+
+    def alpha(self, t: Tensor | float) -> Tensor:
+        """Return α_t, the factor by which the mean has shrunk; of the shape of t."""
+        return self._alpha(checks.time(t))
+
+    def variance(self, t: Tensor | float) -> Tensor:
+        """Return σ_t², the variance of each coordinate given the start; of the shape of t."""
+        return self._variance(checks.time(t))
+
+    def noise(self, dim: int) -> Tensor:
+        """Return √(2g) I."""
+        eye = torch.eye(checks.integer(dim, "dim", minimum=1), dtype=torch.float64)
+        return math.sqrt(2 * self.diffusivity) * eye
+
+    def _transition(self, t: Tensor) -> IsotropicTransition:
+        return IsotropicTransition(self._alpha(t), self._variance(t))
+
+    def transition(self, t: Tensor | float) -> IsotropicTransition:
+        """Return the law N(α_t x, σ_t² I) of X_t given X_0 = x."""
+        return self._transition(checks.time(t))

@@ -1,0 +1,1 @@
+"""The measurements behind the documentation, one file each; every one is a command."""

@@ -1,0 +1,36 @@
+"""Small things about tensors that every module needs said once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+
+def per_row(coefficient: Tensor, x: Tensor, name: str = "t") -> Tensor:
+    """Shape a coefficient, one number or one per row, to multiply a batch ``(n, *shape)``.
+
+    This is the one broadcasting rule of the library. The coefficient takes the dtype and device of
+    the data, never the other way round: spectral quantities are computed in float64 and cast here.
+    """
+    coefficient = coefficient.to(device=x.device, dtype=x.dtype)
+    if coefficient.ndim == 0:
+        return coefficient
+    if len(coefficient) != len(x):
+        raise ValueError(
+            f"{name} must be one number or one per row: {len(x)} rows, {len(coefficient)} values"
+        )
+    return coefficient.reshape(-1, *[1] * (x.ndim - 1))
+
+
+def is_differentiated(x: Tensor) -> bool:
+    """Tell whether autograd, forward mode, torch.func or compile records what is done to ``x``.
+
+    Where nothing does, results may be written into preallocated memory.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or (x.requires_grad and torch.is_grad_enabled())
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        or forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
+    )
