@@ -51,8 +51,9 @@ class Clock(ABC):
 
     def inverse(self, t: Tensor | float) -> Tensor:
         """Return τ(t) for t in [t(0), t(horizon)]."""
-        low, high = (float(end) for end in self.time(torch.tensor([0.0, self.horizon]).double()))
-        # Rounding must not carry τ past the ends, where `time` would refuse it.
+        # The ends are rounded as t itself was, and rounding must not carry τ past them.
+        dtype = t.dtype if isinstance(t, Tensor) and t.is_floating_point() else torch.float64
+        low, high = self._time(torch.tensor([0.0, self.horizon], dtype=dtype)).tolist()
         t = checks.moments_in_time(t, "t", low=low, high=high)
         return self._inverse(t).clamp(0.0, self.horizon)
 

@@ -1,10 +1,15 @@
-"""Small things about tensors that every module needs said once."""
+"""How coefficients meet a batch, and how torch's transforms and memory are treated: said once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+
+NUMPY_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def per_row(coefficient: Tensor, x: Tensor, name: str = "t") -> Tensor:
@@ -34,3 +39,16 @@ def is_differentiated(x: Tensor) -> bool:
         or torch._C._functorch.is_functorch_wrapped_tensor(x)
         or forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
     )
+
+
+def output_like(x: Tensor, shape: Sequence[int]) -> Tensor | None:
+    """Return fresh memory for ``out=`` in the dtype of ``x``, or None where x is differentiated.
+
+    On the CPU it comes from NumPy, which asks the kernel for huge pages. The first touch of a large
+    fresh array otherwise costs several times the arithmetic that fills it (benchmarks/hermite.py).
+    """
+    if is_differentiated(x):
+        return None
+    if x.device.type == "cpu" and x.dtype in NUMPY_DTYPES:
+        return torch.from_numpy(np.empty(tuple(shape), NUMPY_DTYPES[x.dtype]))
+    return x.new_empty(tuple(shape))

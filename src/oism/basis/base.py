@@ -9,7 +9,6 @@ polynomials of each coordinate, sines and cosines), computed once per batch: `Je
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 
 from torch import Tensor
 
@@ -18,22 +17,22 @@ from oism.process import Process
 
 
 class Jet:
-    """All eigenfunctions at given points, to second order; each part computed when first read."""
+    """All eigenfunctions at given points, to second order; each part computed when it is read."""
 
     def __init__(self, basis: Basis, table: Tensor) -> None:
         self._basis, self._table = basis, table
 
-    @cached_property
+    @property
     def values(self) -> Tensor:
         """φ_k(x_i): ``(n, size)``."""
         return self._basis._values(self._table)
 
-    @cached_property
+    @property
     def gradients(self) -> Tensor:
         """∇φ_k(x_i): ``(n, size, dim)``."""
         return self._basis._gradients(self._table)
 
-    @cached_property
+    @property
     def laplacians(self) -> Tensor:
         """Δφ_k(x_i): ``(n, size)``."""
         return self._basis._laplacians(self._table)

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
@@ -26,7 +26,10 @@ from oism import checks
 from oism.basis.base import Basis
 from oism.basis.frame import Frame, IdentityFrame
 from oism.process import OrnsteinUhlenbeck
-from oism.transforms import is_differentiated
+from oism.transforms import output_like
+
+MOST_FUNCTIONS = 2**18
+"""The largest number of tensor products."""
 
 MOST_PRODUCTS = 85
 """The largest order of a table of product coefficients: 170! is the largest in float64."""
@@ -59,12 +62,9 @@ def tabulate(u: Tensor, order: int) -> Tensor:
     """
     checks.floating(u, "u")
     checks.integer(order, "order", minimum=0)
-    if is_differentiated(u):
-        return torch.stack(list(recurrence(u, order)))
-    table = u.new_empty(order + 1, *u.shape)
-    for _ in recurrence(u, order, table):
-        pass
-    return table
+    table = output_like(u, (order + 1, *u.shape))
+    rows = list(recurrence(u, order, table))
+    return torch.stack(rows) if table is None else table
 
 
 def product_coefficients(order: int) -> Tensor:
@@ -76,7 +76,7 @@ def product_coefficients(order: int) -> Tensor:
     checks.integer(order, "order", minimum=0)
     if order > MOST_PRODUCTS:
         raise ValueError(
-            f"order must be at most {MOST_PRODUCTS}, where (2·order)! still fits float64, got {order}"
+            f"order must be at most {MOST_PRODUCTS}, so that (2·order)! fits float64, got {order}"
         )
     k, l, h = torch.meshgrid(  # noqa: E741 (the paper's letter)
         *(torch.arange(n + 1) for n in (order, order, 2 * order)), indexing="ij"
@@ -90,6 +90,20 @@ def product_coefficients(order: int) -> Tensor:
         return factorial[i].sqrt() / factorial[(s - i).clamp(min=0)]
 
     return torch.where(allowed, ratio(k) * ratio(l) * ratio(h), 0.0)
+
+
+def multi_indices(dim: int, order: int) -> Tensor:
+    """Return the m ∈ ℕ^dim with 1 ≤ |m| ≤ order by total degree: ``(size, dim)``, int64.
+
+    >>> multi_indices(2, 2).tolist()
+    [[1, 0], [0, 1], [2, 0], [1, 1], [0, 2]]
+    """
+    blocks = []
+    for degree in range(1, order + 1):
+        chosen = torch.tensor(list(combinations_with_replacement(range(dim), degree)))
+        block = torch.zeros(len(chosen), dim, dtype=torch.int64)
+        blocks.append(block.scatter_add(1, chosen, torch.ones_like(chosen)))
+    return torch.cat(blocks)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,20 +130,24 @@ class HermiteFamily(Basis):
     @property
     def scale(self) -> float:
         """The factor √(2θ)/σ that makes the invariant law standard normal."""
-        return 1 / math.sqrt(self.process.invariant.variance)
+        return 1 / math.sqrt(self.process.stationary_variance)
 
     def _table(self, x: Tensor) -> Tensor:
         """Return φₙ of each scaled frame coordinate: ``(order + 1, n, dim)``."""
         return tabulate(self.scale * self.frame.analyse(x), self.order)
 
-    @cached_property
+    @property
     def _degrees(self) -> Tensor:
         return torch.arange(self.order + 1, dtype=torch.float64)
 
+    def _slope_factors(self, table: Tensor) -> Tensor:
+        """Return scale √n for n = 1, …, order: dφₙ/dz = scale √n φₙ₋₁ in z = u/scale."""
+        return self.scale * self._degrees[1:].sqrt().to(table)
+
     def _slopes(self, table: Tensor) -> Tensor:
-        """Return dφₙ/dz = scale √n φₙ₋₁ from φₙ, for the frame coordinates z = u/scale."""
-        factor = self.scale * self._degrees[1:].sqrt().to(table)
-        return torch.cat((torch.zeros_like(table[:1]), factor[:, None, None] * table[:-1]))
+        """Return dφₙ/dz for n = 0, …, order from φₙ, or any derivative from the one before it."""
+        factors = self._slope_factors(table)[:, None, None]
+        return torch.cat((torch.zeros_like(table[:1]), factors * table[:-1]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,10 +170,12 @@ class Hermite(HermiteFamily):
         return table[1:].movedim(0, 1).flatten(1)
 
     def _gradients(self, table: Tensor) -> Tensor:
-        # Function (n, i) varies along vᵢ only.
-        slopes = self._slopes(table)[1:].movedim(0, 1)
+        # Function (n, i) varies along vᵢ only: ∇φ = scale √n φₙ₋₁(uᵢ) vᵢ, one product for all.
         directions = self.frame.directions(self.dim).to(table)
-        return (slopes[..., None] * directions).flatten(1, 2)
+        factors = self._slope_factors(table)[:, None, None, None] * directions
+        below = table[:-1, :, :, None]
+        out = output_like(table, (*below.shape[:3], self.dim))
+        return torch.mul(below, factors, out=out).movedim(0, 1).flatten(1, 2)
 
     def _laplacians(self, table: Tensor) -> Tensor:
         return self._slopes(self._slopes(table))[1:].movedim(0, 1).flatten(1)
@@ -166,28 +186,23 @@ class TensorHermite(HermiteFamily):
     """Products φ_{m₁}(u₁) ⋯ φ_{m_d}(u_d) of total degree 1 ≤ |m| ≤ order: all interactions.
 
     λ = -θ|m|. With order 2 they span the logarithms of all Gaussians. There are C(d + order, d) - 1
-    of them, so this is for small dimensions.
+    of them, so this is for small dimensions. ``indices`` holds the m, see `multi_indices`.
 
-    >>> TensorHermite(dim=2, order=2).indices.tolist()
-    [[0, 1], [1, 0], [0, 2], [1, 1], [2, 0]]
+    >>> TensorHermite(dim=2, order=2).size
+    5
     """
+
+    indices: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.order + 1) ** self.dim > 2**24:
+        size = math.comb(self.dim + self.order, self.dim) - 1
+        if size > MOST_FUNCTIONS:
             raise ValueError(
-                f"order must be smaller in dimension {self.dim}, got {self.order}: the "
-                "multi-indices would be too many (Hermite serves high dimensions)"
+                f"order must be smaller for dim = {self.dim}, got {self.order}: {size} functions, "
+                f"allowed {MOST_FUNCTIONS} (Hermite serves high dimensions)"
             )
-
-    @cached_property
-    def indices(self) -> Tensor:
-        """The multi-indices m by total degree, then lexicographic: ``(size, dim)``, int64."""
-        degrees = torch.arange(self.order + 1)
-        grid = torch.cartesian_prod(*[degrees] * self.dim).reshape(-1, self.dim)
-        total = grid.sum(dim=1)
-        grid = grid[(total > 0) & (total <= self.order)]
-        return grid[torch.argsort(grid.sum(dim=1), stable=True)]
+        object.__setattr__(self, "indices", multi_indices(self.dim, self.order))
 
     @property
     def eigenvalues(self) -> Tensor:

@@ -35,9 +35,14 @@ class OrnsteinUhlenbeck(Isotropic):
         checks.positive(self.sigma, "sigma")
 
     @property
+    def stationary_variance(self) -> float:
+        """The number v = σ²/2θ."""
+        return self.sigma**2 / (2 * self.theta)
+
+    @property
     def invariant(self) -> Gaussian:
         """The law N(0, vI)."""
-        return Gaussian(self.sigma**2 / (2 * self.theta))
+        return Gaussian(self.stationary_variance)
 
     @property
     def diffusivity(self) -> float:
@@ -53,4 +58,4 @@ class OrnsteinUhlenbeck(Isotropic):
 
     def _variance(self, t: Tensor) -> Tensor:
         # 1 - e^{-2θt} cancels for small t; expm1 does not.
-        return -self.invariant.variance * torch.expm1(-2 * self.theta * t)
+        return -self.stationary_variance * torch.expm1(-2 * self.theta * t)

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from oism import IdentityFrame, OrthogonalFrame
+from oism.basis import Frame
+
+
+def random_frame(dim: int, generator: torch.Generator) -> OrthogonalFrame:
+    matrix = torch.randn(dim, dim, generator=generator, dtype=torch.float64)
+    return OrthogonalFrame(torch.linalg.qr(matrix)[0])
+
+
+def test_synthesis_is_inverse_and_adjoint_of_analysis(generator: torch.Generator) -> None:
+    frames: list[Frame] = [IdentityFrame(), random_frame(4, generator)]
+    x, z = (torch.randn(6, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    for frame in frames:
+        torch.testing.assert_close(frame.synthesise(frame.analyse(x)), x)
+        torch.testing.assert_close((frame.analyse(x) * z).sum(), (x * frame.synthesise(z)).sum())
+        torch.testing.assert_close(frame.analyse(x), x @ frame.directions(4).T)
+
+
+def test_the_rows_are_the_directions() -> None:
+    quarter = OrthogonalFrame(torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
+    assert quarter.analyse(torch.tensor([[3.0, 4.0]])).tolist() == [[4.0, -3.0]]
+    assert torch.equal(quarter.directions(2), quarter.matrix.double())
+
+
+def test_data_keep_their_dtype(generator: torch.Generator) -> None:
+    frame = random_frame(3, generator)
+    assert frame.analyse(torch.ones(2, 3)).dtype == torch.float32
+    assert frame.synthesise(torch.ones(2, 3)).dtype == torch.float32
+
+
+def test_what_is_not_orthogonal_is_refused() -> None:
+    shear = torch.tensor([[1.0, 1e-3], [0.0, 1.0]], dtype=torch.float64)
+    with pytest.raises(ValueError, match=r"matrix must be orthogonal: max\|VVᵀ - I\| = 0.001"):
+        OrthogonalFrame(shear)
+    with pytest.raises(ValueError, match="matrix must be a square matrix"):
+        OrthogonalFrame(torch.eye(3)[:2])
+    with pytest.raises(ValueError, match=r"matrix must be finite, but matrix\[0, 0\] = nan"):
+        OrthogonalFrame(torch.tensor([[math.nan]]))
+    with pytest.raises(TypeError, match="matrix must have a floating-point dtype"):
+        OrthogonalFrame(torch.eye(2, dtype=torch.int64))

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import scipy.special
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from oism import Brownian, Hermite, IdentityFrame, OrnsteinUhlenbeck, OrthogonalFrame, TensorHermite
+from oism.basis.hermite import product_coefficients, recurrence, tabulate
+
+
+def test_the_table_is_scipys() -> None:
+    u = torch.linspace(-6, 6, 201, dtype=torch.float64)
+    n = np.arange(31)[:, None]
+    exact = scipy.special.eval_hermitenorm(n, u.numpy()) / np.sqrt(scipy.special.factorial(n))
+    error = (tabulate(u, 30) - torch.from_numpy(exact)).abs().max()
+    assert float(error) < 1e-11 * float(np.abs(exact).max())
+
+
+@given(order=st.integers(0, 9), shape=st.lists(st.integers(0, 3), max_size=3))
+def test_preallocated_or_not_the_table_is_the_same(order: int, shape: list[int]) -> None:
+    u = torch.full(shape, 0.7, dtype=torch.float64)
+    stacked = torch.stack(list(recurrence(u, order)))
+    assert torch.equal(tabulate(u, order), stacked)
+    assert torch.equal(tabulate(u.requires_grad_(), order).detach(), stacked)
+    assert stacked.shape == (order + 1, *shape)
+
+
+def test_high_orders_stay_finite_where_factorials_do_not() -> None:
+    u = torch.linspace(-10, 10, 11, dtype=torch.float64)
+    table = tabulate(u, 400)
+    assert bool(table.isfinite().all())
+
+
+def by_recurrence(order: int) -> Tensor:
+    """β by the paper's dynamic programme, which holds from ℓ = 1: no factorial, no triangles."""
+    top = 2 * order
+    beta = torch.zeros(top + 2, order + 1, top + 2, dtype=torch.float64)
+    beta[:, 0] = torch.eye(top + 2, dtype=torch.float64)
+    for ell in range(order):
+        for k in range(top + 1 - ell):
+            step = math.sqrt(k + 1) * beta[k + 1, ell]
+            if k:
+                step = step + math.sqrt(k) * beta[k - 1, ell]
+            if ell:
+                step = step - math.sqrt(ell) * beta[k, ell - 1]
+            beta[k, ell + 1] = step / math.sqrt(ell + 1)
+    return beta[: order + 1, :, : top + 1]
+
+
+@pytest.mark.parametrize("order", [0, 1, 2, 7, 12])
+def test_product_coefficients_equal_the_recurrence(order: int) -> None:
+    torch.testing.assert_close(
+        product_coefficients(order), by_recurrence(order), rtol=1e-11, atol=1e-10
+    )
+
+
+def test_product_coefficients_are_triple_integrals() -> None:
+    # β_h = ∫ φ_k φ_ℓ φ_h dπ, by a Gauss rule that is exact for the degree 4·order
+    order = 6
+    u, weights = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(32))
+    table = tabulate(u, 2 * order)
+    short = table[: order + 1]
+    integrals = torch.einsum("n,kn,ln,hn->klh", weights, short, short, table)
+    torch.testing.assert_close(
+        product_coefficients(order), integrals / math.sqrt(2 * math.pi), rtol=1e-11, atol=1e-11
+    )
+
+
+def test_product_coefficients_are_exact_rationals_under_a_root() -> None:
+    # √h! √k! √ℓ! / … in integer arithmetic
+    beta, f = product_coefficients(12), math.factorial
+    for k, ell, h in ((12, 12, 0), (12, 12, 24), (12, 11, 13), (5, 9, 8), (7, 7, 14)):
+        s = (k + ell + h) // 2
+        square = f(k) * f(ell) * f(h) / (f(s - k) * f(s - ell) * f(s - h)) ** 2
+        assert float(beta[k, ell, h]) == pytest.approx(math.sqrt(square), rel=2e-15)
+
+
+def test_the_largest_table_of_products() -> None:
+    assert bool(product_coefficients(85).isfinite().all())
+    with pytest.raises(ValueError, match="order must be at most 85"):
+        product_coefficients(86)
+
+
+def test_eigenvalues_follow_theta() -> None:
+    process = OrnsteinUhlenbeck(theta=0.25, sigma=3.0)
+    assert Hermite(2, 3, process).eigenvalues.tolist() == [-0.25] * 2 + [-0.5] * 2 + [-0.75] * 2
+    assert TensorHermite(2, 2, process).eigenvalues.tolist() == [-0.25] * 2 + [-0.5] * 3
+
+
+def test_degree_by_degree_then_direction_by_direction() -> None:
+    x = torch.tensor([[0.5, -2.0]], dtype=torch.float64)
+    expected = tabulate(x[0], 3)[1:].flatten()
+    assert torch.equal(Hermite(2, 3).values(x)[0], expected)
+
+
+@pytest.mark.parametrize(("dim", "order"), [(1, 5), (2, 4), (3, 3), (5, 2)])
+def test_tensor_indices_are_all_of_bounded_degree(dim: int, order: int) -> None:
+    indices = TensorHermite(dim, order).indices
+    assert len(indices) == math.comb(dim + order, dim) - 1
+    assert len(torch.unique(indices, dim=0)) == len(indices)
+    assert int(indices.sum(dim=1).max()) == order
+
+
+def test_tensor_products_are_products() -> None:
+    basis = TensorHermite(3, 4)
+    x = torch.tensor([[0.5, -2.0, 1.1]], dtype=torch.float64)
+    table = tabulate(x[0], 4)
+    expected = [float(math.prod(table[m, j] for j, m in enumerate(row))) for row in basis.indices]
+    assert basis.values(x)[0].tolist() == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("family", [Hermite, TensorHermite])
+def test_bad_arguments(family: type[Hermite | TensorHermite]) -> None:
+    for order in (0, -1):
+        with pytest.raises(ValueError, match=f"order must be an integer >= 1, got {order}"):
+            family(2, order)
+    with pytest.raises(TypeError, match=r"order must be an integer >= 1, got float 2.0"):
+        family(2, 2.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="dim must be an integer >= 1, got 0"):
+        family(0, 2)
+    with pytest.raises(TypeError, match="process must be an OrnsteinUhlenbeck, got Brownian"):
+        family(2, 2, Brownian())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="frame must be a Frame, got Tensor"):
+        family(2, 2, frame=torch.eye(2))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="frame must serve points of dim = 2 entries, got one for"):
+        family(2, 2, frame=OrthogonalFrame(torch.eye(3)))
+    assert family(2, 2, frame=IdentityFrame()).size > 0
+
+
+def test_too_many_multi_indices_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match="order must be smaller for dim = 40, got 5: 1221758 functions"
+    ):
+        TensorHermite(40, 5)
+    assert TensorHermite(40, 3).size == math.comb(43, 3) - 1
+
+
+def test_bad_tables() -> None:
+    with pytest.raises(TypeError, match=r"u must be a torch.Tensor, got float"):
+        tabulate(1.0, 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="order must be an integer >= 0, got -1"):
+        tabulate(torch.zeros(2), -1)

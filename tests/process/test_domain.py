@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.func import jacfwd, jacrev
+
+from oism.process import Domain, Euclidean, FlatTorus, Process, Torus
+
+TORUS = FlatTorus()
+dtypes = pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+
+
+@dtypes
+@given(values=st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=8))
+def test_wrap_lands_inside_and_differs_by_full_turns(
+    dtype: torch.dtype, values: list[float]
+) -> None:
+    x = torch.tensor(values, dtype=dtype)[:, None]
+    wrapped = TORUS.wrap(x)
+    assert wrapped.dtype == dtype
+    assert TORUS.contains(wrapped).all()
+    turns = (x - wrapped) / (2 * math.pi)
+    torch.testing.assert_close(turns, turns.round(), rtol=0, atol=1e4 * torch.finfo(dtype).eps)
+    assert torch.equal(TORUS.wrap(wrapped), wrapped)
+
+
+@dtypes
+@given(turns=st.integers(-1000, 1000), ulps=st.integers(-3, 3))
+def test_the_seam(dtype: torch.dtype, turns: int, ulps: int) -> None:
+    x = torch.tensor([[(2 * turns + 1) * math.pi]], dtype=dtype)
+    for _ in range(abs(ulps)):
+        x = torch.nextafter(x, torch.full_like(x, math.copysign(math.inf, ulps)))
+    assert TORUS.contains(TORUS.wrap(x)).all()
+
+
+def test_points_inside_come_back_bit_for_bit() -> None:
+    x = torch.tensor([[-math.pi, 1e-300, -0.0, 3.14159265358979]], dtype=torch.float64)
+    assert torch.equal(TORUS.wrap(x), x)
+
+
+def test_the_derivative_of_wrap_is_the_identity() -> None:
+    x = torch.tensor([[5.0, -12.0, 0.3]], dtype=torch.float64)
+    for jacobian in (jacfwd, jacrev):
+        matrix = jacobian(lambda y: TORUS.wrap(y[None])[0])(x[0])
+        torch.testing.assert_close(matrix, torch.eye(3, dtype=torch.float64))
+
+
+def test_contains_looks_at_every_coordinate() -> None:
+    x = torch.tensor([[0.0, 3.0], [0.0, math.pi], [-math.pi, 0.0], [-4.0, 0.0]])
+    assert TORUS.contains(x).tolist() == [True, False, True, False]
+    assert TORUS.contains(x[:, :, None]).tolist() == [True, False, True, False]
+
+
+def test_euclidean_space_wraps_nothing() -> None:
+    x = torch.tensor([[1e9, -4.0]])
+    assert Euclidean().wrap(x) is x
+    assert Euclidean().contains(x).all()
+
+
+@pytest.mark.parametrize("domain", [Euclidean(), TORUS], ids=repr)
+def test_bad_points_are_refused(domain: Domain) -> None:
+    for method in (domain.wrap, domain.contains):
+        with pytest.raises(ValueError, match=r"x must be finite, but x\[0, 0\] = nan"):
+            method(torch.tensor([[math.nan]]))
+        with pytest.raises(TypeError, match="floating-point"):
+            method(torch.tensor([[1]]))
+
+
+def test_the_contracts_are_enforced() -> None:
+    for contract in (Domain, Process):
+        with pytest.raises(TypeError, match="abstract"):
+            contract()  # type: ignore[abstract]
+    assert Torus().wrap(torch.tensor([[4.0]])).item() == pytest.approx(4 - 2 * math.pi)

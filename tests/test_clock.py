@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oism import (
+    Brownian,
+    Clock,
+    IdentityClock,
+    Noising,
+    OrnsteinUhlenbeck,
+    VarianceExploding,
+    VariancePreserving,
+)
+
+CLOCKS: list[Clock] = [
+    VariancePreserving(),
+    VariancePreserving(beta_0=3.0, beta_1=3.0),
+    VariancePreserving(beta_0=4.0, beta_1=0.5),
+    VarianceExploding(),
+    VarianceExploding(sigma_min=0.002, sigma_max=80.0),
+    IdentityClock(),
+    IdentityClock(horizon=7.0),
+]
+clocks = pytest.mark.parametrize("clock", CLOCKS, ids=repr)
+
+
+@clocks
+def test_inverse_undoes_time(clock: Clock) -> None:
+    tau = torch.linspace(0, clock.horizon, 1001, dtype=torch.float64)
+    torch.testing.assert_close(clock.inverse(clock.time(tau)), tau, rtol=0, atol=1e-14 * 7)
+    t = clock.time(tau)
+    torch.testing.assert_close(clock.time(clock.inverse(t)), t, rtol=1e-12, atol=0)
+
+
+@clocks
+def test_rate_is_the_derivative(clock: Clock) -> None:
+    tau, h = torch.linspace(0.01, clock.horizon - 0.01, 50, dtype=torch.float64), 1e-4
+    # five-point stencil: error O(h⁴)
+    steps = [clock.time(tau + k * h) for k in (-2, -1, 1, 2)]
+    finite = (steps[0] - 8 * steps[1] + 8 * steps[2] - steps[3]) / (12 * h)
+    torch.testing.assert_close(clock.rate(tau), finite, rtol=1e-9, atol=1e-9)
+
+
+@clocks
+@given(fraction=st.floats(0, 1, width=32))
+def test_float32_survives_the_round_trip(clock: Clock, fraction: float) -> None:
+    tau = torch.tensor(fraction * clock.horizon, dtype=torch.float32)
+    t = clock.time(tau)
+    assert t.dtype == torch.float32
+    torch.testing.assert_close(clock.inverse(t), tau, rtol=1e-4, atol=2e-6)
+
+
+def test_values_of_the_paper() -> None:
+    ve = Noising(Brownian(), VarianceExploding(sigma_min=0.01, sigma_max=50.0))
+    for tau in (0.0, 0.3, 1.0):
+        sigma = 0.01 * 5000**tau
+        assert float(ve.sigma(tau)) == pytest.approx(sigma, rel=1e-14)
+        assert float(ve.clock.time(tau)) == pytest.approx(0.5 * sigma**2, rel=1e-14)
+        # dX = σ_min (σ_max/σ_min)^τ √(2 log(σ_max/σ_min)) dW
+        noise = math.sqrt(2 * float(ve.diffusivity(tau)))
+        assert noise == pytest.approx(sigma * math.sqrt(2 * math.log(5000)), rel=1e-14)
+    vp = Noising(OrnsteinUhlenbeck(), VariancePreserving(beta_0=0.1, beta_1=20.0))
+    assert float(vp.clock.time(1.0)) == pytest.approx(5.025, rel=1e-15)
+    x = torch.tensor([[2.0]], dtype=torch.float64)
+    for tau in (0.0, 0.3, 1.0):
+        beta = 0.1 + 19.9 * tau
+        alpha = math.exp(-0.5 * (0.1 * tau + 19.9 * tau**2 / 2))  # e^{-½∫β}
+        assert float(vp.alpha(tau)) == pytest.approx(alpha, rel=1e-14)
+        assert float(vp.sigma(tau)) == pytest.approx(math.sqrt(1 - alpha**2), rel=1e-12)
+        # dX = -½β_τ X dτ + √β_τ dW
+        assert float(vp.drift(x, tau)) == pytest.approx(-0.5 * beta * 2.0, rel=1e-14)
+        assert 2 * float(vp.diffusivity(tau)) == pytest.approx(beta, rel=1e-14)
+
+
+def test_log_snr_falls_and_is_that_of_alpha_and_sigma() -> None:
+    noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    tau = torch.linspace(1e-5, 1, 100, dtype=torch.float64)
+    snr = noising.log_snr(tau)
+    assert (snr.diff() < 0).all()
+    torch.testing.assert_close(snr, 2 * (noising.alpha(tau) / noising.sigma(tau)).log())
+
+
+def test_one_time_per_row() -> None:
+    noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    x, tau = torch.ones(3, 2, 2), torch.tensor([0.1, 0.5, 1.0])
+    rows = [noising.drift(x[i : i + 1], float(tau[i])) for i in range(3)]
+    torch.testing.assert_close(noising.drift(x, tau), torch.cat(rows))
+    with pytest.raises(ValueError, match="tau must be one number or one per row"):
+        noising.drift(x, tau[:2])
+
+
+@clocks
+@pytest.mark.parametrize("tau", [-0.01, 7.01, math.nan])
+def test_tau_outside_the_clock_is_refused(clock: Clock, tau: float) -> None:
+    for method in (clock.time, clock.rate):
+        with pytest.raises(ValueError, match="tau must be"):
+            method(tau)
+
+
+@clocks
+def test_time_outside_the_clock_is_refused(clock: Clock) -> None:
+    for t in (float(clock.time(clock.horizon)) * 1.001, float(clock.time(0.0)) - 1e-6):
+        with pytest.raises(ValueError, match=r"t must be .* in \["):
+            clock.inverse(t)
+
+
+def test_parameters_are_checked() -> None:
+    with pytest.raises(ValueError, match="beta_0 must be a positive"):
+        VariancePreserving(beta_0=0.0)
+    with pytest.raises(ValueError, match="beta_1 must be a positive"):
+        VariancePreserving(beta_1=-1.0)
+    with pytest.raises(ValueError, match=r"sigma_max must exceed sigma_min = 2.0, got 1.0"):
+        VarianceExploding(sigma_min=2.0, sigma_max=1.0)
+    with pytest.raises(ValueError, match="horizon must be a positive"):
+        IdentityClock(horizon=math.inf)
+
+
+def test_a_clock_without_its_three_maps_cannot_be_made() -> None:
+    class Half(Clock):
+        def _time(self, tau: torch.Tensor) -> torch.Tensor:
+            return tau / 2
+
+    with pytest.raises(TypeError, match="abstract"):
+        Half()  # type: ignore[abstract]

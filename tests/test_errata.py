@@ -1,0 +1,96 @@
+"""Where the paper's formula is wrong: the printed one fails, ours holds. See docs/errata.md."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from oism import (
+    Brownian,
+    Fourier,
+    Hermite,
+    InfinitesimalGenerator,
+    Noising,
+    OrnsteinUhlenbeck,
+    Semigroup,
+    Torus,
+    VarianceExploding,
+)
+from oism.basis.hermite import product_coefficients, tabulate
+from oism.operators import expectation
+
+OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
+X = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
+
+
+def hermite(n: int, scale: float, x: Tensor) -> Tensor:
+    return tabulate(scale * x[:, 0], n)[n]
+
+
+def test_eigenpairs_of_the_generalised_process() -> None:
+    generator = InfinitesimalGenerator(OU)
+
+    def residual(scale: float, eigenvalue: float) -> float:
+        generated = generator(lambda x: hermite(3, scale, x))(X)
+        return float((generated - eigenvalue * hermite(3, scale, X)).abs().max())
+
+    ours, printed = math.sqrt(2 * OU.theta) / OU.sigma, math.sqrt(OU.theta / 2) * OU.sigma
+    assert residual(ours, -OU.theta * 3) < 1e-13
+    assert residual(ours, OU.theta * 3) > 1  # the sign of λ
+    assert residual(printed, -OU.theta * 3) > 0.5  # the argument
+
+
+def test_products_need_the_constant_function() -> None:
+    u = X[:, 0]
+    table, beta = tabulate(u, 4), product_coefficients(2)[2, 2]
+    torch.testing.assert_close(beta @ table, table[2] ** 2)
+    assert float((beta[1:] @ table[1:] - table[2] ** 2).abs().min()) == pytest.approx(1)
+
+
+def test_complex_exponentials_with_root_two_are_not_normalised() -> None:
+    def square(x: Tensor) -> Tensor:
+        return (math.sqrt(2) * torch.exp(3j * x[:, 0])).abs().square()
+
+    assert float(expectation(square, Torus().invariant, (1,))) == pytest.approx(2)
+    ours = expectation(lambda x: Fourier.lattice(1, 9)(x).square(), Torus().invariant, (1,))
+    torch.testing.assert_close(ours, torch.ones(6, dtype=torch.float64))
+
+
+def test_an_eigenvalue_bound_of_125_leaves_200_frequencies_and_400_functions() -> None:
+    basis = Fourier.lattice(2, 125)
+    assert (len(basis.frequencies), basis.size) == (200, 400)
+
+
+def test_the_variance_exploding_clock_does_not_start_at_zero() -> None:
+    noising = Noising(Brownian(), VarianceExploding(sigma_min=0.01, sigma_max=50.0))
+    assert float(noising.clock.time(0.0)) == pytest.approx(0.5 * 0.01**2)
+    # The SDE from τ = 0 adds ∫ 2t'(τ) dτ = σ_τ² - σ_min², not σ_τ².
+    added = 2 * (noising.clock.time(0.7) - noising.clock.time(0.0))
+    assert float(added) == pytest.approx(float(noising.sigma(0.7)) ** 2 - 0.01**2, rel=1e-13)
+
+
+def test_the_mehler_kernel_divides_by_the_density_of_the_second_point() -> None:
+    x, y, t = X, X.flip(0) + 0.3, 0.4
+    log_density, log_pi = OU.transition(t).log_density, OU.invariant.log_density
+    kernel = log_density(y, x) - log_pi(y)
+    torch.testing.assert_close(kernel, log_density(x, y) - log_pi(x))
+    printed = log_density(y, x) - log_pi(x)
+    assert float((printed - (log_density(x, y) - log_pi(y))).abs().max()) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("basis", "t"), [(Hermite(1, 80, OU), 0.5), (Fourier.lattice(1, 400), 0.1)]
+)
+def test_the_spectral_series_is_a_density_with_respect_to_the_invariant_law(
+    basis: Hermite | Fourier, t: float
+) -> None:
+    # Σ e^{λt} φ(x)φ(y) = ρ_t(y|x)/π(y): as t → 0 the sum is δ(x - y)/π(y), not δ(x - y).
+    y = X.flip(0) * 0.7
+    series = 1 + (torch.exp(basis.eigenvalues * t) * basis(X) * basis(y)).sum(dim=1)
+    kernel = Semigroup(basis.process, t).log_kernel(X, y).exp()
+    torch.testing.assert_close(series, kernel, rtol=1e-10, atol=1e-10)
+    density = basis.process.transition(t).log_density(y, X).exp()
+    assert float((series - density).abs().max()) > 0.1

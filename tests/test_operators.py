@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import sympy
+import torch
+from torch import Tensor
+
+from oism import (
+    AdjointGenerator,
+    Brownian,
+    CarreDuChamp,
+    DirichletForm,
+    InfinitesimalGenerator,
+    MonteCarlo,
+    OrnsteinUhlenbeck,
+    Process,
+    Quadrature,
+    Semigroup,
+    Torus,
+)
+from oism.operators import expectation
+from oism.process import (
+    Domain,
+    Euclidean,
+    Gaussian,
+    Isotropic,
+    IsotropicTransition,
+    NotAProbabilityError,
+)
+from oism.transforms import per_row
+
+OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
+PROCESSES: list[Isotropic] = [Brownian(), OU, Torus()]
+processes = pytest.mark.parametrize("process", PROCESSES, ids=repr)
+
+
+@dataclass(frozen=True)
+class RotatedTransition(IsotropicTransition):
+    """N(e^{-t} R_{ωt} x, (1 - e^{-2t}) I)."""
+
+    angle: Tensor
+
+    def mean(self, x: Tensor) -> Tensor:
+        c, s = self.angle.cos(), self.angle.sin()
+        turned = torch.stack((c * x[:, 0] - s * x[:, 1], s * x[:, 0] + c * x[:, 1]), dim=1)
+        return per_row(self.alpha, x) * turned
+
+
+@dataclass(frozen=True)
+class Swirl(Process):
+    """dX = (-I + ωJ)X dt + √2 dW in the plane: π = N(0, I), but not reversible."""
+
+    omega: float = 1.5
+
+    domain: ClassVar[Domain] = Euclidean()
+    invariant: ClassVar[Gaussian] = Gaussian(1.0)
+
+    def drift(self, x: Tensor) -> Tensor:
+        return -x + self.omega * torch.stack((-x[:, 1], x[:, 0]), dim=1)
+
+    def noise(self, dim: int) -> Tensor:
+        return math.sqrt(2) * torch.eye(dim, dtype=torch.float64)
+
+    def _transition(self, t: Tensor) -> RotatedTransition:
+        return RotatedTransition(torch.exp(-t), -torch.expm1(-2 * t), self.omega * t)
+
+
+def f(x: Tensor) -> Tensor:
+    return torch.exp(0.3 * torch.sin(x[:, 0])) * torch.cos(x[:, 1])
+
+
+def g(x: Tensor) -> Tensor:
+    return torch.cos(x[:, 0] - 2 * x[:, 1]) + torch.sin(x[:, 1])
+
+
+def points(n: int = 30, dim: int = 2) -> Tensor:
+    return torch.randn(n, dim, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+
+@processes
+def test_the_generator_is_that_of_a_computer_algebra_system(process: Isotropic) -> None:
+    a, b = symbols = sympy.symbols("a b")
+    expression = sympy.exp(sympy.sin(a) * sympy.Rational(3, 10)) * sympy.cos(b)
+    theta = process.theta if isinstance(process, OrnsteinUhlenbeck) else 0.0
+    generated = sum(
+        process.diffusivity * sympy.diff(expression, s, 2) - theta * s * sympy.diff(expression, s)
+        for s in symbols
+    )
+    expected = [float(generated.subs({a: x[0], b: x[1]})) for x in points().tolist()]
+    ours = InfinitesimalGenerator(process)(f)(points())
+    exact = torch.tensor(expected, dtype=torch.float64)
+    torch.testing.assert_close(ours, exact, rtol=1e-13, atol=1e-13)
+
+
+@processes
+def test_operators_compose(process: Isotropic) -> None:
+    generator, semigroup = InfinitesimalGenerator(process), Semigroup(process, 0.2)
+    x = points(5)
+    # Γ₂-like nesting and the commutation LP_t = P_tL, which is Kolmogorov's equation.
+    twice = generator(generator(g))(x)
+    assert twice.shape == (5,)
+    torch.testing.assert_close(
+        generator(semigroup(g))(x), semigroup(generator(g))(x), rtol=1e-11, atol=1e-11
+    )
+
+
+@processes
+def test_the_generator_is_the_derivative_of_the_semigroup(process: Isotropic) -> None:
+    x, t = points(5), torch.tensor(0.3, dtype=torch.float64)
+    in_time = torch.func.jacfwd(lambda s: Semigroup(process, s, Quadrature(48))(g)(x))(t)
+    expected = InfinitesimalGenerator(process)(Semigroup(process, t, Quadrature(48))(g))(x)
+    torch.testing.assert_close(in_time, expected, rtol=1e-9, atol=1e-9)
+
+
+@processes
+def test_carre_du_champ_of_vector_valued_functions(process: Isotropic) -> None:
+    x = points()
+    both = CarreDuChamp(process)(lambda y: torch.stack((f(y), g(y)), dim=1))(x)
+    alone = [CarreDuChamp(process)(h)(x) for h in (f, g)]
+    torch.testing.assert_close(both, torch.stack(alone, dim=1))
+    gradient = torch.func.vmap(torch.func.grad(lambda y: f(y[None])[0]))(x)
+    expected = process.diffusivity * gradient.square().sum(dim=1)
+    torch.testing.assert_close(alone[0], expected)
+
+
+@pytest.mark.parametrize("process", [OU, Torus(), Swirl()], ids=repr)
+def test_adjoint_by_integration_by_parts(process: Process) -> None:
+    generator, adjoint = InfinitesimalGenerator(process), AdjointGenerator(process)
+    rule = Quadrature(48)
+    left = expectation(lambda x: f(x) * generator(g)(x), process.invariant, (2,), rule)
+    right = expectation(lambda x: g(x) * adjoint(f)(x), process.invariant, (2,), rule)
+    torch.testing.assert_close(left, right, rtol=0, atol=1e-12)
+
+
+def test_an_irreversible_process_is_not_its_own_adjoint() -> None:
+    process, x = Swirl(), points()
+    generator, adjoint = InfinitesimalGenerator(process), AdjointGenerator(process)
+    assert float((generator(f)(x) - adjoint(f)(x)).abs().max()) > 0.1
+    left = expectation(lambda x: f(x) * generator(g)(x), process.invariant, (2,))
+    wrong = expectation(lambda x: g(x) * generator(f)(x), process.invariant, (2,))
+    assert abs(float(left - wrong)) > 1e-2
+    # ½(L + L*) is the symmetric part: -∫ f ½(L + L*)g dπ is the Dirichlet form.
+    half = expectation(
+        lambda x: -0.5 * f(x) * (generator(g)(x) + adjoint(g)(x)), process.invariant, (2,)
+    )
+    torch.testing.assert_close(DirichletForm(process, (2,))(f, g), half, rtol=0, atol=1e-12)
+    kernel = Semigroup(process, 0.4).log_kernel
+    assert float((kernel(x, x.flip(0)) - kernel(x.flip(0), x)).abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("process", [OU, Torus(), Swirl()], ids=repr)
+def test_the_kernel_represents_the_semigroup(process: Process) -> None:
+    # P_t g(x) = ∫ k_t(x, y) g(y) dπ(y)
+    x, t = points(1).expand(96**2, 2), 0.5
+    semigroup = Semigroup(process, t, Quadrature(48))
+    nodes, weights = process.invariant.quadrature(2, 96)
+    integral = weights @ (semigroup.log_kernel(x, nodes).exp() * g(nodes))
+    torch.testing.assert_close(integral, semigroup(g)(x[:1])[0], rtol=0, atol=1e-9)
+
+
+@processes
+def test_p_zero_is_the_identity(process: Isotropic) -> None:
+    x = points()
+    assert torch.equal(Semigroup(process, 0.0)(f)(x), f(process.wrap(x)))
+
+
+@processes
+def test_monte_carlo_agrees_with_quadrature(process: Isotropic, generator: torch.Generator) -> None:
+    x, rule = points(3), MonteCarlo(40_000, generator)
+    simulated = Semigroup(process, 0.4, rule)(g)(x)
+    torch.testing.assert_close(simulated, Semigroup(process, 0.4)(g)(x), rtol=0, atol=0.03)
+    if process.invariant.is_probability:
+        form = DirichletForm(process, (2,), rule)(f, g)
+        torch.testing.assert_close(form, DirichletForm(process, (2,))(f, g), rtol=0, atol=0.03)
+
+
+def test_monte_carlo_is_the_default_in_high_dimension(generator: torch.Generator) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 6, generator=generator, dtype=torch.float64)
+    averaged = Semigroup(OU, 0.4)(lambda y: y.sum(dim=1))(x)
+    torch.testing.assert_close(averaged, OU.alpha(0.4) * x.sum(dim=1), rtol=0, atol=0.15)
+    # The draws are common to all points, so P_t f can be differentiated: L P_t f for a linear f.
+    linear = Semigroup(OU, 0.4, MonteCarlo(64, generator))(lambda y: y.sum(dim=1))
+    slope = InfinitesimalGenerator(OU)(linear)(x)
+    torch.testing.assert_close(slope, -OU.theta * OU.alpha(0.4) * x.sum(dim=1))
+
+
+@processes
+def test_images_are_points_too(process: Isotropic) -> None:
+    x = points(3, 2).reshape(3, 1, 2)
+    for operator in (InfinitesimalGenerator(process), Semigroup(process, 0.3)):
+        flat = operator(g)(x.flatten(1))
+        torch.testing.assert_close(operator(lambda y: g(y.flatten(1)))(x), flat)
+
+
+def test_blocks_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    def counted(x: Tensor) -> Tensor:
+        sizes.append(len(x))
+        return g(x)
+
+    x = points(10)
+    whole = Semigroup(OU, 0.3)(g)(x)
+    monkeypatch.setattr("oism.operators.BLOCK", 1000)
+    torch.testing.assert_close(Semigroup(OU, 0.3)(counted)(x), whole, rtol=1e-14, atol=1e-14)
+    assert max(sizes) <= 1000
+    assert sum(sizes) == 32**2 * 10
+
+
+def test_dtypes_are_kept() -> None:
+    x = points(4).float()
+    for operator in (InfinitesimalGenerator(OU), Semigroup(OU, 0.3), CarreDuChamp(OU)):
+        assert operator(g)(x).dtype == torch.float32
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match=r"t = -1.0"):
+        Semigroup(OU, -1.0)
+    with pytest.raises(ValueError, match=r"t must be one number, got shape \(2,\)"):
+        Semigroup(OU, torch.ones(2))
+    with pytest.raises(ValueError, match="nodes must be an integer >= 1, got 0"):
+        Quadrature(0)
+    with pytest.raises(ValueError, match="samples must be an integer >= 1, got 0"):
+        MonteCarlo(0)
+    with pytest.raises(NotAProbabilityError, match="no invariant law"):
+        DirichletForm(Brownian(), (1,))(torch.sum)
+    with pytest.raises(ValueError, match="shape must have at least one axis"):
+        DirichletForm(OU, ())
+    for operator in (InfinitesimalGenerator(OU), Semigroup(OU, 0.3), CarreDuChamp(OU)):
+        with pytest.raises(ValueError, match="x must be a batch of points"):
+            operator(g)(torch.zeros(2))
+        with pytest.raises(ValueError, match=r"x must be finite, but x\[0, 1\] = inf"):
+            operator(g)(torch.tensor([[0.0, math.inf]]))

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+from torch.func import jvp, vmap
+
+from oism.transforms import is_differentiated, output_like, per_row
+
+
+def test_one_number_or_one_per_row() -> None:
+    x = torch.ones(2, 3, 4)
+    assert (per_row(torch.tensor(2.0), x) * x == 2).all()
+    scaled = per_row(torch.tensor([2.0, 5.0]), x) * x
+    assert (scaled[0] == 2).all()
+    assert (scaled[1] == 5).all()
+
+
+def test_a_coefficient_takes_the_dtype_of_the_data() -> None:
+    x = torch.ones(2, 3)
+    for coefficient in (torch.tensor(2.0).double(), torch.ones(2).double()):
+        assert (per_row(coefficient, x) * x).dtype == torch.float32
+
+
+def test_a_wrong_number_of_rows_is_named() -> None:
+    with pytest.raises(ValueError, match=r"tau must be one number or one per row: 2 rows, 3 val"):
+        per_row(torch.ones(3), torch.ones(2, 3), "tau")
+
+
+def test_what_records_is_noticed() -> None:
+    x = torch.ones(2, 3)
+    seen: list[bool] = []
+
+    def look(y: Tensor) -> Tensor:
+        seen.append(is_differentiated(y))
+        return y
+
+    look(x)
+    look(x.clone().requires_grad_())
+    with torch.no_grad():
+        look(x.clone().requires_grad_())
+    vmap(look)(x)
+    jvp(look, (x,), (x,))
+    with forward_ad.dual_level():
+        look(forward_ad.make_dual(x, x))  # type: ignore[no-untyped-call]
+    assert seen == [False, True, False, True, True, True]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_output_has_the_dtype_of_the_data_and_yields_to_gradients(dtype: torch.dtype) -> None:
+    x = torch.ones(2, dtype=dtype)
+    out = output_like(x, (3, 4))
+    assert out is not None
+    assert (out.shape, out.dtype, out.device) == ((3, 4), dtype, x.device)
+    assert output_like(x.requires_grad_(), (3, 4)) is None
