@@ -17,6 +17,8 @@ from oism import checks
         (np.zeros((2, 2)), TypeError, r"x must be a torch.Tensor, got ndarray"),
         (torch.zeros(2, 2, dtype=torch.int64), TypeError, r"x .* floating-point dtype.*int64"),
         (torch.zeros(2, 2, dtype=torch.complex64), TypeError, r"x .* floating-point .*complex64"),
+        (torch.zeros(2, 2).to_sparse(), TypeError, r"x must be a dense tensor, got layout"),
+        (torch.zeros(2, 0), ValueError, r"x must be a batch of points .*got \(2, 0\)"),
         (torch.zeros(3), ValueError, r"x must be a batch of points .*got \(3,\)"),
         (torch.tensor([[0.0, math.nan]]), ValueError, r"x must be finite, but x\[0, 1\] = nan"),
         (torch.tensor([[0.0], [-math.inf]]), ValueError, r"finite, but x\[1, 0\] = -inf"),
@@ -48,7 +50,7 @@ def test_numbers_are_not_strings_or_flags(value: object) -> None:
         checks.positive(value, "theta")
 
 
-@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, np.float32(-2)])
+@pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf, np.float32(-2), 10**400])
 def test_positive_numbers(value: float) -> None:
     with pytest.raises(ValueError, match=r"theta must be a positive finite number, got"):
         checks.positive(value, "theta")
@@ -70,6 +72,20 @@ def test_shapes() -> None:
         checks.shape(())
     with pytest.raises(ValueError, match=r"shape\[1\] must be an integer >= 0, got -1"):
         checks.shape((2, -1))
+    with pytest.raises(ValueError, match=r"shape\[0\] must be an integer >= 1, got 0"):
+        checks.shape((0,), minimum=1)
+    with pytest.raises(TypeError, match=r"shape must be a sequence of integers, got int"):
+        checks.shape(2)
+
+
+def test_instances_and_dtypes() -> None:
+    checks.instance(1, int, "n")
+    with pytest.raises(TypeError, match="n must be of type int, got NoneType"):
+        checks.instance(None, int, "n")
+    with pytest.raises(TypeError, match="n must be of type int, got the class int"):
+        checks.instance(int, int, "n")
+    with pytest.raises(TypeError, match=r"dtype must be one of .*, got torch.complex64"):
+        checks.dtype(torch.complex64)
 
 
 @pytest.mark.parametrize(
@@ -88,6 +104,13 @@ def test_shapes() -> None:
 def test_times(t: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         checks.time(t)
+
+
+def test_times_are_taken_to_float64_without_loss() -> None:
+    for t in (0.1, np.float32(0.1), torch.tensor(0.1), torch.tensor([0.1], dtype=torch.float16)):
+        checked = checks.time(t)
+        assert checked.dtype == torch.float64
+        assert float(checked) == float(t)
 
 
 def test_zero_is_a_time_unless_it_must_be_positive() -> None:

@@ -55,6 +55,23 @@ def test_float32_survives_the_round_trip(clock: Clock, fraction: float) -> None:
     torch.testing.assert_close(clock.inverse(t), tau, rtol=1e-4, atol=2e-6)
 
 
+@clocks
+def test_the_ends_are_served_however_they_were_rounded(clock: Clock) -> None:
+    for dtype in (torch.float16, torch.float32, torch.float64):
+        tau = torch.tensor([0.0, clock.horizon], dtype=dtype)
+        assert clock.inverse(clock.time(tau)).dtype == dtype
+    assert float(VariancePreserving().inverse(5.025)) == pytest.approx(1, abs=1e-15)
+
+
+def test_low_precision_arguments_lose_nothing_inside() -> None:
+    clock, tau = VarianceExploding(), torch.tensor(1.0, dtype=torch.bfloat16)
+    assert clock.time(tau) == torch.tensor(1250.0, dtype=torch.bfloat16)
+    noising = Noising(Brownian(), clock)
+    tau32 = torch.tensor(0.7)
+    assert noising.sigma(tau32) == noising.sigma(float(tau32)).float()
+    assert noising.alpha(tau).dtype == torch.bfloat16
+
+
 def test_values_of_the_paper() -> None:
     ve = Noising(Brownian(), VarianceExploding(sigma_min=0.01, sigma_max=50.0))
     for tau in (0.0, 0.3, 1.0):
@@ -118,6 +135,16 @@ def test_parameters_are_checked() -> None:
         VarianceExploding(sigma_min=2.0, sigma_max=1.0)
     with pytest.raises(ValueError, match="horizon must be a positive"):
         IdentityClock(horizon=math.inf)
+    with pytest.raises(ValueError, match=r"sigma_min² must be a positive finite number, got 0.0"):
+        VarianceExploding(sigma_min=1e-200)
+    with pytest.raises(ValueError, match=r"sigma_max² must be a positive finite number, got inf"):
+        VarianceExploding(sigma_max=1e200)
+    with pytest.raises(TypeError, match="process must be of type Isotropic, got NoneType"):
+        Noising(None, IdentityClock())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="clock must be of type Clock, got Brownian"):
+        Noising(Brownian(), Brownian())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"x must be a torch.Tensor, got list"):
+        Noising(Brownian(), IdentityClock()).drift([[1.0]], 0.5)  # type: ignore[arg-type]
 
 
 def test_a_clock_without_its_three_maps_cannot_be_made() -> None:

@@ -218,7 +218,77 @@ def test_dtypes_are_kept() -> None:
         assert operator(g)(x).dtype == torch.float32
 
 
+@pytest.mark.parametrize("t", [1e-10, 1e-8, 1e-3, 0.07, 0.08, 0.5, 10.0])
+def test_the_rule_of_the_torus_is_exact_up_to_22_frequencies_below_its_nodes(t: float) -> None:
+    nodes, x = 48, points(5, 1)
+    for k in (0, 1, 13, nodes - 22):
+        averaged = Semigroup(Torus(), t, Quadrature(nodes))(lambda y: torch.cos(k * y[:, 0]))(x)  # noqa: B023
+        exact = math.exp(-(k**2) * t) * torch.cos(k * x[:, 0])
+        torch.testing.assert_close(averaged, exact, rtol=0, atol=1e-13)
+
+
+@processes
+@pytest.mark.parametrize("nodes", [1, 2, 5])
+def test_every_rule_has_mass_one(process: Isotropic, nodes: int) -> None:
+    ones = Semigroup(process, 1e-3, Quadrature(nodes))(lambda y: torch.ones(len(y)).double())
+    torch.testing.assert_close(ones(points(3)), torch.ones(3).double(), rtol=0, atol=1e-14)
+
+
+@processes
+def test_indicators_have_probabilities(process: Isotropic) -> None:
+    x = torch.zeros(2, 1, dtype=torch.float64)
+    for kind in (torch.int64, torch.bool, torch.float32):
+        half = Semigroup(process, 0.3)(lambda y: (y[:, 0] > 0).to(kind))(x)  # noqa: B023
+        torch.testing.assert_close(half, torch.full((2,), 0.5).double(), rtol=0, atol=1e-14)
+
+
+@processes
+def test_the_derivative_in_time_at_zero_is_refused(process: Isotropic) -> None:
+    t = torch.tensor(0.0, dtype=torch.float64)
+    with pytest.raises(ValueError, match="t must be positive where a rule is differentiated in t"):
+        torch.func.grad(lambda s: Semigroup(process, s)(g)(points()).sum())(t)
+
+
+def test_networks_in_float32() -> None:
+    torch.manual_seed(0)
+    network = torch.nn.Linear(2, 3)
+    form = DirichletForm(OU, (2,), dtype=torch.float32)(network)
+    exact = OU.diffusivity * network.weight.square().sum(dim=1)
+    torch.testing.assert_close(form.detach(), exact.detach())
+
+
+def test_default_draws_are_the_same_and_leave_the_global_generator_alone() -> None:
+    x = points(3, 5)
+    state = torch.get_rng_state()
+    first, second = (Semigroup(OU, 0.3)(lambda y: y.cos().sum(dim=1))(x) for _ in range(2))
+    assert torch.equal(first, second)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_functions_that_break_the_contract_are_named() -> None:
+    x = points(3)
+    for operator in (InfinitesimalGenerator(OU), Semigroup(OU, 0.3), CarreDuChamp(OU)):
+        with pytest.raises(ValueError, match=r"f must map a batch .* got \(\)"):
+            operator(lambda y: y.square().sum())(x)
+        with pytest.raises(ValueError, match=r"f must map a batch .* got float"):
+            operator(lambda y: 1.0)(x)  # type: ignore[arg-type, return-value]  # noqa: ARG005
+        with pytest.raises(TypeError, match="f must be a function of a batch of points, got None"):
+            operator(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"g must have values of the shape \(3, 2\) .* got \(3,\)"):
+        CarreDuChamp(OU)(lambda y: y, g)(x)
+
+
 def test_bad_arguments() -> None:
+    for kind in (InfinitesimalGenerator, CarreDuChamp, AdjointGenerator):
+        with pytest.raises(TypeError, match="process must be of type Process, got the class Orn"):
+            kind(OrnsteinUhlenbeck)  # type: ignore[arg-type]
+    for rule in (0, "", 3):
+        with pytest.raises(TypeError, match="rule must be of type Rule, got"):
+            Semigroup(OU, 0.3, rule)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="generator must be of type Generator, got int"):
+        MonteCarlo(10, generator=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="shape must be a sequence of integers, got int"):
+        DirichletForm(OU, 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"t = -1.0"):
         Semigroup(OU, -1.0)
     with pytest.raises(ValueError, match=r"t must be one number, got shape \(2,\)"):

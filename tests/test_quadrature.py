@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -24,14 +25,20 @@ def test_equispaced_integrates_frequencies_below_n() -> None:
     assert abs(complex(weights.to(torch.complex128) @ torch.exp(8j * points))) > 0.9
 
 
-@pytest.mark.parametrize("sigma", [1e-4, 0.1, 0.5, 3.0])
-def test_circle_offsets_stay_on_the_circle(sigma: float) -> None:
-    offsets, spacing = quadrature.circle_offsets(33, sigma)
-    assert len(offsets) == 33
-    assert offsets.min() >= -math.pi
-    assert offsets.max() < math.pi
-    assert float(offsets.diff().mean()) == pytest.approx(spacing)
-    assert 0.0 in offsets
+def test_gauss_hermite_with_many_nodes() -> None:
+    points, weights = quadrature.gauss_hermite(1000)
+    assert float(weights @ points**4) == pytest.approx(3, rel=1e-12)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 16, 33, 64])
+def test_normal_trapezoid_has_mass_one_and_its_declared_error(nodes: int) -> None:
+    points, weights = quadrature.normal_trapezoid(nodes)
+    assert float(weights.sum()) == pytest.approx(1, abs=1e-15)
+    torch.testing.assert_close(points, -points.flip(0))
+    for omega in (0.5, 2.0, 6.0, 15.0):
+        gap = max(math.pi * nodes / quadrature.REACH - omega, 0)
+        error = abs(float(weights @ torch.cos(omega * points)) - math.exp(-0.5 * omega**2))
+        assert error <= 2.1 * math.exp(-0.5 * gap**2) + 1e-14
 
 
 def test_a_product_is_a_product() -> None:
@@ -43,3 +50,13 @@ def test_a_product_is_a_product() -> None:
 def test_a_rule_too_large_says_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"nodes\*\*dim <= .* got 32\*\*6: .*MonteCarlo"):
         quadrature.product(*quadrature.gauss_hermite(32), 6)
+
+
+@pytest.mark.parametrize(
+    "rule", [quadrature.gauss_hermite, quadrature.equispaced, quadrature.normal_trapezoid]
+)
+def test_nodes_are_checked(rule: Callable[[int], object]) -> None:
+    with pytest.raises(ValueError, match="nodes must be an integer >= 1, got 0"):
+        rule(0)
+    with pytest.raises(TypeError, match=r"nodes must be an integer >= 1, got float 1.5"):
+        rule(1.5)  # type: ignore[arg-type]

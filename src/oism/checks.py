@@ -9,12 +9,14 @@ break the graph, so there the caller outside the transform is the one who is che
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import NoReturn
 
 import torch
 from torch import Tensor
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def holds(condition: Tensor) -> bool:
@@ -34,12 +36,36 @@ def _refuse(name: str, x: Tensor, allowed: Tensor, demand: str) -> NoReturn:
     raise ValueError(f"{name} must be {demand}, but {where} = {x[index].item()!r}")
 
 
-def floating(x: object, name: str) -> Tensor:
-    """Return ``x`` if it is a floating-point tensor without NaN or infinity."""
+def instance(value: object, kind: type, name: str) -> None:
+    """Raise unless ``value`` is an instance of ``kind``."""
+    if not isinstance(value, kind):
+        got = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise TypeError(f"{name} must be of type {kind.__name__}, got {got}")
+
+
+def dtype(value: torch.dtype, name: str = "dtype") -> torch.dtype:
+    """Return a floating-point dtype."""
+    if value not in DTYPES:
+        raise TypeError(f"{name} must be one of {DTYPES}, got {value!r}")
+    return value
+
+
+def vectors(x: object, name: str = "x", *, dim: int | None = None) -> Tensor:
+    """Return ``x`` if it is a floating-point tensor ``(..., dim)``, whatever its values."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(x).__name__}")
-    if not x.is_floating_point():
-        raise TypeError(f"{name} must have a floating-point dtype, got {x.dtype}")
+    if x.dtype not in DTYPES:
+        raise TypeError(f"{name} must have a floating-point dtype, one of {DTYPES}, got {x.dtype}")
+    if x.layout != torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got layout {x.layout}")
+    if dim is not None and (x.ndim < 1 or x.shape[-1] != dim):
+        raise ValueError(f"{name} must have shape (..., {dim}), got {tuple(x.shape)}")
+    return x
+
+
+def floating(x: object, name: str) -> Tensor:
+    """Return ``x`` if it is a floating-point tensor without NaN or infinity."""
+    x = vectors(x, name)
     finite = torch.isfinite(x)
     if not holds(finite):
         _refuse(name, x, finite, "finite")
@@ -52,7 +78,7 @@ def points(x: object, name: str = "x", *, dim: int | None = None) -> Tensor:
     if dim is not None:
         if x.ndim != 2 or x.shape[1] != dim:
             raise ValueError(f"{name} must have shape (n, {dim}), got {tuple(x.shape)}")
-    elif x.ndim < 2:
+    elif x.ndim < 2 or 0 in x.shape[1:]:
         raise ValueError(
             f"{name} must be a batch of points of shape (n, d) or (n, *shape), got {tuple(x.shape)}"
         )
@@ -75,9 +101,13 @@ def number(value: object, name: str, demand: str = "a finite number") -> float:
     """Return a finite real number as a float."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name} must be {demand}, got {type(value).__name__} {value!r}")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be {demand}, got {float(value)!r}")
-    return float(value)
+    try:
+        result = float(value)
+    except OverflowError:
+        result = math.inf
+    if not math.isfinite(result):
+        raise ValueError(f"{name} must be {demand}, got {result!r}")
+    return result
 
 
 def positive(value: object, name: str) -> float:
@@ -100,53 +130,63 @@ def integer(value: object, name: str, *, minimum: int) -> int:
     return int(value)
 
 
-def shape(value: Sequence[int], name: str = "shape") -> tuple[int, ...]:
-    """Return the shape of a batch or of one point: at least one axis, none negative."""
-    result = tuple(integer(n, f"{name}[{i}]", minimum=0) for i, n in enumerate(value))
+def shape(value: object, name: str = "shape", *, minimum: int = 0) -> tuple[int, ...]:
+    """Return a shape: at least one axis, each at least ``minimum``."""
+    if not isinstance(value, Iterable) or isinstance(value, str):
+        raise TypeError(f"{name} must be a sequence of integers, got {type(value).__name__}")
+    result = tuple(integer(n, f"{name}[{i}]", minimum=minimum) for i, n in enumerate(value))
     if not result:
         raise ValueError(f"{name} must have at least one axis, got ()")
     return result
 
 
-def moments_in_time(
-    t: object, name: str, *, low: float, high: float, closed: bool = True
+def instants(
+    t: object, name: str, *, low: float, high: float, closed: bool = True, ulps: int = 0
 ) -> Tensor:
-    """Return times as a tensor, one number or one per row, within [low, high] or (low, high].
+    """Return times in float64, one number or one per row, within [low, high] or (low, high].
 
-    A Python number becomes a zero-dimensional float64 tensor, which leaves the dtype of whatever it
-    multiplies alone.
+    The ends are compared in the dtype of ``t``, where they are as rounded as t itself; ``ulps``
+    says by how many roundings t may pass them.
     """
     interval = f"{'[' if closed else '('}{low:g}, {high:g}{']' if math.isfinite(high) else ')'}"
     demand = f"a number or a tensor of shape () or (n,) in {interval}"
-    if isinstance(t, Tensor):
-        t = floating(t, name)
-        if t.ndim > 1:
-            raise ValueError(f"{name} must be {demand}, got shape {tuple(t.shape)}")
-    else:
+    if not isinstance(t, Tensor):
         t = torch.tensor(number(t, name, demand), dtype=torch.float64)
-    # Bounds are compared in the dtype of t: a float32 horizon is the float32 nearest to it.
-    least, most = t.new_tensor(low), t.new_tensor(high)
+    t = floating(t, name)
+    if t.ndim > 1:
+        raise ValueError(f"{name} must be {demand}, got shape {tuple(t.shape)}")
+    slack = ulps * torch.finfo(t.dtype).eps
+    least, most = (t.new_tensor(end) for end in (low * (1 - slack), high * (1 + slack)))
     allowed = ((t >= least) if closed else (t > least)) & (t <= most)
     if not holds(allowed):
         _refuse(name, t, allowed, demand)
-    return t
+    return t if t.device.type == "mps" else t.double()  # Apple's GPUs have no float64
 
 
 def time(t: object, name: str = "t", *, positive: bool = False) -> Tensor:
-    """Return a time of the process, t ≥ 0 (or t > 0), as a tensor of shape () or (n,)."""
-    return moments_in_time(t, name, low=0.0, high=math.inf, closed=not positive)
+    """Return a time of the process, t ≥ 0 (or t > 0): shape () or (n,), float64."""
+    return instants(t, name, low=0.0, high=math.inf, closed=not positive)
 
 
 def orthogonal(matrix: object, name: str = "matrix") -> Tensor:
-    """Return a square matrix whose rows are orthonormal to the precision of its dtype."""
+    """Return a square matrix whose rows are orthonormal to 1e-10 (float32: 1e-4)."""
     matrix = floating(matrix, name)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise ValueError(f"{name} must be a square matrix, got shape {tuple(matrix.shape)}")
-    exact = matrix.double()
+    tolerances = {torch.float64: 1e-10, torch.float32: 1e-4}
+    if matrix.dtype not in tolerances:
+        raise TypeError(f"{name} must have dtype float32 or float64, got {matrix.dtype}")
+    exact = matrix.detach().double()
     defect = float((exact @ exact.mT - torch.eye(len(matrix)).to(exact)).abs().max())
-    allowed = 16 * len(matrix) ** 0.5 * torch.finfo(matrix.dtype).eps
+    allowed = tolerances[matrix.dtype]
     if defect > allowed:
         raise ValueError(
             f"{name} must be orthogonal: max|VVᵀ - I| = {defect:.3g}, allowed {allowed:.3g}"
         )
     return matrix
+
+
+def settle(frozen: object, **values: object) -> None:
+    """Store checked values in a frozen dataclass, as the Python numbers that the checks return."""
+    for name, value in values.items():
+        object.__setattr__(frozen, name, value)

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from oism import checks
 from oism.process import Isotropic, IsotropicTransition
-from oism.transforms import per_row
+from oism.transforms import as_given, per_row
 
 
 class Clock(ABC):
@@ -43,22 +43,22 @@ class Clock(ABC):
 
     def time(self, tau: Tensor | float) -> Tensor:
         """Return t(τ) for τ in [0, horizon], one number or one per row."""
-        return self._time(self._tau(tau))
+        return as_given(self._time(self._tau(tau)), tau)
 
     def rate(self, tau: Tensor | float) -> Tensor:
         """Return dt/dτ for τ in [0, horizon]."""
-        return self._rate(self._tau(tau))
+        return as_given(self._rate(self._tau(tau)), tau)
 
     def inverse(self, t: Tensor | float) -> Tensor:
         """Return τ(t) for t in [t(0), t(horizon)]."""
-        # The ends are rounded as t itself was, and rounding must not carry τ past them.
-        dtype = t.dtype if isinstance(t, Tensor) and t.is_floating_point() else torch.float64
-        low, high = self._time(torch.tensor([0.0, self.horizon], dtype=dtype)).tolist()
-        t = checks.moments_in_time(t, "t", low=low, high=high)
-        return self._inverse(t).clamp(0.0, self.horizon)
+        ends = torch.tensor([0.0, self.horizon], dtype=torch.float64)
+        low, high = self._time(ends).tolist()
+        # t(τ) rounded and taken back must be served, and must not be carried past the ends.
+        checked = checks.instants(t, "t", low=low, high=high, ulps=4)
+        return as_given(self._inverse(checked).clamp(0.0, self.horizon), t)
 
     def _tau(self, tau: Tensor | float) -> Tensor:
-        return checks.moments_in_time(tau, "tau", low=0.0, high=self.horizon)
+        return checks.instants(tau, "tau", low=0.0, high=self.horizon)
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,9 @@ class VariancePreserving(Clock):
     beta_1: float = 20.0
 
     def __post_init__(self) -> None:
-        checks.positive(self.beta_0, "beta_0")
-        checks.positive(self.beta_1, "beta_1")
+        beta_0 = checks.positive(self.beta_0, "beta_0")
+        beta_1 = checks.positive(self.beta_1, "beta_1")
+        checks.settle(self, beta_0=beta_0, beta_1=beta_1)
 
     def _time(self, tau: Tensor) -> Tensor:
         return tau * (2 * self.beta_0 + (self.beta_1 - self.beta_0) * tau) / 4
@@ -100,12 +101,13 @@ class VarianceExploding(Clock):
     sigma_max: float = 50.0
 
     def __post_init__(self) -> None:
-        checks.positive(self.sigma_min, "sigma_min")
-        checks.positive(self.sigma_max, "sigma_max")
-        if self.sigma_max <= self.sigma_min:
-            raise ValueError(
-                f"sigma_max must exceed sigma_min = {self.sigma_min!r}, got {self.sigma_max!r}"
-            )
+        sigma_min = checks.positive(self.sigma_min, "sigma_min")
+        sigma_max = checks.positive(self.sigma_max, "sigma_max")
+        if sigma_max <= sigma_min:
+            raise ValueError(f"sigma_max must exceed sigma_min = {sigma_min!r}, got {sigma_max!r}")
+        checks.positive(sigma_min * sigma_min, "sigma_min²")
+        checks.positive(sigma_max * sigma_max, "sigma_max²")
+        checks.settle(self, sigma_min=sigma_min, sigma_max=sigma_max)
 
     @property
     def _log_ratio(self) -> float:
@@ -128,7 +130,7 @@ class IdentityClock(Clock):
     horizon: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.positive(self.horizon, "horizon")
+        checks.settle(self, horizon=checks.positive(self.horizon, "horizon"))
 
     def _time(self, tau: Tensor) -> Tensor:
         return tau.clone()
@@ -153,26 +155,30 @@ class Noising:
     process: Isotropic
     clock: Clock
 
+    def __post_init__(self) -> None:
+        checks.instance(self.process, Isotropic, "process")
+        checks.instance(self.clock, Clock, "clock")
+
     def transition(self, tau: Tensor | float) -> IsotropicTransition:
         """Return the law of X at τ given X_0."""
-        return self.process.transition(self.clock.time(tau))
+        return self.process.transition(self.clock._time(self.clock._tau(tau)))
 
     def alpha(self, tau: Tensor | float) -> Tensor:
         """Return α_τ, with E[X_τ | x] = α_τ x."""
-        return self.transition(tau).alpha
+        return as_given(self.transition(tau).alpha, tau)
 
     def sigma(self, tau: Tensor | float) -> Tensor:
         """Return σ_τ, with Cov[X_τ | x] = σ_τ² I."""
-        return self.transition(tau).sigma
+        return as_given(self.transition(tau).sigma, tau)
 
     def log_snr(self, tau: Tensor | float) -> Tensor:
-        """Return log(α_τ²/σ_τ²), the logarithm of the signal-to-noise ratio."""
+        """Return log(α_τ²/σ_τ²), the logarithm of the signal-to-noise ratio; +∞ at t = 0."""
         law = self.transition(tau)
-        return 2 * law.alpha.log() - law.variance.log()
+        return as_given(2 * law.alpha.log() - law.variance.log(), tau)
 
     def drift(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return t'(τ) b(x), the drift of the SDE in τ."""
-        return per_row(self.clock.rate(tau), x, "tau") * self.process.drift(x)
+        return per_row(self.clock.rate(tau), checks.points(x), "tau") * self.process.drift(x)
 
     def diffusivity(self, tau: Tensor | float) -> Tensor:
         """Return t'(τ) g, half the squared noise coefficient of the SDE in τ."""

@@ -32,8 +32,26 @@ Function = Callable[[Tensor], Tensor]
 QUADRATURE_DIM = 3
 """The largest dimension in which a product rule is the default."""
 
-BLOCK = 2**18
-"""How many points a function is evaluated at in one go by a semigroup."""
+BLOCK = 2**16
+"""How many points a function is evaluated at in one go."""
+
+
+def rowwise(f: Function, name: str = "f") -> Function:
+    """Return ``f`` with its contract checked: a batch of n points goes to n rows."""
+    if not callable(f):
+        raise TypeError(f"{name} must be a function of a batch of points, got {f!r}")
+
+    def evaluate(x: Tensor) -> Tensor:
+        values: object = f(x)
+        if not isinstance(values, Tensor) or values.ndim < 1 or len(values) != len(x):
+            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+            raise ValueError(
+                f"{name} must map a batch {tuple(x.shape)} to a tensor of shape ({len(x)},) or "
+                f"({len(x)}, *out), got {got}"
+            )
+        return values
+
+    return evaluate
 
 
 def directional(f: Function, x: Tensor, direction: Tensor) -> Tensor:
@@ -42,19 +60,11 @@ def directional(f: Function, x: Tensor, direction: Tensor) -> Tensor:
     return derivative
 
 
-def _columns(process: Process, x: Tensor) -> Tensor:
-    """Return the columns of L as directions, ``(k, *shape)``, in the dtype of ``x``."""
-    noise = process.noise(x.shape[1:].numel()).to(x)
-    return noise.mT.reshape(-1, *x.shape[1:])
-
-
-def _second_order(process: Process, f: Function, x: Tensor) -> Tensor:
-    """Return tr(G∇²f) = ½ Σ_j ∂²f/∂ℓ_j² over the columns ℓ_j of L."""
-
-    def along(column: Tensor) -> Tensor:
-        return directional(lambda y: directional(f, y, column), x, column)
-
-    return 0.5 * vmap(along, randomness="same")(_columns(process, x)).sum(dim=0)
+def _over_noise(process: Process, x: Tensor, along: Callable[[Tensor], Tensor]) -> Tensor:
+    """Return ½ Σ_j along(ℓ_j) over the columns ℓ_j of L, as many at once as memory allows."""
+    columns = process.noise(x.shape[1:].numel()).to(x).mT.reshape(-1, *x.shape[1:])
+    chunk = max(1, BLOCK // max(1, len(x)))
+    return 0.5 * vmap(along, randomness="same", chunk_size=chunk)(columns).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -69,13 +79,21 @@ class InfinitesimalGenerator:
 
     process: Process
 
+    def __post_init__(self) -> None:
+        checks.instance(self.process, Process, "process")
+
     def __call__(self, f: Function) -> Function:
         """Return the function L f."""
+        f = rowwise(f)
 
         def generated(x: Tensor) -> Tensor:
             x = checks.points(x)
-            along_drift = directional(f, x, self._drift(x))
-            return along_drift + _second_order(self.process, f, x)
+
+            def twice(column: Tensor) -> Tensor:
+                return directional(lambda y: directional(f, y, column), x, column)
+
+            # tr(G∇²f) = ½ Σ_j ∂²f/∂ℓ_j²
+            return directional(f, x, self._drift(x)) + _over_noise(self.process, x, twice)
 
         return generated
 
@@ -97,17 +115,27 @@ class CarreDuChamp:
 
     process: Process
 
+    def __post_init__(self) -> None:
+        checks.instance(self.process, Process, "process")
+
     def __call__(self, f: Function, g: Function | None = None) -> Function:
-        """Return the function Γ(f, g)."""
+        """Return the function Γ(f, g); f and g must have values of the same shape."""
+        f, g = rowwise(f), None if g is None else rowwise(g, "g")
 
         def squared_field(x: Tensor) -> Tensor:
             x = checks.points(x)
 
-            def along(column: Tensor) -> Tensor:
+            def product(column: Tensor) -> Tensor:
                 slope = directional(f, x, column)
-                return slope * (slope if g is None else directional(g, x, column))
+                other = slope if g is None else directional(g, x, column)
+                if slope.shape != other.shape:
+                    raise ValueError(
+                        f"g must have values of the shape {tuple(slope.shape)} of those of f, "
+                        f"got {tuple(other.shape)}"
+                    )
+                return slope * other
 
-            return 0.5 * vmap(along, randomness="same")(_columns(self.process, x)).sum(dim=0)
+            return _over_noise(self.process, x, product)
 
         return squared_field
 
@@ -136,7 +164,7 @@ class Quadrature(Rule):
     nodes: int = 32
 
     def __post_init__(self) -> None:
-        checks.integer(self.nodes, "nodes", minimum=1)
+        checks.settle(self, nodes=checks.integer(self.nodes, "nodes", minimum=1))
 
     def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rule of the transition law."""
@@ -157,7 +185,9 @@ class MonteCarlo(Rule):
     generator: torch.Generator | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        checks.integer(self.samples, "samples", minimum=1)
+        checks.settle(self, samples=checks.integer(self.samples, "samples", minimum=1))
+        if self.generator is not None:
+            checks.instance(self.generator, torch.Generator, "generator")
 
     def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
         """Draw from the law started at zero."""
@@ -175,35 +205,57 @@ class MonteCarlo(Rule):
         return x.new_full((self.samples,), 1 / self.samples)
 
 
-def default_rule(shape: Sequence[int]) -> Rule:
-    """Return quadrature in at most three dimensions, Monte Carlo above."""
-    return Quadrature() if torch.Size(shape).numel() <= QUADRATURE_DIM else MonteCarlo()
+def _rule(rule: Rule | None, shape: Sequence[int]) -> Rule:
+    """Return the rule, or the default: quadrature in at most three dimensions, Monte Carlo above.
+
+    The default draws come from a generator of their own, so they are the same every time and leave
+    torch's global one alone.
+    """
+    if rule is not None:
+        return rule
+    if torch.Size(shape).numel() <= QUADRATURE_DIM:
+        return Quadrature()
+    return MonteCarlo(generator=torch.Generator().manual_seed(0))
 
 
 def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
-    """Return Σ_j w_j v_j over the first axis of ``values``."""
-    return (weights.to(values) @ values.reshape(len(values), -1)).reshape(values.shape[1:])
+    """Return Σ_j w_j v_j over the first axis; integers and flags count as numbers."""
+    dtype = torch.promote_types(weights.dtype, values.dtype)
+    flat = values.reshape(len(values), -1).to(dtype)
+    return (weights.to(flat) @ flat).reshape(values.shape[1:])
 
 
 def expectation(
-    f: Function, measure: Measure, shape: Sequence[int], rule: Rule | None = None
+    f: Function,
+    measure: Measure,
+    shape: Sequence[int],
+    rule: Rule | None = None,
+    *,
+    dtype: torch.dtype = torch.float64,
+    device: torch.device | str | None = None,
 ) -> Tensor:
-    """Return ∫ f dπ over points of a given shape, in float64.
+    """Return ∫ f dπ over points of a given shape.
+
+    ``rule`` is quadrature in at most three dimensions and seeded Monte Carlo above, unless given;
+    f is evaluated at points of the given dtype and device.
 
     >>> from oism.process import Gaussian
     >>> expectation(lambda x: x.square().sum(dim=1), Gaussian(variance=0.5), (2,))
     tensor(1.0000, dtype=torch.float64)
     """
-    points, weights = (rule or default_rule(shape)).points(measure, tuple(shape))
-    return _weighted_sum(weights, f(points))
+    shape = checks.shape(shape, minimum=1)
+    kind = checks.dtype(dtype)
+    points, weights = (p.to(device, kind) for p in _rule(rule, shape).points(measure, shape))
+    return _weighted_sum(weights, rowwise(f)(points))
 
 
 @dataclass(frozen=True)
 class Semigroup:
     """P_t f(x) = E[f(X_t) | X_0 = x] for one time t ≥ 0; P_0 is the identity.
 
-    ``rule`` is quadrature in at most three dimensions and Monte Carlo above, unless given. Only
-    processes whose law is a translate of one law (all the linear ones) can be served by a rule.
+    ``rule`` is quadrature in at most three dimensions and seeded Monte Carlo above (two digits or
+    so), unless given. A rule serves processes whose law at t is one law shifted to the mean, as
+    that of every linear process is.
 
     >>> from oism.process import OrnsteinUhlenbeck
     >>> P = Semigroup(OrnsteinUhlenbeck(), t=0.5)
@@ -216,17 +268,20 @@ class Semigroup:
     rule: Rule | None = None
 
     def __post_init__(self) -> None:
+        checks.instance(self.process, Process, "process")
+        if self.rule is not None:
+            checks.instance(self.rule, Rule, "rule")
         if checks.time(self.t).ndim:
             raise ValueError(f"t must be one number, got shape {tuple(checks.time(self.t).shape)}")
 
     def __call__(self, f: Function) -> Function:
-        """Return the function P_t f, evaluated in blocks so that memory stays bounded."""
-        law = self.process.transition(self.t)
+        """Return the function P_t f; f is evaluated at a bounded number of points at a time."""
+        f, law = rowwise(f), self.process.transition(self.t)
 
         def averaged(x: Tensor) -> Tensor:
             mean = law.mean(checks.points(x))
-            rule = self.rule or default_rule(x.shape[1:])
-            offsets, weights = (part.to(x) for part in rule.offsets(law, x))
+            offsets, weights = _rule(self.rule, x.shape[1:]).offsets(law, x)
+            offsets, weights = offsets.to(x), weights.to(x)
             size = max(1, BLOCK // max(1, len(x)))
             blocks = zip(torch.split(offsets, size), torch.split(weights, size), strict=True)
             return sum((self._block(f, mean, *block) for block in blocks), x.new_zeros(()))
@@ -250,16 +305,29 @@ class Semigroup:
 
 @dataclass(frozen=True)
 class DirichletForm:
-    """E(f, g) = ∫ Γ(f, g) dπ on points of a given shape; π must be a probability."""
+    """E(f, g) = ∫ Γ(f, g) dπ on points of a given shape; π must be a probability.
+
+    See `expectation` for ``rule``, ``dtype`` and ``device``.
+
+    >>> from oism.process import OrnsteinUhlenbeck
+    >>> DirichletForm(OrnsteinUhlenbeck(), shape=(2,))(lambda x: x.square().sum(dim=1))
+    tensor(8.0000, dtype=torch.float64)
+    """
 
     process: Process
     shape: Sequence[int]
     rule: Rule | None = None
+    dtype: torch.dtype = torch.float64
+    device: torch.device | str | None = None
 
     def __post_init__(self) -> None:
-        checks.shape(self.shape)
+        checks.instance(self.process, Process, "process")
+        checks.settle(self, shape=checks.shape(self.shape, minimum=1))
 
     def __call__(self, f: Function, g: Function | None = None) -> Tensor:
         """Return the number E(f, g), or one per output of f and g."""
         gamma = CarreDuChamp(self.process)(f, g)
-        return expectation(gamma, self.process.invariant, self.shape, self.rule)
+        measure = self.process.invariant
+        return expectation(
+            gamma, measure, self.shape, self.rule, dtype=self.dtype, device=self.device
+        )

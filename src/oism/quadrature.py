@@ -1,21 +1,21 @@
 """Quadrature rules: points and weights with Σ wⱼ f(zⱼ) ≈ E[f(Z)], and their products.
 
-``gauss_hermite`` integrates polynomials of degree ≤ 2n - 1 against N(0, 1) exactly.
-
-On the circle the trapezoidal rule with N equally spaced points is exact but for aliasing: a
-frequency k is mistaken for those at distance N, which the wrapped normal law of variance σ² damps
-by exp(-(N - |k|)²σ²/2). Where σ is small most of the N points carry no mass: ``circle_offsets``
-then refines N and keeps the n points within ``REACH`` standard deviations, beyond which the law
-holds less than 2e-15.
+``gauss_hermite`` integrates polynomials of degree ≤ 2n - 1 against N(0, 1) exactly. Equally spaced
+points are better for waves. On the circle, n of them mistake a frequency k only for those at
+distance n or more; for a law of variance σ² that is an error of about exp(-(n - |k|)²σ²/2), so the
+rule is exact once the law is wide. For a narrow law the same rule is used on the line, over
+``REACH`` standard deviations, beyond which N(0, 1) holds less than 2e-15: ``normal_trapezoid``.
 """
 
 from __future__ import annotations
 
 import math
 
-import numpy as np
+import scipy.special
 import torch
 from torch import Tensor
+
+from oism import checks
 
 REACH = 8.0
 MOST_POINTS = 2**24
@@ -23,25 +23,28 @@ MOST_POINTS = 2**24
 
 def gauss_hermite(nodes: int) -> tuple[Tensor, Tensor]:
     """Return the Gauss rule for the standard normal law: points and weights, ``(nodes,)``."""
-    points, weights = np.polynomial.hermite_e.hermegauss(nodes)
+    points, weights = scipy.special.roots_hermitenorm(checks.integer(nodes, "nodes", minimum=1))
     return torch.from_numpy(points), torch.from_numpy(weights / math.sqrt(2 * math.pi))
 
 
 def equispaced(nodes: int) -> tuple[Tensor, Tensor]:
     """Return the trapezoidal rule for the uniform law: exact for frequencies < nodes."""
-    points = torch.arange(nodes, dtype=torch.float64) * (2 * math.pi / nodes) - math.pi
+    checks.integer(nodes, "nodes", minimum=1)
+    points = (torch.arange(nodes, dtype=torch.float64) + 0.5) * (2 * math.pi / nodes) - math.pi
     return points, torch.full_like(points, 1 / nodes)
 
 
-def circle_offsets(nodes: int, sigma: float) -> tuple[Tensor, float]:
-    """Return equally spaced offsets in [-π, π) and their spacing, for a law of width ``sigma``."""
-    around = max(nodes, math.ceil(math.pi * nodes / (REACH * sigma)))
-    spacing = 2 * math.pi / around
-    return (torch.arange(nodes, dtype=torch.float64) - nodes // 2) * spacing, spacing
+def normal_trapezoid(nodes: int) -> tuple[Tensor, Tensor]:
+    """Return equally spaced points for N(0, 1): error about exp(-(πn/8 - ω)²/2) for cos(ωz)."""
+    checks.integer(nodes, "nodes", minimum=1)
+    centred = torch.arange(nodes, dtype=torch.float64) - 0.5 * (nodes - 1)
+    points = centred * (2 * REACH / nodes)
+    return points, torch.softmax(-0.5 * points.square(), dim=0)
 
 
 def product(points: Tensor, weights: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """Return the ``dim``-fold product of a rule: points ``(m**dim, dim)`` and their weights."""
+    checks.integer(dim, "dim", minimum=1)
     if len(points) ** dim > MOST_POINTS:
         raise ValueError(
             f"nodes must satisfy nodes**dim <= {MOST_POINTS}, got {len(points)}**{dim}: "

@@ -28,6 +28,11 @@ def per_row(coefficient: Tensor, x: Tensor, name: str = "t") -> Tensor:
     return coefficient.reshape(-1, *[1] * (x.ndim - 1))
 
 
+def as_given(result: Tensor, argument: Tensor | float) -> Tensor:
+    """Round a result of float64 arithmetic to the dtype of the argument, if that is a tensor."""
+    return result.to(argument.dtype) if isinstance(argument, Tensor) else result
+
+
 def is_differentiated(x: Tensor) -> bool:
     """Tell whether autograd, forward mode, torch.func or compile records what is done to ``x``.
 

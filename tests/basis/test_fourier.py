@@ -32,6 +32,18 @@ def test_the_half_lattice_by_brute_force(dim: int, bound: float) -> None:
     assert not lattice & opposite
 
 
+def test_many_dimensions_cost_no_more_than_their_lattice() -> None:
+    assert torch.equal(half_lattice(20, 1).sort(dim=0)[0][-1], torch.ones(20).double())
+    assert len(half_lattice(20, 2)) == 20 + 2 * math.comb(20, 2)
+
+
+def test_later_changes_to_the_tensor_do_not_reach_the_basis() -> None:
+    frequencies = torch.tensor([[1.0], [2.0]])
+    basis = Fourier(frequencies)
+    frequencies[0] = 0.5
+    assert basis.eigenvalues.tolist() == [-1, -1, -4, -4]
+
+
 def test_the_order_is_by_eigenvalue_then_lexicographic() -> None:
     assert half_lattice(2, 2).tolist() == [[0, 1], [1, 0], [1, -1], [1, 1]]
 
@@ -73,8 +85,18 @@ def test_the_torus_takes_integers_only() -> None:
     [
         (torch.zeros(2), ValueError, r"frequencies must have shape \(m, d\).*got \(2,\)"),
         (torch.zeros(0, 2), ValueError, r"m, d >= 1, got \(0, 2\)"),
-        (torch.tensor([[0.0, 0.0]]), ValueError, r"must not be zero, but frequencies\[0\] is"),
-        (torch.tensor([[2.0], [1.0]]), ValueError, r"sorted by norm, but frequencies\[1\] is not"),
+        (
+            torch.tensor([[0.0, 0.0]]),
+            ValueError,
+            r"must be other than zero, but frequencies\[0\] = \[0.0",
+        ),
+        (
+            torch.tensor([[2.0], [1.0]]),
+            ValueError,
+            r"sorted by norm, but frequencies\[1\] = \[1.0\]",
+        ),
+        (torch.tensor([[1.0], [-1.0]]), ValueError, r"opposites, but frequencies\[1\] = \[-1.0\]"),
+        (torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]), ValueError, r"but frequencies\[2\]"),
         (torch.tensor([[1]]), TypeError, "frequencies must have a floating-point dtype"),
         (torch.tensor([[math.inf]]), ValueError, r"must be finite, but frequencies\[0, 0\] = inf"),
     ],
@@ -92,7 +114,7 @@ def test_bad_lattices() -> None:
         half_lattice(2, math.nan)
     with pytest.raises(ValueError, match="dim must be an integer >= 1, got 0"):
         half_lattice(0, 3)
-    with pytest.raises(ValueError, match="max_eigenvalue must be smaller in dimension 20"):
+    with pytest.raises(ValueError, match="max_eigenvalue must be smaller for dim = 20, got 9"):
         half_lattice(20, 9)
-    with pytest.raises(TypeError, match="process must be Torus or Brownian, got OrnsteinUhlenbeck"):
+    with pytest.raises(TypeError, match="process must be of type Brownian, got Ornstein"):
         Fourier(torch.tensor([[1.0]]), OrnsteinUhlenbeck())  # type: ignore[arg-type]

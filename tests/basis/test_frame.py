@@ -45,3 +45,32 @@ def test_what_is_not_orthogonal_is_refused() -> None:
         OrthogonalFrame(torch.tensor([[math.nan]]))
     with pytest.raises(TypeError, match="matrix must have a floating-point dtype"):
         OrthogonalFrame(torch.eye(2, dtype=torch.int64))
+    with pytest.raises(TypeError, match="matrix must have dtype float32 or float64, got"):
+        OrthogonalFrame(torch.zeros(64, 64, dtype=torch.bfloat16))
+
+
+def test_every_numerically_orthogonal_matrix_is_accepted(generator: torch.Generator) -> None:
+    a = torch.randn(300, 300, generator=generator, dtype=torch.float64)
+    for matrix in (torch.linalg.matrix_exp(a - a.T), torch.linalg.qr(a.float())[0]):
+        assert OrthogonalFrame(matrix).dim == 300
+
+
+def test_bad_vectors(generator: torch.Generator) -> None:
+    frame = random_frame(3, generator)
+    for method, name in ((frame.analyse, "x"), (frame.synthesise, "z")):
+        with pytest.raises(TypeError, match=f"{name} must have a floating-point dtype"):
+            method(torch.tensor([[10, 20, 30]]))
+        with pytest.raises(ValueError, match=rf"{name} must have shape \(..., 3\), got \(2, 2\)"):
+            method(torch.zeros(2, 2))
+    with pytest.raises(TypeError, match=r"x must be a torch.Tensor, got str"):
+        IdentityFrame().analyse("a")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"z must have shape \(..., 3\), got \(2, 2\)"):
+        frame.directions(2)
+
+
+def test_later_changes_to_the_matrix_do_not_reach_the_frame() -> None:
+    matrix = torch.eye(2)
+    frame = OrthogonalFrame(matrix.requires_grad_())
+    with torch.no_grad():
+        matrix.zero_()
+    assert torch.equal(frame.matrix, torch.eye(2))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import Brownian, Hermite, IdentityFrame, OrnsteinUhlenbeck, OrthogonalFrame, TensorHermite
-from oism.basis.hermite import product_coefficients, recurrence, tabulate
+from oism.basis.hermite import multi_indices, product_coefficients, recurrence, tabulate
 
 
 def test_the_table_is_scipys() -> None:
@@ -124,9 +124,9 @@ def test_bad_arguments(family: type[Hermite | TensorHermite]) -> None:
         family(2, 2.0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="dim must be an integer >= 1, got 0"):
         family(0, 2)
-    with pytest.raises(TypeError, match="process must be an OrnsteinUhlenbeck, got Brownian"):
+    with pytest.raises(TypeError, match="process must be of type OrnsteinUhlenbeck, got Brownian"):
         family(2, 2, Brownian())  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="frame must be a Frame, got Tensor"):
+    with pytest.raises(TypeError, match="frame must be of type Frame, got Tensor"):
         family(2, 2, frame=torch.eye(2))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="frame must serve points of dim = 2 entries, got one for"):
         family(2, 2, frame=OrthogonalFrame(torch.eye(3)))
@@ -139,6 +139,19 @@ def test_too_many_multi_indices_are_refused() -> None:
     ):
         TensorHermite(40, 5)
     assert TensorHermite(40, 3).size == math.comb(43, 3) - 1
+
+
+def test_numpy_integers_become_python_integers() -> None:
+    basis = Hermite(2, np.int8(127))  # type: ignore[arg-type]
+    assert basis.size == 254
+    assert type(basis.order) is int
+
+
+def test_bad_multi_indices() -> None:
+    with pytest.raises(ValueError, match="order must be an integer >= 1, got 0"):
+        multi_indices(2, 0)
+    with pytest.raises(ValueError, match="dim must be an integer >= 1, got 0"):
+        multi_indices(0, 2)
 
 
 def test_bad_tables() -> None:

@@ -83,5 +83,9 @@ def test_bad_arguments() -> None:
     for law in LAWS:
         with pytest.raises(ValueError, match="shape must have at least one axis"):
             law.sample(())
+        with pytest.raises(TypeError, match=r"dtype must be one of .*got torch.int64"):
+            law.sample((2, 2), dtype=torch.int64)
+        with pytest.raises(TypeError, match=r"nodes must be an integer >= 1, got float 1.5"):
+            law.quadrature(2, 1.5)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="x must be a batch"):
             law.log_density(torch.zeros(3))

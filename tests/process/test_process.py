@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -188,6 +189,32 @@ def test_compiles_without_a_graph_break(process: Isotropic) -> None:
 
 
 @processes
+@pytest.mark.parametrize("t", [1e-12, 1e6])
+def test_a_variance_that_the_dtype_cannot_hold_is_refused(process: Isotropic, t: float) -> None:
+    x = torch.zeros(2, 2, dtype=torch.float16)
+    law = process.transition(t)
+    if t < 1 or not process.invariant.is_probability or process == Torus():
+        with pytest.raises(ValueError, match=r"t must be positive.* σ² finite in torch.float16"):
+            law.log_density(x, x)
+    else:
+        assert law.log_density(x, x).isfinite().all()
+
+
+def test_numbers_of_other_libraries_become_python_numbers() -> None:
+    process = OrnsteinUhlenbeck(theta=Fraction(1, 3), sigma=np.int8(20))  # type: ignore[arg-type]
+    assert type(process.theta) is type(process.sigma) is float
+    assert float(process.variance(1.0)) == pytest.approx(600 * -math.expm1(-2 / 3), rel=1e-14)
+
+
+@processes
+def test_half_precision_times_are_exact_inside(process: Isotropic) -> None:
+    x = torch.ones(1, 1, dtype=torch.float64)
+    means = [process.transition(t).mean(x) for t in (0.5, torch.tensor(0.5, dtype=torch.float16))]
+    assert torch.equal(*means)
+    assert process.alpha(torch.tensor(0.5)).dtype == torch.float32
+
+
+@processes
 def test_bad_arguments(process: Isotropic) -> None:
     x = torch.zeros(2, 3)
     for t, words in ((-1.0, "t = -1.0"), (math.nan, "nan"), (torch.tensor([0.1, -1]), r"t\[1\]")):
@@ -212,5 +239,8 @@ def test_bad_arguments(process: Isotropic) -> None:
 @pytest.mark.parametrize("value", [0.0, -1.0, math.nan, math.inf])
 @pytest.mark.parametrize("name", ["theta", "sigma"])
 def test_parameters_of_ornstein_uhlenbeck(name: str, value: float) -> None:
+    for extreme in (1e-200, 1e200):
+        with pytest.raises(ValueError, match=r"sigma² / \(2 theta\) must be a positive finite"):
+            OrnsteinUhlenbeck(sigma=extreme)
     with pytest.raises(ValueError, match=f"{name} must be a positive finite number, got"):
         OrnsteinUhlenbeck(**{name: value})

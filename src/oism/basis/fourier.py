@@ -20,7 +20,7 @@ from oism import checks
 from oism.basis.base import Basis
 from oism.process import Brownian, Torus
 
-MOST_POINTS = 2**26
+MOST_POINTS = 2**24
 
 
 def half_lattice(dim: int, max_eigenvalue: float) -> Tensor:
@@ -37,20 +37,25 @@ def half_lattice(dim: int, max_eigenvalue: float) -> Tensor:
     if bound < 1:
         raise ValueError(f"max_eigenvalue must be a finite number >= 1, got {bound!r}")
     reach = math.isqrt(math.floor(bound))
-    if (reach + 1) * (2 * reach + 1) ** (dim - 1) > MOST_POINTS:
-        raise ValueError(
-            f"max_eigenvalue must be smaller in dimension {dim}: {bound:g} asks for a lattice of "
-            f"more than {MOST_POINTS} points"
-        )
     side = torch.arange(-reach, reach + 1)
-    first = side[reach:]  # the first entry of a representative is not negative
-    lattice = torch.cartesian_prod(first, *[side] * (dim - 1)).reshape(-1, dim)
-    norms = lattice.square().sum(dim=1)
-    lattice = lattice[(norms > 0) & (norms <= bound)]
-    leading = lattice.gather(1, (lattice != 0).int().argmax(dim=1, keepdim=True)).squeeze(1)
-    lattice = lattice[leading > 0]
+    lattice = torch.zeros(1, 0, dtype=torch.int64)
+    for _ in range(dim):  # one coordinate after the other, so that nothing outside the ball is kept
+        if len(lattice) * len(side) > MOST_POINTS:
+            raise ValueError(
+                f"max_eigenvalue must be smaller for dim = {dim}, got {bound:g}: the lattice has "
+                f"more than {MOST_POINTS} points"
+            )
+        rows, entries = len(lattice), len(side)
+        lattice = torch.cat((lattice.repeat_interleave(entries, 0), side.repeat(rows)[:, None]), 1)
+        lattice = lattice[lattice.square().sum(dim=1) <= bound]
+    lattice = lattice[_leading(lattice) > 0]
     order = torch.argsort(lattice.square().sum(dim=1), stable=True)  # lexicographic already
     return lattice[order].double()
+
+
+def _leading(xi: Tensor) -> Tensor:
+    """Return the first non-zero entry of each row, or 0."""
+    return xi.gather(1, (xi != 0).int().argmax(dim=1, keepdim=True)).squeeze(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,26 +72,32 @@ class Fourier(Basis):
     process: Brownian = Torus()  # noqa: RUF009 (a frozen process without state)
 
     def __post_init__(self) -> None:
-        xi = checks.floating(self.frequencies, "frequencies")
+        xi = checks.floating(self.frequencies, "frequencies").detach().double().clone()
         if xi.ndim != 2 or 0 in xi.shape:
             raise ValueError(
                 f"frequencies must have shape (m, d) with m, d >= 1, got {tuple(xi.shape)}"
             )
-        if not isinstance(self.process, Brownian):
-            raise TypeError(f"process must be Torus or Brownian, got {self.process!r}")
-        norms = xi.double().square().sum(dim=1)
-        if not bool((norms > 0).all()):
+        checks.instance(self.process, Brownian, "process")
+        norms, leading = xi.square().sum(dim=1), _leading(xi)
+        self._demand(xi, leading != 0, "be other than zero")
+        self._demand(xi, torch.cat((norms[:1], norms)).diff() >= 0, "be sorted by norm")
+        if isinstance(self.process, Torus):
+            whole = (xi == xi.round()).all(dim=1)
+            self._demand(xi, whole, "be integers on the torus, where no other is an eigenfunction")
+        twins = torch.unique(leading.sign()[:, None] * xi, dim=0, return_inverse=True)[1]
+        order = twins.argsort(stable=True)
+        single = torch.ones(len(xi), dtype=torch.bool)
+        single[order[1:][twins[order].diff() == 0]] = False
+        self._demand(xi, single, "differ from each other and from their opposites")
+        checks.settle(self, frequencies=xi)
+
+    @staticmethod
+    def _demand(xi: Tensor, allowed: Tensor, demand: str) -> None:
+        """Raise unless every frequency is allowed, quoting the first that is not."""
+        if not bool(allowed.all()):
+            row = int((~allowed).nonzero()[0])
             raise ValueError(
-                f"frequencies must not be zero, but frequencies[{int(norms.argmin())}] is"
-            )
-        if not bool((norms.diff() >= 0).all()):
-            row = int((norms.diff() < 0).nonzero()[0]) + 1
-            raise ValueError(f"frequencies must be sorted by norm, but frequencies[{row}] is not")
-        if isinstance(self.process, Torus) and not torch.equal(xi, xi.round()):
-            row = int((xi != xi.round()).any(dim=1).nonzero()[0])
-            raise ValueError(
-                "frequencies must be integers on the torus, where only those are eigenfunctions, "
-                f"but frequencies[{row}] = {xi[row].tolist()}"
+                f"frequencies must {demand}, but frequencies[{row}] = {xi[row].tolist()}"
             )
 
     @classmethod

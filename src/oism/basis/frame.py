@@ -18,7 +18,7 @@ from oism import checks
 
 
 class Frame(ABC):
-    """An orthonormal frame of ℝ^d, given by its two maps on batches ``(n, d)``."""
+    """An orthonormal frame of ℝ^d, given by its two maps."""
 
     @property
     @abstractmethod
@@ -26,15 +26,24 @@ class Frame(ABC):
         """The dimension d, or None where the frame serves every dimension."""
 
     @abstractmethod
-    def analyse(self, x: Tensor) -> Tensor:
-        """Return the coordinates zᵢ = ⟨vᵢ, x⟩: ``(n, d)``."""
+    def _analyse(self, x: Tensor) -> Tensor:
+        """Return the coordinates of checked vectors."""
 
     @abstractmethod
+    def _synthesise(self, z: Tensor) -> Tensor:
+        """Return the vectors of checked coordinates."""
+
+    def analyse(self, x: Tensor) -> Tensor:
+        """Return the coordinates zᵢ = ⟨vᵢ, x⟩ along the last axis: ``(..., d)``."""
+        return self._analyse(checks.vectors(x, "x", dim=self.dim))
+
     def synthesise(self, z: Tensor) -> Tensor:
-        """Return Σ zᵢ vᵢ: ``(n, d)``."""
+        """Return Σ zᵢ vᵢ along the last axis: ``(..., d)``."""
+        return self._synthesise(checks.vectors(z, "z", dim=self.dim))
 
     def directions(self, dim: int) -> Tensor:
         """Return the matrix whose rows are the directions: ``(dim, dim)``, float64."""
+        checks.integer(dim, "dim", minimum=1)
         return self.synthesise(torch.eye(dim, dtype=torch.float64))
 
 
@@ -44,18 +53,16 @@ class IdentityFrame(Frame):
 
     dim: ClassVar[None] = None
 
-    def analyse(self, x: Tensor) -> Tensor:
-        """Return ``x``."""
+    def _analyse(self, x: Tensor) -> Tensor:
         return x
 
-    def synthesise(self, z: Tensor) -> Tensor:
-        """Return ``z``."""
+    def _synthesise(self, z: Tensor) -> Tensor:
         return z
 
 
 @dataclass(frozen=True, eq=False)
 class OrthogonalFrame(Frame):
-    """The rows of an orthogonal matrix as directions.
+    """The rows of an orthogonal matrix V as directions: z = Vx. The matrix is copied.
 
     >>> OrthogonalFrame(torch.tensor([[0.0, 1.0], [-1.0, 0.0]])).analyse(torch.tensor([[3.0, 4.0]]))
     tensor([[ 4., -3.]])
@@ -64,17 +71,15 @@ class OrthogonalFrame(Frame):
     matrix: Tensor
 
     def __post_init__(self) -> None:
-        checks.orthogonal(self.matrix, "matrix")
+        checks.settle(self, matrix=checks.orthogonal(self.matrix, "matrix").detach().clone())
 
     @property
     def dim(self) -> int:
         """The size of the matrix."""
         return len(self.matrix)
 
-    def analyse(self, x: Tensor) -> Tensor:
-        """Return x Vᵀ."""
+    def _analyse(self, x: Tensor) -> Tensor:
         return x @ self.matrix.to(x).mT
 
-    def synthesise(self, z: Tensor) -> Tensor:
-        """Return z V."""
+    def _synthesise(self, z: Tensor) -> Tensor:
         return z @ self.matrix.to(z)

@@ -98,6 +98,8 @@ def multi_indices(dim: int, order: int) -> Tensor:
     >>> multi_indices(2, 2).tolist()
     [[1, 0], [0, 1], [2, 0], [1, 1], [0, 2]]
     """
+    checks.integer(dim, "dim", minimum=1)
+    checks.integer(order, "order", minimum=1)
     blocks = []
     for degree in range(1, order + 1):
         chosen = torch.tensor(list(combinations_with_replacement(range(dim), degree)))
@@ -116,12 +118,11 @@ class HermiteFamily(Basis):
     frame: Frame = IdentityFrame()  # noqa: RUF009 (frozen)
 
     def __post_init__(self) -> None:
-        checks.integer(self.dim, "dim", minimum=1)
-        checks.integer(self.order, "order", minimum=1)
-        if not isinstance(self.process, OrnsteinUhlenbeck):
-            raise TypeError(f"process must be an OrnsteinUhlenbeck, got {self.process!r}")
-        if not isinstance(self.frame, Frame):
-            raise TypeError(f"frame must be a Frame, got {type(self.frame).__name__}")
+        dim = checks.integer(self.dim, "dim", minimum=1)
+        order = checks.integer(self.order, "order", minimum=1)
+        checks.instance(self.process, OrnsteinUhlenbeck, "process")
+        checks.instance(self.frame, Frame, "frame")
+        checks.settle(self, dim=dim, order=order)
         if self.frame.dim not in (None, self.dim):
             raise ValueError(
                 f"frame must serve points of dim = {self.dim} entries, got one for {self.frame.dim}"
@@ -202,7 +203,7 @@ class TensorHermite(HermiteFamily):
                 f"order must be smaller for dim = {self.dim}, got {self.order}: {size} functions, "
                 f"allowed {MOST_FUNCTIONS} (Hermite serves high dimensions)"
             )
-        object.__setattr__(self, "indices", multi_indices(self.dim, self.order))
+        checks.settle(self, indices=multi_indices(self.dim, self.order))
 
     @property
     def eigenvalues(self) -> Tensor:

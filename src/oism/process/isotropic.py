@@ -15,12 +15,12 @@ from torch import Tensor
 
 from oism import checks, quadrature
 from oism.process.base import Process, Transition
-from oism.transforms import per_row
+from oism.transforms import as_given, is_differentiated, per_row
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class IsotropicTransition(Transition):
-    """N(αx, σ² I), with α and σ² of shape () or (n,)."""
+    """N(αx, σ² I), with α and σ² of shape () or (n,), float64."""
 
     alpha: Tensor
     variance: Tensor
@@ -35,7 +35,7 @@ class IsotropicTransition(Transition):
         return per_row(self.alpha, checks.points(x)) * x
 
     def covariance(self, dim: int) -> Tensor:
-        """Return σ² I: ``(dim, dim)``, or ``(n, dim, dim)`` for one time per row."""
+        """Return σ² I: ``(dim, dim)``, or ``(n, dim, dim)`` for one time per row; float64."""
         eye = torch.eye(checks.integer(dim, "dim", minimum=1)).to(self.variance)
         return self.variance[..., None, None] * eye
 
@@ -55,13 +55,16 @@ class IsotropicTransition(Transition):
 
     def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
         """Return a product rule of ``nodes`` points per dimension; at t = 0, the one point x."""
-        checks.integer(dim, "dim", minimum=1)
         checks.integer(nodes, "nodes", minimum=1)
         if self.variance.ndim:
             raise ValueError(f"t must be one number for a rule, got {len(self.variance)} of them")
-        if not checks.holds(self.variance > 0):
-            return self.variance.new_zeros(1, dim), self.variance.new_ones(1)
-        return quadrature.product(*self._rule(nodes), dim)
+        if checks.holds(self.variance > 0):
+            return quadrature.product(*self._rule(nodes), dim)
+        if is_differentiated(self.variance):
+            raise ValueError(
+                "t must be positive where a rule is differentiated in t (dP_t/dt at t = 0 is L)"
+            )
+        return quadrature.product(self.variance.new_zeros(1), self.variance.new_ones(1), dim)
 
     def _rule(self, nodes: int) -> tuple[Tensor, Tensor]:
         """Return offsets and weights for one coordinate: Gauss-Hermite, scaled by σ."""
@@ -69,11 +72,15 @@ class IsotropicTransition(Transition):
         return self.sigma * points.to(self.sigma), weights.to(self.sigma)
 
     def _positive_variance(self, x: Tensor) -> Tensor:
-        if not checks.holds(self.variance > 0):
+        """Return σ² in the dtype of ``x``, where it must not have become 0 or infinite."""
+        variance = per_row(self.variance, x)
+        if not checks.holds((variance > 0) & variance.isfinite()):
+            low, high = (float(end) for end in self.variance.aminmax())
             raise ValueError(
-                "t must be positive for a transition density: at t = 0 the law is a point mass"
+                f"t must be positive for a transition density and σ² finite in {x.dtype} (at t = 0 "
+                f"the law is a point mass), got σ² from {low!r} to {high!r}"
             )
-        return per_row(self.variance, x)
+        return variance
 
 
 class Isotropic(Process):
@@ -94,16 +101,20 @@ class Isotropic(Process):
 
     def alpha(self, t: Tensor | float) -> Tensor:
         """Return α_t, the factor by which the mean has shrunk; of the shape of t."""
-        return self._alpha(checks.time(t))
+        return as_given(self._alpha(checks.time(t)), t)
 
     def variance(self, t: Tensor | float) -> Tensor:
         """Return σ_t², the variance of each coordinate given the start; of the shape of t."""
-        return self._variance(checks.time(t))
+        return as_given(self._variance(checks.time(t)), t)
 
     def noise(self, dim: int) -> Tensor:
         """Return √(2g) I."""
         eye = torch.eye(checks.integer(dim, "dim", minimum=1), dtype=torch.float64)
         return math.sqrt(2 * self.diffusivity) * eye
+
+    def adjoint_drift(self, x: Tensor) -> Tensor:
+        """Return b*(x) = 2g∇log π(x) - b(x), without a d × d matrix."""
+        return 2 * self.diffusivity * self.invariant.score(x) - self.drift(x)
 
     def _transition(self, t: Tensor) -> IsotropicTransition:
         return IsotropicTransition(self._alpha(t), self._variance(t))

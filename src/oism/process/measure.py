@@ -64,7 +64,7 @@ class Gaussian(Measure):
     variance: float
 
     def __post_init__(self) -> None:
-        checks.positive(self.variance, "variance")
+        checks.settle(self, variance=checks.positive(self.variance, "variance"))
 
     def score(self, x: Tensor) -> Tensor:
         """Return -x / variance."""
@@ -85,7 +85,8 @@ class Gaussian(Measure):
         device: torch.device | str | None = None,
     ) -> Tensor:
         """Draw independent normal coordinates."""
-        noise = torch.randn(checks.shape(shape), generator=generator, dtype=dtype, device=device)
+        size, kind = checks.shape(shape), checks.dtype(dtype or torch.get_default_dtype())
+        noise = torch.randn(size, generator=generator, dtype=kind, device=device)
         return math.sqrt(self.variance) * noise
 
     def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
@@ -116,7 +117,8 @@ class Uniform(Measure):
         device: torch.device | str | None = None,
     ) -> Tensor:
         """Draw independent coordinates in [-π, π)."""
-        u = torch.rand(checks.shape(shape), generator=generator, dtype=dtype, device=device)
+        size, kind = checks.shape(shape), checks.dtype(dtype or torch.get_default_dtype())
+        u = torch.rand(size, generator=generator, dtype=kind, device=device)
         return math.pi * (2 * u - 1)
 
     def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:

@@ -31,8 +31,10 @@ class OrnsteinUhlenbeck(Isotropic):
     domain = Euclidean()
 
     def __post_init__(self) -> None:
-        checks.positive(self.theta, "theta")
-        checks.positive(self.sigma, "sigma")
+        theta = checks.positive(self.theta, "theta")
+        sigma = checks.positive(self.sigma, "sigma")
+        checks.positive(sigma * sigma / (2 * theta), "sigma² / (2 theta)")
+        checks.settle(self, theta=theta, sigma=sigma)
 
     @property
     def stationary_variance(self) -> float:

@@ -42,7 +42,7 @@ def wrapped_log_density(delta: Tensor, t: Tensor) -> Tensor:
     return torch.where(t < CROSSING, images, fourier)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WrappedTransition(IsotropicTransition):
     """N(x, 2t I) wrapped onto the torus; mean and covariance are those before wrapping."""
 
@@ -57,10 +57,12 @@ class WrappedTransition(IsotropicTransition):
         return wrapped_log_density(delta, 0.5 * variance).flatten(1).sum(dim=1)
 
     def _rule(self, nodes: int) -> tuple[Tensor, Tensor]:
-        """Return the trapezoidal rule on the circle, fine where the law is narrow."""
-        offsets, spacing = quadrature.circle_offsets(nodes, float(self.sigma.detach()))
-        offsets = offsets.to(self.variance)
-        return offsets, spacing * torch.exp(wrapped_log_density(offsets, 0.5 * self.variance))
+        """Return equally spaced points: on the line where the law is narrow, else on the circle."""
+        if checks.holds(quadrature.REACH * self.sigma < math.pi):
+            points, weights = quadrature.normal_trapezoid(nodes)
+            return self.sigma * points.to(self.sigma), weights.to(self.sigma)
+        points = quadrature.equispaced(nodes)[0].to(self.sigma)
+        return points, torch.softmax(wrapped_log_density(points, 0.5 * self.variance), dim=0)
 
 
 @dataclass(frozen=True)
