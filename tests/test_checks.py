@@ -91,14 +91,14 @@ def test_instances_and_dtypes() -> None:
 @pytest.mark.parametrize(
     ("t", "error", "words"),
     [
-        (-0.1, ValueError, r"t must be .* in \[0, inf\), but t = -0.1"),
+        (-0.1, ValueError, r"t must be in \[0, inf\), but t = -0.1"),
         (math.nan, ValueError, r"t must be .*got nan"),
         (torch.tensor([0.1, -2.0]), ValueError, r"but t\[1\] = -2.0"),
         (torch.tensor([0.1, math.inf]), ValueError, r"t must be finite, but t\[1\] = inf"),
         (torch.tensor([1, 2]), TypeError, r"t must have a floating-point dtype"),
-        (torch.zeros(2, 2), ValueError, r"t must be .*, got shape \(2, 2\)"),
-        ("now", TypeError, r"t must be a number or a tensor .*, got str 'now'"),
-        ([0.1], TypeError, r"t must be a number or a tensor .*, got list"),
+        (torch.zeros(2, 2), ValueError, r"t must have shape \(\) or \(n,\), got \(2, 2\)"),
+        ("now", TypeError, r"t must be a number or a tensor, got str 'now'"),
+        ([0.1], TypeError, r"t must be a number or a tensor, got list"),
     ],
 )
 def test_times(t: object, error: type[Exception], words: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import scipy.integrate
 import torch
 from torch import Tensor
 
@@ -27,7 +28,7 @@ X = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
 
 
 def hermite(n: int, scale: float, x: Tensor) -> Tensor:
-    return tabulate(scale * x[:, 0], n)[n]
+    return tabulate(scale * x[:, 0], n)[:, n]
 
 
 def test_eigenpairs_of_the_generalised_process() -> None:
@@ -43,11 +44,25 @@ def test_eigenpairs_of_the_generalised_process() -> None:
     assert residual(printed, -OU.theta * 3) > 0.5  # the argument
 
 
+def test_linear_and_quadratic_eigenfunctions_decay() -> None:
+    generator = InfinitesimalGenerator(OrnsteinUhlenbeck())
+    v = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    u = torch.tensor([[1.0, 0.5], [0.2, -3.0]], dtype=torch.float64)
+    x = torch.cat((X, X.flip(0) + 0.5), dim=1)
+
+    def quadratic(y: Tensor) -> Tensor:
+        return torch.einsum("ni,ij,nj->n", y, u, y) - torch.trace(u)
+
+    torch.testing.assert_close(generator(lambda y: y @ v)(x), -x @ v)
+    torch.testing.assert_close(generator(quadratic)(x), -2 * quadratic(x))
+
+
 def test_products_need_the_constant_function() -> None:
     u = X[:, 0]
     table, beta = tabulate(u, 4), product_coefficients(2)[2, 2]
-    torch.testing.assert_close(beta @ table, table[2] ** 2)
-    assert float((beta[1:] @ table[1:] - table[2] ** 2).abs().min()) == pytest.approx(1)
+    torch.testing.assert_close(table @ beta, table[:, 2] ** 2)
+    without = table[:, 1:] @ beta[1:]
+    assert float((without - table[:, 2] ** 2).abs().min()) == pytest.approx(1)
 
 
 def test_complex_exponentials_with_root_two_are_not_normalised() -> None:
@@ -67,9 +82,12 @@ def test_an_eigenvalue_bound_of_125_leaves_200_frequencies_and_400_functions() -
 def test_the_variance_exploding_clock_does_not_start_at_zero() -> None:
     noising = Noising(Brownian(), VarianceExploding(sigma_min=0.01, sigma_max=50.0))
     assert float(noising.clock.time(0.0)) == pytest.approx(0.5 * 0.01**2)
-    # The SDE from τ = 0 adds ∫ 2t'(τ) dτ = σ_τ² - σ_min², not σ_τ².
-    added = 2 * (noising.clock.time(0.7) - noising.clock.time(0.0))
-    assert float(added) == pytest.approx(float(noising.sigma(0.7)) ** 2 - 0.01**2, rel=1e-13)
+    # The SDE from τ = 0 adds ∫ 2t'(τ) dτ = σ_τ² - σ_min², not σ_τ²: Simpson's rule on its noise.
+    tau = torch.linspace(0, 0.2, 2001, dtype=torch.float64)
+    added = scipy.integrate.simpson(2 * noising.diffusivity(tau), x=tau)
+    sigma = 0.01 * 5000**0.2
+    assert added == pytest.approx(sigma**2 - 0.01**2, rel=1e-10, abs=0)
+    assert added != pytest.approx(sigma**2, rel=1e-2, abs=0)
 
 
 def test_the_mehler_kernel_divides_by_the_density_of_the_second_point() -> None:

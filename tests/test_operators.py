@@ -22,14 +22,16 @@ from oism import (
     Semigroup,
     Torus,
 )
-from oism.operators import expectation
+from oism.operators import Rule, expectation
 from oism.process import (
     Domain,
     Euclidean,
     Gaussian,
     Isotropic,
     IsotropicTransition,
+    Measure,
     NotAProbabilityError,
+    Transition,
 )
 from oism.transforms import per_row
 
@@ -44,7 +46,7 @@ class RotatedTransition(IsotropicTransition):
 
     angle: Tensor
 
-    def mean(self, x: Tensor) -> Tensor:
+    def _mean(self, x: Tensor) -> Tensor:
         c, s = self.angle.cos(), self.angle.sin()
         turned = torch.stack((c * x[:, 0] - s * x[:, 1], s * x[:, 0] + c * x[:, 1]), dim=1)
         return per_row(self.alpha, x) * turned
@@ -67,6 +69,26 @@ class Swirl(Process):
 
     def _transition(self, t: Tensor) -> RotatedTransition:
         return RotatedTransition(torch.exp(-t), -torch.expm1(-2 * t), self.omega * t)
+
+
+@dataclass(frozen=True)
+class Skew(Swirl):
+    """The same plane with a noise matrix that is rectangular, skew and singular: G of rank one."""
+
+    def noise(self, dim: int) -> Tensor:
+        assert dim == 2
+        return torch.tensor([[1.0, 2.0, -0.5], [-0.5, -1.0, 0.25]], dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Recording(Rule):
+    """A rule that evaluates at one point, so that it can be told from the default."""
+
+    def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.full((1, *x.shape[1:]), 0.25), torch.ones(1)
+
+    def points(self, measure: Measure, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        return torch.full((1, *shape), 0.25), torch.ones(1)
 
 
 def f(x: Tensor) -> Tensor:
@@ -96,13 +118,51 @@ def test_the_generator_is_that_of_a_computer_algebra_system(process: Isotropic) 
     torch.testing.assert_close(ours, exact, rtol=1e-13, atol=1e-13)
 
 
+def test_any_noise_matrix_is_served() -> None:
+    process, x = Skew(), points()
+    noise = process.noise(2)
+    matrix = 0.5 * noise @ noise.T
+    first = torch.func.vmap(torch.func.grad(lambda y: f(y[None])[0]))(x)
+    second = torch.func.vmap(torch.func.hessian(lambda y: f(y[None])[0]))(x)
+    expected = (process.drift(x) * first).sum(dim=1) + (matrix * second).sum(dim=(1, 2))
+    torch.testing.assert_close(InfinitesimalGenerator(process)(f)(x), expected)
+    other = torch.func.vmap(torch.func.grad(lambda y: g(y[None])[0]))(x)
+    gamma = torch.einsum("ni,ij,nj->n", first, matrix, other)
+    torch.testing.assert_close(CarreDuChamp(process)(f, g)(x), gamma)
+    torch.testing.assert_close(process.diffusion(2), matrix)
+    torch.testing.assert_close(process.diffuse(x), x @ matrix)
+    torch.testing.assert_close(process.adjoint_drift(x), -2 * x @ matrix - process.drift(x))
+
+
+def test_the_rule_that_is_given_is_used() -> None:
+    x = points()
+    mean = OU.transition(0.3).mean(x)
+    torch.testing.assert_close(Semigroup(OU, 0.3, Recording())(g)(x), g(mean + 0.25))
+    at = torch.full((1, 2), 0.25, dtype=torch.float64)
+    assert torch.equal(expectation(g, OU.invariant, (2,), Recording()), g(at)[0])
+    torch.testing.assert_close(DirichletForm(OU, (2,), Recording())(g), CarreDuChamp(OU)(g)(at)[0])
+    # Monte Carlo draws from the generator that it is given: equal seeds, equal results.
+    averages, integrals = zip(*(seeded(seed) for seed in (4, 4, 5)), strict=True)
+    for results in (averages, integrals):
+        assert torch.equal(results[0], results[1])
+        assert not torch.equal(results[0], results[2])
+
+
+def seeded(seed: int) -> tuple[Tensor, Tensor]:
+    rules = [MonteCarlo(9, torch.Generator().manual_seed(seed)) for _ in range(2)]
+    averaged = Semigroup(OU, 0.3, rules[0])(g)(points())
+    return averaged, expectation(g, OU.invariant, (2,), rules[1])
+
+
 @processes
 def test_operators_compose(process: Isotropic) -> None:
     generator, semigroup = InfinitesimalGenerator(process), Semigroup(process, 0.2)
     x = points(5)
-    # Γ₂-like nesting and the commutation LP_t = P_tL, which is Kolmogorov's equation.
-    twice = generator(generator(g))(x)
-    assert twice.shape == (5,)
+    # L²φ = λ²φ, and the commutation LP_t = P_tL, which is Kolmogorov's equation.
+    scale = math.sqrt(2 * OU.theta) / OU.sigma
+    polynomial, wave = (lambda y: (scale * y[:, 0]) ** 2 - 1), (lambda y: torch.sin(2 * y[:, 1]))
+    phi, eigenvalue = (polynomial, -2 * OU.theta) if process == OU else (wave, -4.0)
+    torch.testing.assert_close(generator(generator(phi))(x), eigenvalue**2 * phi(x))
     torch.testing.assert_close(
         generator(semigroup(g))(x), semigroup(generator(g))(x), rtol=1e-11, atol=1e-11
     )
@@ -271,7 +331,7 @@ def test_functions_that_break_the_contract_are_named() -> None:
         with pytest.raises(ValueError, match=r"f must map a batch .* got \(\)"):
             operator(lambda y: y.square().sum())(x)
         with pytest.raises(ValueError, match=r"f must map a batch .* got float"):
-            operator(lambda y: 1.0)(x)  # type: ignore[arg-type, return-value]  # noqa: ARG005
+            operator(lambda y: 1.0)(x)  # type: ignore[arg-type, return-value]
         with pytest.raises(TypeError, match="f must be a function of a batch of points, got None"):
             operator(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"g must have values of the shape \(3, 2\) .* got \(3,\)"):

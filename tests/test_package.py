@@ -27,6 +27,8 @@ def room(path: Path) -> str:
 def imported_rooms(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute, so that this test sees them"
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("oism"):
             parts = node.module.split(".")
             found |= {parts[1]} if len(parts) > 1 else {alias.name for alias in node.names}

@@ -25,6 +25,8 @@ def holds(condition: Tensor) -> bool:
         return True
     try:
         return bool(condition.all())
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError:  # torch.func.vmap: the tensor stands for many
         return True
 
@@ -141,25 +143,29 @@ def shape(value: object, name: str = "shape", *, minimum: int = 0) -> tuple[int,
 
 
 def instants(
-    t: object, name: str, *, low: float, high: float, closed: bool = True, ulps: int = 0
+    t: object,
+    name: str,
+    *,
+    low: Tensor | float,
+    high: Tensor | float,
+    closed: bool = True,
+    slack: float = 0.0,
 ) -> Tensor:
     """Return times in float64, one number or one per row, within [low, high] or (low, high].
 
-    The ends are compared in the dtype of ``t``, where they are as rounded as t itself; ``ulps``
-    says by how many roundings t may pass them.
+    ``slack`` says by which fraction of themselves the ends may be passed, for times that were
+    rounded on their way here.
     """
-    interval = f"{'[' if closed else '('}{low:g}, {high:g}{']' if math.isfinite(high) else ')'}"
-    demand = f"a number or a tensor of shape () or (n,) in {interval}"
     if not isinstance(t, Tensor):
-        t = torch.tensor(number(t, name, demand), dtype=torch.float64)
+        t = torch.tensor(number(t, name, "a number or a tensor"), dtype=torch.float64)
     t = floating(t, name)
     if t.ndim > 1:
-        raise ValueError(f"{name} must be {demand}, got shape {tuple(t.shape)}")
-    slack = ulps * torch.finfo(t.dtype).eps
-    least, most = (t.new_tensor(end) for end in (low * (1 - slack), high * (1 + slack)))
+        raise ValueError(f"{name} must have shape () or (n,), got {tuple(t.shape)}")
+    least, most = low * (1 - slack), high * (1 + slack)
     allowed = ((t >= least) if closed else (t > least)) & (t <= most)
     if not holds(allowed):
-        _refuse(name, t, allowed, demand)
+        left, right = "[" if closed else "(", "]" if math.isfinite(high) else ")"
+        _refuse(name, t, allowed, f"in {left}{float(low):g}, {float(high):g}{right}")
     return t if t.device.type == "mps" else t.double()  # Apple's GPUs have no float64
 
 

@@ -23,6 +23,8 @@ from oism import checks
 from oism.process import Isotropic, IsotropicTransition
 from oism.transforms import as_given, per_row
 
+HALVES = (torch.float16, torch.bfloat16)
+
 
 class Clock(ABC):
     """A smooth increasing map τ ↦ t. A subclass states the map, its derivative and its inverse."""
@@ -51,10 +53,12 @@ class Clock(ABC):
 
     def inverse(self, t: Tensor | float) -> Tensor:
         """Return τ(t) for t in [t(0), t(horizon)]."""
-        ends = torch.tensor([0.0, self.horizon], dtype=torch.float64)
-        low, high = self._time(ends).tolist()
-        # t(τ) rounded and taken back must be served, and must not be carried past the ends.
-        checked = checks.instants(t, "t", low=low, high=high, ulps=4)
+        low, high = self._time(torch.tensor([0.0, self.horizon], dtype=torch.float64)).unbind()
+        # A t(τ) that was rounded to t's dtype, or to float32, must find its way back, and not past
+        # the ends of τ.
+        coarse = t.dtype if isinstance(t, Tensor) and t.dtype in HALVES else torch.float32
+        slack = 4 * torch.finfo(coarse).eps
+        checked = checks.instants(t, "t", low=low, high=high, slack=slack)
         return as_given(self._inverse(checked).clamp(0.0, self.horizon), t)
 
     def _tau(self, tau: Tensor | float) -> Tensor:

@@ -190,9 +190,10 @@ class MonteCarlo(Rule):
             checks.instance(self.generator, torch.Generator, "generator")
 
     def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw from the law started at zero."""
+        """Draw from the law started at zero; every call draws anew from the generator."""
         origin = x.new_zeros(self.samples, *x.shape[1:])
-        return law.sample(origin, generator=self.generator), self._weights(x)
+        draws = law.sample(origin, generator=self.generator)
+        return draws - law.mean(origin), self._weights(x)
 
     def points(self, measure: Measure, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Draw from the measure, in float64."""
@@ -205,7 +206,9 @@ class MonteCarlo(Rule):
         return x.new_full((self.samples,), 1 / self.samples)
 
 
-def _rule(rule: Rule | None, shape: Sequence[int]) -> Rule:
+def _rule(
+    rule: Rule | None, shape: Sequence[int], device: torch.device | str | None = None
+) -> Rule:
     """Return the rule, or the default: quadrature in at most three dimensions, Monte Carlo above.
 
     The default draws come from a generator of their own, so they are the same every time and leave
@@ -215,7 +218,7 @@ def _rule(rule: Rule | None, shape: Sequence[int]) -> Rule:
         return rule
     if torch.Size(shape).numel() <= QUADRATURE_DIM:
         return Quadrature()
-    return MonteCarlo(generator=torch.Generator().manual_seed(0))
+    return MonteCarlo(generator=torch.Generator(device or "cpu").manual_seed(0))
 
 
 def _weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
@@ -280,7 +283,7 @@ class Semigroup:
 
         def averaged(x: Tensor) -> Tensor:
             mean = law.mean(checks.points(x))
-            offsets, weights = _rule(self.rule, x.shape[1:]).offsets(law, x)
+            offsets, weights = _rule(self.rule, x.shape[1:], x.device).offsets(law, x)
             offsets, weights = offsets.to(x), weights.to(x)
             size = max(1, BLOCK // max(1, len(x)))
             blocks = zip(torch.split(offsets, size), torch.split(weights, size), strict=True)

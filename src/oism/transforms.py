@@ -18,6 +18,8 @@ def per_row(coefficient: Tensor, x: Tensor, name: str = "t") -> Tensor:
     This is the one broadcasting rule of the library. The coefficient takes the dtype and device of
     the data, never the other way round: spectral quantities are computed in float64 and cast here.
     """
+    if coefficient.ndim == 0 and coefficient.device.type == "cpu":
+        return coefficient.to(x.dtype)  # a number on the host meets data on any device
     coefficient = coefficient.to(device=x.device, dtype=x.dtype)
     if coefficient.ndim == 0:
         return coefficient
@@ -31,6 +33,12 @@ def per_row(coefficient: Tensor, x: Tensor, name: str = "t") -> Tensor:
 def as_given(result: Tensor, argument: Tensor | float) -> Tensor:
     """Round a result of float64 arithmetic to the dtype of the argument, if that is a tensor."""
     return result.to(argument.dtype) if isinstance(argument, Tensor) else result
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Return a @ b in the dtype of the factors, also where autocast would take it to half."""
+    with torch.autocast(a.device.type, enabled=False):
+        return a @ b
 
 
 def is_differentiated(x: Tensor) -> bool:

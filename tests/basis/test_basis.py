@@ -150,8 +150,22 @@ def test_autograd_and_compile_reach_the_points(basis: Basis) -> None:
     x = (0.3 * normal(2, basis.dim)).requires_grad_()
     basis(x).sum().backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(x.grad, basis.gradients(x.detach()).sum(dim=1))
-    compiled = torch.compile(basis.values, backend="eager", fullgraph=True)
-    torch.testing.assert_close(compiled(x.detach()), basis(x.detach()))
+    torch.compiler.reset()
+    for method in (basis.values, basis.gradients, basis.laplacians):
+        compiled = torch.compile(method, backend="eager", fullgraph=True)
+        torch.testing.assert_close(compiled(x.detach()), method(x.detach()))
+
+
+@bases
+def test_autocast_does_not_touch_the_functions(basis: Basis) -> None:
+    x = normal(5, basis.dim).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = basis.jet(x)
+        parts = cast.values, cast.gradients, cast.laplacians
+    plain = basis.jet(x)
+    for part, exact in zip(parts, (plain.values, plain.gradients, plain.laplacians), strict=True):
+        assert part.dtype == torch.float32
+        assert torch.equal(part, exact)
 
 
 @bases

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -16,25 +17,45 @@ from oism.basis.hermite import multi_indices, product_coefficients, recurrence, 
 
 def test_the_table_is_scipys() -> None:
     u = torch.linspace(-6, 6, 201, dtype=torch.float64)
-    n = np.arange(31)[:, None]
-    exact = scipy.special.eval_hermitenorm(n, u.numpy()) / np.sqrt(scipy.special.factorial(n))
+    n = np.arange(31)
+    exact = scipy.special.eval_hermitenorm(n, u.numpy()[:, None]) / np.sqrt(
+        scipy.special.factorial(n)
+    )
     error = (tabulate(u, 30) - torch.from_numpy(exact)).abs().max()
     assert float(error) < 1e-11 * float(np.abs(exact).max())
 
 
-@given(order=st.integers(0, 9), shape=st.lists(st.integers(0, 3), max_size=3))
-def test_preallocated_or_not_the_table_is_the_same(order: int, shape: list[int]) -> None:
-    u = torch.full(shape, 0.7, dtype=torch.float64)
-    stacked = torch.stack(list(recurrence(u, order)))
-    assert torch.equal(tabulate(u, order), stacked)
+@given(
+    order=st.integers(0, 9),
+    shape=st.lists(st.integers(0, 5), min_size=1, max_size=3),
+    block=st.integers(1, 30),
+)
+def test_in_blocks_or_not_the_table_is_the_same(order: int, shape: list[int], block: int) -> None:
+    u = torch.linspace(-2, 3, math.prod(shape), dtype=torch.float64).reshape(shape)
+    stacked = torch.stack(list(recurrence(u, order)), dim=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("oism.basis.hermite.BLOCK", block)
+        assert torch.equal(tabulate(u, order), stacked)
     assert torch.equal(tabulate(u.requires_grad_(), order).detach(), stacked)
-    assert stacked.shape == (order + 1, *shape)
+    assert stacked.shape == (shape[0], order + 1, *shape[1:])
 
 
-def test_high_orders_stay_finite_where_factorials_do_not() -> None:
-    u = torch.linspace(-10, 10, 11, dtype=torch.float64)
-    table = tabulate(u, 400)
-    assert bool(table.isfinite().all())
+def test_high_orders_where_factorials_do_not_fit() -> None:
+    # Exact rational arithmetic: He_{n+1} = u He_n - n He_{n-1}, divided by √n! at the end.
+    values, order = [Fraction(-7), Fraction(1, 2), Fraction(9, 4)], 400
+    table = tabulate(torch.tensor([float(u) for u in values], dtype=torch.float64), order)
+    for column, u in enumerate(values):
+        before, now = Fraction(1), u
+        for n in range(1, order):
+            before, now = now, u * now - n * before
+        sign = 1 if now > 0 else -1
+        exact = sign * math.exp(0.5 * log_of(now * now / math.factorial(order)))
+        assert float(table[column, order]) == pytest.approx(exact, rel=1e-10, abs=0)
+
+
+def log_of(x: Fraction) -> float:
+    """log of a rational whose numerator and denominator do not fit a float."""
+    return math.log(x.numerator) - math.log(x.denominator)
 
 
 def by_recurrence(order: int) -> Tensor:
@@ -65,20 +86,30 @@ def test_product_coefficients_are_triple_integrals() -> None:
     order = 6
     u, weights = (torch.from_numpy(a) for a in np.polynomial.hermite_e.hermegauss(32))
     table = tabulate(u, 2 * order)
-    short = table[: order + 1]
-    integrals = torch.einsum("n,kn,ln,hn->klh", weights, short, short, table)
+    short = table[:, : order + 1]
+    integrals = torch.einsum("n,nk,nl,nh->klh", weights, short, short, table)
     torch.testing.assert_close(
         product_coefficients(order), integrals / math.sqrt(2 * math.pi), rtol=1e-11, atol=1e-11
     )
 
 
-def test_product_coefficients_are_exact_rationals_under_a_root() -> None:
-    # √h! √k! √ℓ! / … in integer arithmetic
-    beta, f = product_coefficients(12), math.factorial
-    for k, ell, h in ((12, 12, 0), (12, 12, 24), (12, 11, 13), (5, 9, 8), (7, 7, 14)):
-        s = (k + ell + h) // 2
-        square = f(k) * f(ell) * f(h) / (f(s - k) * f(s - ell) * f(s - h)) ** 2
-        assert float(beta[k, ell, h]) == pytest.approx(math.sqrt(square), rel=2e-15)
+@pytest.mark.parametrize("order", [12, 85])
+def test_product_coefficients_in_integer_arithmetic(order: int) -> None:
+    beta, f = product_coefficients(order), math.factorial
+    generator = torch.Generator().manual_seed(order)
+    checked = 0
+    for _ in range(4000):
+        k, ell = torch.randint(order + 1, (2,), generator=generator).tolist()
+        h = int(torch.randint(2 * order + 1, (1,), generator=generator))
+        s, odd = divmod(k + ell + h, 2)
+        if odd or s < max(k, ell, h):
+            assert float(beta[k, ell, h]) == 0
+            continue
+        square = Fraction(f(k) * f(ell) * f(h), (f(s - k) * f(s - ell) * f(s - h)) ** 2)
+        exact = math.exp(0.5 * log_of(square)) if square > 1e300 else math.sqrt(square)
+        assert float(beta[k, ell, h]) == pytest.approx(exact, rel=1e-13 if order > 12 else 3e-15)
+        checked += 1
+    assert checked > 500
 
 
 def test_the_largest_table_of_products() -> None:
@@ -95,7 +126,7 @@ def test_eigenvalues_follow_theta() -> None:
 
 def test_degree_by_degree_then_direction_by_direction() -> None:
     x = torch.tensor([[0.5, -2.0]], dtype=torch.float64)
-    expected = tabulate(x[0], 3)[1:].flatten()
+    expected = tabulate(x, 3)[0, 1:].flatten()
     assert torch.equal(Hermite(2, 3).values(x)[0], expected)
 
 
@@ -110,7 +141,7 @@ def test_tensor_indices_are_all_of_bounded_degree(dim: int, order: int) -> None:
 def test_tensor_products_are_products() -> None:
     basis = TensorHermite(3, 4)
     x = torch.tensor([[0.5, -2.0, 1.1]], dtype=torch.float64)
-    table = tabulate(x[0], 4)
+    table = tabulate(x, 4)[0]
     expected = [float(math.prod(table[m, j] for j, m in enumerate(row))) for row in basis.indices]
     assert basis.values(x)[0].tolist() == pytest.approx(expected, rel=1e-14)
 
@@ -159,3 +190,5 @@ def test_bad_tables() -> None:
         tabulate(1.0, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="order must be an integer >= 0, got -1"):
         tabulate(torch.zeros(2), -1)
+    with pytest.raises(ValueError, match=r"u must be a batch of shape \(n, \*shape\), got shape"):
+        tabulate(torch.zeros(()), 3)

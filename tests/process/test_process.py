@@ -81,6 +81,8 @@ def test_samples_follow_the_transition_density(
     x = torch.full((5000, 1), 0.8, dtype=torch.float64)
     law = process.transition(t)
     y = law.sample(x, generator=generator)
+    assert process.domain.contains(y).all()
+    assert torch.equal(y, law.sample(x, generator=torch.Generator().manual_seed(0)))
     # A grid far finer than the law; on the torus it runs once around.
     reach = min(10 * float(law.sigma), math.pi) if process == Torus() else 10 * float(law.sigma)
     offsets = torch.linspace(-reach, reach, 20001, dtype=torch.float64)[:, None]
@@ -109,7 +111,7 @@ def test_the_variance_of_a_short_step_does_not_cancel() -> None:
     process = OrnsteinUhlenbeck(theta=0.5, sigma=2.0)
     for t in (1e-18, 1e-12, 1e-6):
         series = 4 * t * (1 - 0.5 * t)  # σ²t(1 - θt + …)
-        assert float(process.variance(t)) == pytest.approx(series, rel=1e-11)
+        assert float(process.variance(t)) == pytest.approx(series, rel=1e-11, abs=0)
 
 
 @processes
@@ -158,15 +160,26 @@ def test_one_time_per_row_is_many_times_one(process: Isotropic, generator: torch
         process.transition(s).log_density(y[i : i + 1], x[i : i + 1]) for i, s in enumerate(t)
     ]
     torch.testing.assert_close(together, torch.cat(one_by_one), rtol=1e-14, atol=0)
+    covariances = torch.stack([process.transition(s).covariance(2) for s in t])
+    assert torch.equal(process.transition(t).covariance(2), covariances)
+
+
+def test_any_representative_will_do_on_the_torus(generator: torch.Generator) -> None:
+    x, y = (torch.randn(20, 2, generator=generator).double() for _ in range(2))
+    for t in (0.01, 0.5, 2.0):
+        law = Torus().transition(t)
+        shifted = law.log_density(y + 4 * math.pi, x - 6 * math.pi)
+        torch.testing.assert_close(shifted, law.log_density(y, x), rtol=1e-11, atol=1e-11)
 
 
 @processes
 def test_reversible_processes_are_their_own_adjoint(process: Isotropic) -> None:
     x = torch.tensor([[0.3, -2.0]]).double()
     torch.testing.assert_close(process.adjoint_drift(x), process.drift(x))
-    noise = process.noise(3)
-    torch.testing.assert_close(process.diffusion(3), 0.5 * noise @ noise.T)
-    torch.testing.assert_close(process.diffusion(3), process.diffusivity * torch.eye(3).double())
+    sigma = process.sigma if isinstance(process, OrnsteinUhlenbeck) else math.sqrt(2)
+    torch.testing.assert_close(process.noise(3), sigma * torch.eye(3).double())
+    torch.testing.assert_close(process.diffusion(3), 0.5 * sigma**2 * torch.eye(3).double())
+    torch.testing.assert_close(process.diffuse(x), 0.5 * sigma**2 * x)
 
 
 @processes

@@ -121,7 +121,11 @@ class Fourier(Basis):
 
     def _table(self, x: Tensor) -> Tensor:
         """Return √2 (cos, sin)(ξ·x): ``(n, m, 2)``."""
-        phase = x @ self.frequencies.to(x).mT
+        # Not a matrix product: those may be taken to half or TF32, and a phase must not be.
+        xi = self.frequencies.to(x)
+        phase = x[:, :1] * xi[:, 0]
+        for j in range(1, self.dim):
+            phase = torch.addcmul(phase, x[:, j : j + 1], xi[:, j])
         return math.sqrt(2) * torch.stack((phase.cos(), phase.sin()), dim=-1)
 
     def _values(self, table: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from oism import checks
+from oism.transforms import matmul
 
 
 class Frame(ABC):
@@ -78,8 +79,14 @@ class OrthogonalFrame(Frame):
         """The size of the matrix."""
         return len(self.matrix)
 
+    def directions(self, dim: int) -> Tensor:
+        """Return the matrix in float64."""
+        if dim != self.dim:
+            raise ValueError(f"dim must be {self.dim}, the size of the matrix, got {dim!r}")
+        return self.matrix.double()
+
     def _analyse(self, x: Tensor) -> Tensor:
-        return x @ self.matrix.to(x).mT
+        return matmul(x, self.matrix.to(x).mT)
 
     def _synthesise(self, z: Tensor) -> Tensor:
-        return z @ self.matrix.to(z)
+        return matmul(z, self.matrix.to(z))

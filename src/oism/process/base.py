@@ -82,13 +82,17 @@ class Process(ABC):
         noise = self.noise(dim)
         return 0.5 * noise @ noise.mT
 
+    def diffuse(self, v: Tensor) -> Tensor:
+        """Return Gv for a batch of vectors ``(n, *shape)``."""
+        flat = checks.points(v, "v").flatten(1)
+        return (flat @ self.diffusion(flat.shape[1]).to(flat)).view_as(v)
+
     def adjoint_drift(self, x: Tensor) -> Tensor:
         """Return b*(x) = 2G∇log π(x) - b(x), the drift of the stationary process run backwards.
 
         It equals b exactly when the process is symmetric (reversible).
         """
-        score = self.invariant.score(x).flatten(1)
-        return 2 * (score @ self.diffusion(score.shape[1]).to(x)).view_as(x) - self.drift(x)
+        return 2 * self.diffuse(self.invariant.score(x)) - self.drift(x)
 
     def wrap(self, x: Tensor) -> Tensor:
         """Return the representative of each point inside the domain."""

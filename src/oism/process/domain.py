@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -23,6 +24,7 @@ class Domain(ABC):
         """Tell which points of a batch ``(n, *shape)`` lie inside: ``(n,)``, bool."""
 
 
+@dataclass(frozen=True)
 class Euclidean(Domain):
     """ℝ^d: nothing to wrap.
 
@@ -38,10 +40,8 @@ class Euclidean(Domain):
         """Return True for every point."""
         return torch.ones(len(checks.points(x)), dtype=torch.bool, device=x.device)
 
-    def __repr__(self) -> str:
-        return "Euclidean()"
 
-
+@dataclass(frozen=True)
 class FlatTorus(Domain):
     """[-π, π)^d with opposite faces glued: coordinates count modulo 2π.
 
@@ -54,20 +54,23 @@ class FlatTorus(Domain):
 
         Coordinates already inside come back bit for bit; the derivative is the identity.
         """
-        turns = torch.floor((checks.points(x) + math.pi) / (2 * math.pi))
-        shifted = x - 2 * math.pi * turns
-        # Rounding can leave a coordinate a hair outside: glue it to the face it belongs to.
-        shifted = torch.where(shifted >= math.pi, shifted - 2 * math.pi, shifted)
-        shifted = torch.where(shifted < -math.pi, torch.full_like(shifted, -math.pi), shifted)
-        return torch.where(self._inside(x), x, shifted)
+        return wrapped(checks.points(x))
 
     def contains(self, x: Tensor) -> Tensor:
         """Tell whether every coordinate is in [-π, π)."""
-        return self._inside(checks.points(x)).flatten(1).all(dim=1)
+        return _inside(checks.points(x)).flatten(1).all(dim=1)
 
-    @staticmethod
-    def _inside(x: Tensor) -> Tensor:
-        return (x >= -math.pi) & (x < math.pi)
 
-    def __repr__(self) -> str:
-        return "FlatTorus()"
+def wrapped(x: Tensor) -> Tensor:
+    """Return ``x`` modulo 2π in [-π, π), for a tensor of any shape that was checked before."""
+    turns = torch.floor((x + math.pi) / (2 * math.pi))
+    shifted = x - 2 * math.pi * turns
+    # Rounding can leave a coordinate a hair outside: glue it to the face it belongs to, by a shift
+    # that derivatives do not see.
+    shifted = torch.where(shifted >= math.pi, shifted - 2 * math.pi, shifted)
+    glued = shifted + (-math.pi - shifted).detach()
+    return torch.where(_inside(x), x, torch.where(shifted < -math.pi, glued, shifted))
+
+
+def _inside(x: Tensor) -> Tensor:
+    return (x >= -math.pi) & (x < math.pi)

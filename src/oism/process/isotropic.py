@@ -32,7 +32,11 @@ class IsotropicTransition(Transition):
 
     def mean(self, x: Tensor) -> Tensor:
         """Return αx."""
-        return per_row(self.alpha, checks.points(x)) * x
+        return self._mean(checks.points(x))
+
+    def _mean(self, x: Tensor) -> Tensor:
+        """Return αx for checked points; mean, sampler and density all go through here."""
+        return per_row(self.alpha, x) * x
 
     def covariance(self, dim: int) -> Tensor:
         """Return σ² I: ``(dim, dim)``, or ``(n, dim, dim)`` for one time per row; float64."""
@@ -41,15 +45,14 @@ class IsotropicTransition(Transition):
 
     def sample(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Return αx + σε with ε ~ N(0, I) drawn from ``generator``."""
-        noise = torch.randn(
-            checks.points(x).shape, generator=generator, dtype=x.dtype, device=x.device
-        )
-        return self.mean(x) + per_row(self.sigma, x) * noise
+        shape = checks.points(x).shape
+        noise = torch.randn(shape, generator=generator, dtype=x.dtype, device=x.device)
+        return self._mean(x) + per_row(self.sigma, x) * noise
 
     def log_density(self, y: Tensor, x: Tensor) -> Tensor:
         """Return log N(y; αx, σ² I), summed over the entries of a point."""
         variance = self._positive_variance(checks.like(y, checks.points(x)))
-        step = y - self.mean(x)
+        step = y - self._mean(x)
         terms = -step.square() / (2 * variance) - 0.5 * torch.log(2 * math.pi * variance)
         return terms.flatten(1).sum(dim=1)
 
@@ -112,9 +115,9 @@ class Isotropic(Process):
         eye = torch.eye(checks.integer(dim, "dim", minimum=1), dtype=torch.float64)
         return math.sqrt(2 * self.diffusivity) * eye
 
-    def adjoint_drift(self, x: Tensor) -> Tensor:
-        """Return b*(x) = 2g∇log π(x) - b(x), without a d × d matrix."""
-        return 2 * self.diffusivity * self.invariant.score(x) - self.drift(x)
+    def diffuse(self, v: Tensor) -> Tensor:
+        """Return gv."""
+        return self.diffusivity * checks.points(v, "v")
 
     def _transition(self, t: Tensor) -> IsotropicTransition:
         return IsotropicTransition(self._alpha(t), self._variance(t))

@@ -6,8 +6,8 @@ of one, with δ = y - x, is both a sum over images and a Fourier series (Poisson
     ρ_t(y|x) = Σ_z N(δ + 2πz; 0, 2t) = (1/2π) (1 + 2 Σ_k e^{-k²t} cos kδ).
 
 The terms fall like e^{-π²z²/t} and e^{-k²t}: each series is the better one on its side of a time
-of order one. With the crossing at t = 1.5, five images and four frequencies leave relative errors
-below 1e-15 for every t > 0.
+of order one. With the crossing at t = 1.5, five images and four frequencies leave relative
+truncation errors below 1e-15 for every t > 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from oism import checks, quadrature
 from oism.process.brownian import Brownian
-from oism.process.domain import FlatTorus
+from oism.process.domain import FlatTorus, wrapped
 from oism.process.isotropic import IsotropicTransition
 from oism.process.measure import Uniform
 
@@ -48,12 +48,12 @@ class WrappedTransition(IsotropicTransition):
 
     def sample(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Return x + √(2t) ε modulo 2π, in [-π, π)."""
-        return FlatTorus().wrap(super().sample(x, generator=generator))
+        return wrapped(super().sample(x, generator=generator))
 
     def log_density(self, y: Tensor, x: Tensor) -> Tensor:
         """Return log ρ_t(y|x), summed over coordinates; any representatives modulo 2π will do."""
         variance = self._positive_variance(checks.like(y, checks.points(x)))
-        delta = FlatTorus().wrap(y - x)
+        delta = wrapped(y - x)
         return wrapped_log_density(delta, 0.5 * variance).flatten(1).sum(dim=1)
 
     def _rule(self, nodes: int) -> tuple[Tensor, Tensor]:
