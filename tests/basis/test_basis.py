@@ -136,6 +136,12 @@ def test_shapes_and_dtypes(basis: Basis, rows: int, dtype: torch.dtype) -> None:
 
 
 @bases
+def test_points_may_live_on_another_device(basis: Basis) -> None:
+    jet = basis.jet(torch.empty(3, basis.dim, device="meta"))
+    assert {part.device.type for part in (jet.values, jet.gradients, jet.laplacians)} == {"meta"}
+
+
+@bases
 def test_one_table_serves_all(basis: Basis) -> None:
     x = normal(5, basis.dim)
     jet = basis.jet(x)

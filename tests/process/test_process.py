@@ -228,6 +228,17 @@ def test_half_precision_times_are_exact_inside(process: Isotropic) -> None:
 
 
 @processes
+@pytest.mark.parametrize("per_row", [False, True])
+def test_points_may_live_on_another_device_than_times(process: Isotropic, per_row: bool) -> None:
+    # The meta device computes nothing, but it refuses to mix with the CPU just as a GPU does.
+    x = torch.empty(3, 2, device="meta")
+    law = process.transition(torch.linspace(0.1, 2, 3) if per_row else 0.3)
+    results = [law.mean(x), law.sample(x), law.log_density(x, x), process.wrap(x)]
+    results += [process.drift(x), process.diffuse(x), process.adjoint_drift(x)]
+    assert {result.device.type for result in results} == {"meta"}
+
+
+@processes
 def test_bad_arguments(process: Isotropic) -> None:
     x = torch.zeros(2, 3)
     for t, words in ((-1.0, "t = -1.0"), (math.nan, "nan"), (torch.tensor([0.1, -1]), r"t\[1\]")):

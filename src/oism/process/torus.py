@@ -33,13 +33,19 @@ def wrapped_log_density(delta: Tensor, t: Tensor) -> Tensor:
     """Return log ρ_t of one coordinate, for δ = y - x in [-π, π) and t > 0 that broadcast."""
     # Each series sees only the times on its side, so that neither can spoil gradients of the other.
     early, late = t.clamp(max=CROSSING), t.clamp(min=CROSSING)
-    z = torch.arange(-IMAGES, IMAGES + 1, device=delta.device, dtype=delta.dtype)
-    exponents = -(delta[..., None] + 2 * math.pi * z).square() / (4 * early[..., None])
-    images = torch.logsumexp(exponents, dim=-1) - 0.5 * torch.log(4 * math.pi * early)
-    k = torch.arange(1, FREQUENCIES + 1, device=delta.device, dtype=delta.dtype)
-    waves = torch.exp(-k.square() * late[..., None]) * torch.cos(k * delta[..., None])
-    fourier = torch.log1p(2 * waves.sum(dim=-1)) - math.log(2 * math.pi)
+    z = _leading(range(-IMAGES, IMAGES + 1), delta)
+    exponents = -(delta + 2 * math.pi * z).square() / (4 * early)
+    images = torch.logsumexp(exponents, dim=0) - 0.5 * torch.log(4 * math.pi * early)
+    k = _leading(range(1, FREQUENCIES + 1), delta)
+    waves = torch.exp(-k.square() * late) * torch.cos(k * delta)
+    fourier = torch.log1p(2 * waves.sum(dim=0)) - math.log(2 * math.pi)
     return torch.where(t < CROSSING, images, fourier)
+
+
+def _leading(terms: range, delta: Tensor) -> Tensor:
+    """Return the indices of a series on an axis before those of ``delta``."""
+    index = torch.arange(terms.start, terms.stop, device=delta.device, dtype=delta.dtype)
+    return index.reshape(-1, *[1] * delta.ndim)
 
 
 @dataclass(frozen=True, eq=False)
