@@ -21,7 +21,7 @@ from oism import (
     VarianceExploding,
 )
 from oism.basis.hermite import product_coefficients, tabulate
-from oism.operators import expectation
+from oism.expectation import expectation
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 X = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]

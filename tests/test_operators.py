@@ -22,7 +22,7 @@ from oism import (
     Semigroup,
     Torus,
 )
-from oism.operators import Rule, expectation
+from oism.expectation import Rule, expectation
 from oism.process import (
     Domain,
     Euclidean,

@@ -1,18 +1,18 @@
 """oism: operator-informed score matching, the library that fits a diffusion model in closed form.
 
 The rooms of the house, each knowing only those before it: `oism.process` (what diffuses),
-`oism.clock` (how fast), `oism.operators` (L, L*, Γ, P_t) and `oism.basis` (the eigenfunctions).
+`oism.clock` (how fast), `oism.expectation` (E[f(X)]), `oism.operators` (L, L*, Γ, P_t) and
+`oism.basis` (the eigenfunctions).
 """
 
 from oism.basis import Basis, Fourier, Hermite, IdentityFrame, OrthogonalFrame, TensorHermite
 from oism.clock import Clock, IdentityClock, Noising, VarianceExploding, VariancePreserving
+from oism.expectation import MonteCarlo, Quadrature
 from oism.operators import (
     AdjointGenerator,
     CarreDuChamp,
     DirichletForm,
     InfinitesimalGenerator,
-    MonteCarlo,
-    Quadrature,
     Semigroup,
 )
 from oism.process import Brownian, OrnsteinUhlenbeck, Process, Torus

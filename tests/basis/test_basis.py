@@ -23,7 +23,7 @@ from oism import (
     Semigroup,
     TensorHermite,
 )
-from oism.operators import expectation
+from oism.expectation import expectation
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 

@@ -7,7 +7,7 @@ import scipy.stats
 import torch
 from torch.func import jacrev, vmap
 
-from oism.operators import expectation
+from oism.expectation import expectation
 from oism.process import Brownian, Gaussian, Lebesgue, Measure, NotAProbabilityError, Uniform
 
 LAWS: list[Measure] = [Gaussian(0.4), Gaussian(3.0), Uniform()]

@@ -38,6 +38,9 @@ class Measure(ABC):
         """Return log π(x) for each point of a batch ``(n, *shape)``: ``(n,)``."""
 
     @abstractmethod
+    def _fill(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return draws in the memory, or of the shape, dtype and device, of ``x``."""
+
     def sample(
         self,
         shape: Sequence[int],
@@ -47,6 +50,8 @@ class Measure(ABC):
         device: torch.device | str | None = None,
     ) -> Tensor:
         """Draw independent points; ``shape`` is that of the whole batch, ``(n, *shape)``."""
+        size, kind = checks.shape(shape), checks.dtype(dtype or torch.get_default_dtype())
+        return self._fill(torch.empty(size, dtype=kind, device=device), generator)
 
     @abstractmethod
     def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
@@ -76,18 +81,8 @@ class Gaussian(Measure):
         normaliser = 0.5 * flat.shape[1] * math.log(2 * math.pi * self.variance)
         return -flat.square().sum(dim=1) / (2 * self.variance) - normaliser
 
-    def sample(
-        self,
-        shape: Sequence[int],
-        *,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> Tensor:
-        """Draw independent normal coordinates."""
-        size, kind = checks.shape(shape), checks.dtype(dtype or torch.get_default_dtype())
-        noise = torch.randn(size, generator=generator, dtype=kind, device=device)
-        return math.sqrt(self.variance) * noise
+    def _fill(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        return x.normal_(std=math.sqrt(self.variance), generator=generator)
 
     def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
         """Return the product Gauss-Hermite rule: exact for degree ≤ 2 nodes - 1 per coordinate."""
@@ -108,18 +103,9 @@ class Uniform(Measure):
         flat = checks.points(x).flatten(1)
         return flat.new_full((len(flat),), -flat.shape[1] * math.log(2 * math.pi))
 
-    def sample(
-        self,
-        shape: Sequence[int],
-        *,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> Tensor:
-        """Draw independent coordinates in [-π, π)."""
-        size, kind = checks.shape(shape), checks.dtype(dtype or torch.get_default_dtype())
-        u = torch.rand(size, generator=generator, dtype=kind, device=device)
-        return math.pi * (2 * u - 1)
+    def _fill(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        # u < 1 gives 2u - 1 < 1 and never π itself, which uniform_(-π, π) may round to.
+        return math.pi * (2 * x.uniform_(generator=generator) - 1)
 
     def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
         """Return the product trapezoidal rule: exact for frequencies below ``nodes``."""
@@ -146,15 +132,7 @@ class Lebesgue(Measure):
         """Raise: a constant density on ℝ^d cannot be normalised."""
         self._refuse("normalised density")
 
-    def sample(
-        self,
-        shape: Sequence[int],
-        *,
-        generator: torch.Generator | None = None,
-        dtype: torch.dtype | None = None,
-        device: torch.device | str | None = None,
-    ) -> NoReturn:
-        """Raise: there is nothing to draw from."""
+    def _fill(self, x: Tensor, generator: torch.Generator | None) -> NoReturn:
         self._refuse("sampler")
 
     def quadrature(self, dim: int, nodes: int) -> NoReturn:

@@ -20,15 +20,8 @@ from torch import Tensor
 from oism.basis import Basis, Fourier, Hermite, OrthogonalFrame, TensorHermite
 from oism.basis.hermite import product_coefficients, tabulate
 from oism.clock import Clock, IdentityClock, VarianceExploding, VariancePreserving
-from oism.operators import (
-    CarreDuChamp,
-    DirichletForm,
-    Function,
-    InfinitesimalGenerator,
-    Quadrature,
-    Semigroup,
-    expectation,
-)
+from oism.expectation import Function, Quadrature, expectation
+from oism.operators import CarreDuChamp, DirichletForm, InfinitesimalGenerator, Semigroup
 from oism.process import Brownian, OrnsteinUhlenbeck, Process, Torus
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
