@@ -113,10 +113,8 @@ def test_times_are_taken_to_float64_without_loss() -> None:
         assert float(checked) == float(t)
 
 
-def test_zero_is_a_time_unless_it_must_be_positive() -> None:
+def test_zero_is_a_time() -> None:
     assert float(checks.time(0)) == 0
-    with pytest.raises(ValueError, match=r"in \(0, inf\), but t = 0.0"):
-        checks.time(0, positive=True)
 
 
 def test_orthogonal_matrices() -> None:

@@ -272,6 +272,24 @@ def test_blocks_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(sizes) == 32**2 * 10
 
 
+def test_autocast_does_not_touch_sums_and_noise() -> None:
+    x, process = points().float(), Skew()
+
+    def results() -> list[Tensor]:
+        return [
+            Semigroup(OU, 0.3)(g)(x),
+            DirichletForm(OU, (2,), dtype=torch.float32)(g),
+            process.diffuse(x),
+            process.adjoint_drift(x),
+        ]
+
+    plain = results()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = results()
+    for one, other in zip(plain, cast, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_dtypes_are_kept() -> None:
     x = points(4).float()
     for operator in (InfinitesimalGenerator(OU), Semigroup(OU, 0.3), CarreDuChamp(OU)):
@@ -345,6 +363,10 @@ def test_bad_arguments() -> None:
     for rule in (0, "", 3):
         with pytest.raises(TypeError, match="rule must be of type Rule, got"):
             Semigroup(OU, 0.3, rule)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="rule must be of type Rule, got"):
+            DirichletForm(OU, (2,), rule)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="rule must be of type Rule, got"):
+            expectation(g, OU.invariant, (2,), rule)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="generator must be of type Generator, got int"):
         MonteCarlo(10, generator=5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="shape must be a sequence of integers, got int"):

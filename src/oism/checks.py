@@ -45,6 +45,12 @@ def instance(value: object, kind: type, name: str) -> None:
         raise TypeError(f"{name} must be of type {kind.__name__}, got {got}")
 
 
+def optional(value: object, kind: type, name: str) -> None:
+    """Raise unless ``value`` is None or an instance of ``kind``."""
+    if value is not None:
+        instance(value, kind, name)
+
+
 def dtype(value: torch.dtype, name: str = "dtype") -> torch.dtype:
     """Return a floating-point dtype."""
     if value not in DTYPES:
@@ -148,10 +154,9 @@ def instants(
     *,
     low: Tensor | float,
     high: Tensor | float,
-    closed: bool = True,
     slack: float = 0.0,
 ) -> Tensor:
-    """Return times in float64, one number or one per row, within [low, high] or (low, high].
+    """Return times in float64, one number or one per row, within [low, high].
 
     ``slack`` says by which fraction of themselves the ends may be passed, for times that were
     rounded on their way here.
@@ -161,17 +166,16 @@ def instants(
     t = floating(t, name)
     if t.ndim > 1:
         raise ValueError(f"{name} must have shape () or (n,), got {tuple(t.shape)}")
-    least, most = low * (1 - slack), high * (1 + slack)
-    allowed = ((t >= least) if closed else (t > least)) & (t <= most)
+    allowed = (t >= low * (1 - slack)) & (t <= high * (1 + slack))
     if not holds(allowed):
-        left, right = "[" if closed else "(", "]" if math.isfinite(high) else ")"
-        _refuse(name, t, allowed, f"in {left}{float(low):g}, {float(high):g}{right}")
+        end = "]" if math.isfinite(high) else ")"
+        _refuse(name, t, allowed, f"in [{float(low):g}, {float(high):g}{end}")
     return t if t.device.type == "mps" else t.double()  # Apple's GPUs have no float64
 
 
-def time(t: object, name: str = "t", *, positive: bool = False) -> Tensor:
-    """Return a time of the process, t ≥ 0 (or t > 0): shape () or (n,), float64."""
-    return instants(t, name, low=0.0, high=math.inf, closed=not positive)
+def time(t: object, name: str = "t") -> Tensor:
+    """Return a time of the process, t ≥ 0: shape () or (n,), float64."""
+    return instants(t, name, low=0.0, high=math.inf)
 
 
 def orthogonal(matrix: object, name: str = "matrix") -> Tensor:

@@ -23,8 +23,6 @@ from oism import checks
 from oism.process import Isotropic, IsotropicTransition
 from oism.transforms import as_given, per_row
 
-HALVES = (torch.float16, torch.bfloat16)
-
 
 class Clock(ABC):
     """A smooth increasing map τ ↦ t. A subclass states the map, its derivative and its inverse."""
@@ -56,8 +54,8 @@ class Clock(ABC):
         low, high = self._time(torch.tensor([0.0, self.horizon], dtype=torch.float64)).unbind()
         # A t(τ) that was rounded to t's dtype, or to float32, must find its way back, and not past
         # the ends of τ.
-        coarse = t.dtype if isinstance(t, Tensor) and t.dtype in HALVES else torch.float32
-        slack = 4 * torch.finfo(coarse).eps
+        dtypes = {torch.float32, t.dtype} if isinstance(t, Tensor) else {torch.float32}
+        slack = 4 * max(torch.finfo(d).eps for d in dtypes if d in checks.DTYPES)
         checked = checks.instants(t, "t", low=low, high=high, slack=slack)
         return as_given(self._inverse(checked).clamp(0.0, self.horizon), t)
 

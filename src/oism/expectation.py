@@ -16,6 +16,7 @@ from torch import Tensor
 
 from oism import checks
 from oism.process import Measure, Transition
+from oism.transforms import matmul
 
 Function = Callable[[Tensor], Tensor]
 
@@ -87,8 +88,7 @@ class MonteCarlo(Rule):
 
     def __post_init__(self) -> None:
         checks.settle(self, samples=checks.integer(self.samples, "samples", minimum=1))
-        if self.generator is not None:
-            checks.instance(self.generator, torch.Generator, "generator")
+        checks.optional(self.generator, torch.Generator, "generator")
 
     def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
         """Draw from the law started at zero; every call draws anew from the generator."""
@@ -126,7 +126,7 @@ def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
     """Return Σ_j w_j v_j over the first axis; integers and flags count as numbers."""
     dtype = torch.promote_types(weights.dtype, values.dtype)
     flat = values.reshape(len(values), -1).to(dtype)
-    return (weights.to(flat) @ flat).reshape(values.shape[1:])
+    return matmul(weights.to(flat), flat).reshape(values.shape[1:])
 
 
 def expectation(
@@ -148,6 +148,7 @@ def expectation(
     tensor(1.0000, dtype=torch.float64)
     """
     shape = checks.shape(shape, minimum=1)
+    checks.optional(rule, Rule, "rule")
     kind = checks.dtype(dtype)
     points, weights = (p.to(device, kind) for p in choose_rule(rule, shape).points(measure, shape))
     return weighted_sum(weights, rowwise(f)(points))

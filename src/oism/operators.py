@@ -136,8 +136,7 @@ class Semigroup:
 
     def __post_init__(self) -> None:
         checks.instance(self.process, Process, "process")
-        if self.rule is not None:
-            checks.instance(self.rule, Rule, "rule")
+        checks.optional(self.rule, Rule, "rule")
         if checks.time(self.t).ndim:
             raise ValueError(f"t must be one number, got shape {tuple(checks.time(self.t).shape)}")
 
@@ -189,6 +188,7 @@ class DirichletForm:
 
     def __post_init__(self) -> None:
         checks.instance(self.process, Process, "process")
+        checks.optional(self.rule, Rule, "rule")
         checks.settle(self, shape=checks.shape(self.shape, minimum=1))
 
     def __call__(self, f: Function, g: Function | None = None) -> Tensor:

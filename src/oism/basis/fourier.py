@@ -118,7 +118,7 @@ class Fourier(Basis):
     @property
     def eigenvalues(self) -> Tensor:
         """-‖ξ‖², twice for each frequency."""
-        return -self.frequencies.double().square().sum(dim=1).repeat_interleave(2)
+        return -self.frequencies.square().sum(dim=1).repeat_interleave(2)
 
     def _table(self, x: Tensor) -> Tensor:
         """Return √2 (cos, sin)(ξ·x): ``(n, m, 2)``."""

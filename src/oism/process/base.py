@@ -16,6 +16,7 @@ from torch import Tensor
 from oism import checks
 from oism.process.domain import Domain
 from oism.process.measure import Measure
+from oism.transforms import matmul
 
 
 class Transition(ABC):
@@ -80,12 +81,12 @@ class Process(ABC):
     def diffusion(self, dim: int) -> Tensor:
         """Return the diffusion matrix G = ½LLᵀ: ``(dim, dim)``, float64."""
         noise = self.noise(dim)
-        return 0.5 * noise @ noise.mT
+        return 0.5 * matmul(noise, noise.mT)
 
     def diffuse(self, v: Tensor) -> Tensor:
         """Return Gv for a batch of vectors ``(n, *shape)``."""
         flat = checks.points(v, "v").flatten(1)
-        return (flat @ self.diffusion(flat.shape[1]).to(flat)).view_as(v)
+        return matmul(flat, self.diffusion(flat.shape[1]).to(flat)).view_as(v)
 
     def adjoint_drift(self, x: Tensor) -> Tensor:
         """Return b*(x) = 2G∇log π(x) - b(x), the drift of the stationary process run backwards.
