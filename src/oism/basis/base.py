@@ -70,6 +70,26 @@ class Basis(ABC):
     def _laplacians(self, table: Tensor) -> Tensor:
         """Return Δφ_k(x_i) from the table."""
 
+    @abstractmethod
+    def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
+        """Return f = Σ α_k φ_k, its gradient or its Laplacian for checked arguments."""
+
+    def series(self, x: Tensor, alpha: Tensor, derivative: int = 0) -> Tensor:
+        """Return f = Σ α_k φ_k at points ``(n, dim)``, or its derivatives.
+
+        Coefficients are shared, ``(size,)``, or one set per row, ``(n, size)``. ``derivative`` 0
+        gives f, ``(n,)``; 1 its gradient, ``(n, dim)``; 2 its Laplacian, ``(n,)``.
+        """
+        x, alpha = checks.points(x, dim=self.dim), checks.floating(alpha, "alpha").to(x)
+        if alpha.shape not in ((self.size,), (len(x), self.size)):
+            raise ValueError(
+                f"alpha must have shape ({self.size},) or ({len(x)}, {self.size}), got "
+                f"{tuple(alpha.shape)}"
+            )
+        if derivative not in (0, 1, 2):
+            raise ValueError(f"derivative must be 0, 1 or 2, got {derivative!r}")
+        return self._series(x, alpha, derivative)
+
     def jet(self, x: Tensor) -> Jet:
         """Return values, gradients and Laplacians at points ``(n, dim)`` from one table."""
         return Jet(self, self._table(checks.points(x, dim=self.dim)))

@@ -19,6 +19,7 @@ from torch import Tensor
 from oism import checks
 from oism.basis.base import Basis
 from oism.process import Brownian, Torus
+from oism.transforms import matmul
 
 MOST_POINTS = 2**24
 
@@ -139,3 +140,12 @@ class Fourier(Basis):
 
     def _laplacians(self, table: Tensor) -> Tensor:
         return self.eigenvalues.to(table) * table.flatten(1)
+
+    def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
+        table, alpha = self._table(x), alpha.unflatten(-1, (-1, 2))
+        if derivative == 1:
+            slope = table[..., 0] * alpha[..., 1] - table[..., 1] * alpha[..., 0]
+            return matmul(slope, self.frequencies.to(table))
+        values = (table * alpha).sum(dim=-1)
+        weights = torch.ones_like(values[0]) if derivative == 0 else self.eigenvalues[::2].to(table)
+        return matmul(values, weights)

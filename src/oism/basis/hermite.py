@@ -17,13 +17,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations_with_replacement
 
 import torch
 from torch import Tensor
 
-from oism import checks
+from oism import checks, quadrature
 from oism.basis.base import Basis
 from oism.basis.frame import Frame, IdentityFrame
 from oism.process import OrnsteinUhlenbeck
@@ -101,6 +102,38 @@ def _memory(x: Tensor, degrees: int, shape: Sequence[int]) -> Tensor | None:
         return output_like(x, (len(x), degrees, *shape))
     out = output_like(x, (degrees, len(x), *shape))
     return None if out is None else out.movedim(0, 1)
+
+
+def series(u: Tensor, alpha: Tensor, derivative: int = 0) -> Tensor:
+    """Return Σₙ αₙ dᵏφₙ/duᵏ, n = 1, …, order, at the entries of ``(n, d)``: of the shape of ``u``.
+
+    Coefficients are ``(order, d)``, shared by the rows, or ``(n, order, d)``. Streams through the
+    recurrence: dᵏφₙ/duᵏ = √(n!/(n-k)!) φₙ₋ₖ, so nothing of the size of a table is kept.
+    """
+    order, total = alpha.shape[-2], torch.zeros_like(u)
+    for h, phi in enumerate(recurrence(u, max(0, order - derivative))):
+        n = h + derivative
+        if 1 <= n <= order:
+            factor = math.sqrt(math.perm(n, derivative))
+            total = torch.addcmul(total, alpha[..., n - 1, :], phi, value=factor)
+    return total
+
+
+def affine(gamma: Tensor, delta: Tensor, order: int) -> Tensor:
+    """Return T with φ_k(γu + δ) = Σ_j T[k, j] φ_j(u): ``(*shape, order+1, order+1)``, float64.
+
+    T[k, j] = E[φ_k(γU + δ) φ_j(U)] for U ~ N(0, 1), a polynomial of degree ≤ 2·order that the Gauss
+    rule integrates exactly. It moves sums of φ_k from one standardisation to another.
+
+    >>> affine(torch.tensor(2.0), torch.tensor(1.0), 1)  # 2u + 1
+    tensor([[1., 0.],
+            [1., 2.]], dtype=torch.float64)
+    """
+    points, weights = quadrature.gauss_hermite(order + 1)
+    moved = gamma.double()[..., None] * points + delta.double()[..., None]
+    left = torch.stack(list(recurrence(moved, order)), dim=-2)
+    right = torch.stack(list(recurrence(points, order)), dim=-1) * weights[:, None]
+    return (left @ right).tril()
 
 
 def product_coefficients(order: int) -> Tensor:
@@ -219,29 +252,48 @@ class Hermite(HermiteFamily):
     def _laplacians(self, table: Tensor) -> Tensor:
         return self._slopes(self._slopes(table))[:, 1:].flatten(1)
 
+    def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
+        u = self.scale * self.frame.analyse(x)
+        alpha = alpha.unflatten(-1, (self.order, self.dim))
+        terms = self.scale**derivative * series(u, alpha, derivative)
+        return self.frame.synthesise(terms) if derivative == 1 else terms.sum(dim=1)
+
 
 @dataclass(frozen=True, eq=False)
 class TensorHermite(HermiteFamily):
     """Products φ_{m₁}(u₁) ⋯ φ_{m_d}(u_d) of total degree 1 ≤ |m| ≤ order: all interactions.
 
     λ = -θ|m|. With order 2 they span the logarithms of all Gaussians. There are C(d + order, d) - 1
-    of them, so this is for small dimensions. ``indices`` holds the m, see `multi_indices`.
+    of them, so beyond order 2 this is for small dimensions. ``indices`` holds the m, listed when it
+    is first read, see `multi_indices`.
 
     >>> TensorHermite(dim=2, order=2).size
     5
     """
 
-    indices: Tensor = field(init=False, repr=False)
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        size = math.comb(self.dim + self.order, self.dim) - 1
-        if size > MOST_FUNCTIONS:
+        # Order 2 is the Gaussian, whose estimate needs no list of functions: any dimension will do.
+        if self.order > 2:
+            self._demand_few()
+
+    @property
+    def size(self) -> int:
+        """The number of functions, C(d + order, d) - 1."""
+        return math.comb(self.dim + self.order, self.dim) - 1
+
+    def _demand_few(self) -> None:
+        if self.size > MOST_FUNCTIONS:
             raise ValueError(
-                f"order must be smaller for dim = {self.dim}, got {self.order}: {size} functions, "
-                f"allowed {MOST_FUNCTIONS} (Hermite serves high dimensions)"
+                f"order must be smaller for dim = {self.dim}, got {self.order}: {self.size} "
+                f"functions, allowed {MOST_FUNCTIONS} (Hermite serves high dimensions)"
             )
-        checks.settle(self, indices=multi_indices(self.dim, self.order))
+
+    @cached_property
+    def indices(self) -> Tensor:
+        """The multi-indices m: ``(size, dim)``, int64."""
+        self._demand_few()
+        return multi_indices(self.dim, self.order)
 
     @property
     def eigenvalues(self) -> Tensor:
@@ -267,3 +319,9 @@ class TensorHermite(HermiteFamily):
 
     def _laplacians(self, table: Tensor) -> Tensor:
         return self._replaced(table, self._slopes(self._slopes(table))).sum(dim=2)
+
+    def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
+        table = self._table(x)
+        terms = (self._values, self._gradients, self._laplacians)[derivative](table)
+        shared = alpha.ndim == 1
+        return torch.einsum("nk...,k->n..." if shared else "nk...,nk->n...", terms, alpha)

@@ -1,0 +1,192 @@
+"""The equations on the torus: A_t is the Galerkin form of f ↦ -∇·(ρ_t ∇f).
+
+With c_t(ζ) = e^{-‖ζ‖²t} E[e^{-iζ·x}], the density ratio is ρ_t/π = Σ_ζ c_t(ζ) e^{iζ·x}, and
+
+    A_t[k, ℓ] = E_t[∇φ_k·∇φ_ℓ],    b_t[k] = λ_k e^{λ_k t} E[φ_k].
+
+The matrix of n functions has n² entries, but its action is a few Fourier transforms: the gradient on
+a grid, times the density, divergence, projection. Frequencies of f up to r and of ρ_t up to 2r do
+not alias onto those up to r when the grid has at least 4r + 1 points a side.
+
+Coefficients are real vectors in the order of the basis, cos and sin side by side. Seen as complex
+numbers a = α_cos + i α_sin, they are f = √2 Re Σ_ξ conj(a_ξ) e^{iξ·x}.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+
+import scipy.fft
+import torch
+from torch import Tensor
+
+from oism.basis import Fourier
+
+
+class TorusGrid:
+    """Where frequencies sit in the half spectrum of a grid; the first coordinate is the halved one.
+
+    ``points`` is the number a side, the next size with small prime factors; the FFT axes stand in
+    the order of the coordinates reversed, so that the halved axis is the last.
+    """
+
+    def __init__(self, frequencies: Tensor) -> None:
+        self.dim = frequencies.shape[1]
+        self.reach = int(frequencies.abs().max())
+        self.points = scipy.fft.next_fast_len(4 * self.reach + 1, real=True)
+        self.half = self.points // 2 + 1
+        self.shape = (self.points,) * self.dim
+        self.slots = self.points ** (self.dim - 1) * self.half
+        self._axes = tuple(range(-self.dim, 0))
+
+    def place(self, frequencies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the slots of frequencies, and of the mirror images that a half spectrum needs.
+
+        On the plane ξ₁ = 0 both ξ and -ξ are stored; the second is the conjugate of the first:
+        (slots of ξ, which of them have an image, slots of the images).
+        """
+        xi = frequencies.long()
+        mirrored = (xi[:, 0] == 0).nonzero()[:, 0]
+        return self._slot(xi), mirrored, self._slot(-xi[mirrored])
+
+    def _slot(self, xi: Tensor) -> Tensor:
+        strides = [1] + [self.half * self.points**j for j in range(self.dim - 1)]
+        return (xi.remainder(self.points) * torch.tensor(strides)).sum(dim=1)
+
+    def synthesise(self, spectrum: Tensor) -> Tensor:
+        """Return the real fields ``(..., *shape)`` of half spectra ``(..., slots)``."""
+        halves = spectrum.unflatten(-1, (*self.shape[1:], self.half))
+        return torch.fft.irfftn(halves, s=self.shape, dim=self._axes, norm="forward")
+
+    def analyse(self, field: Tensor) -> Tensor:
+        """Return the half spectra ``(..., slots)`` of real fields."""
+        return torch.fft.rfftn(field, dim=self._axes, norm="forward").flatten(-self.dim)
+
+
+class FourierEquations:
+    """A_t and b_t for averages E[e^{-iζ·x}], ``(*batch, m)``, over the extended half lattice.
+
+    ``band`` keeps only the functions with ‖ξ‖ ≤ band, a prefix of the basis.
+    """
+
+    def __init__(self, basis: Fourier, lattice: Tensor, means: Tensor, band: float = math.inf) -> None:
+        inside = basis.frequencies.square().sum(dim=1) <= band**2
+        self.basis = basis
+        self.frequencies = basis.frequencies[inside]
+        self.reach = int(self.frequencies.abs().max())
+        needed = (lattice.abs() <= 2 * self.reach).all(dim=1)
+        self.lattice, self.means = lattice[needed], means[..., needed]
+        self.squares = self.lattice.square().sum(dim=1)
+        self.decay = -self.eigenvalues
+
+    @property
+    def size(self) -> int:
+        """The number of functions."""
+        return 2 * len(self.frequencies)
+
+    @cached_property
+    def eigenvalues(self) -> Tensor:
+        """The eigenvalues of the functions: ``(size,)``."""
+        return self.basis.eigenvalues[: self.size]
+
+    def characteristic(self, t: Tensor) -> Tensor:
+        """Return c_t(ζ) for times ``(T,)``: ``(T, *batch, m)``."""
+        decay = torch.exp(-t[:, None] * self.squares)
+        return decay.reshape(len(t), *[1] * (self.means.ndim - 1), -1) * self.means
+
+    @cached_property
+    def _first(self) -> Tensor:
+        """Where the frequencies of the basis stand in the lattice: ``(size/2,)``."""
+        return self._find(self.frequencies)[0]
+
+    def _find(self, xi: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the position of ±ξ in the lattice (its length for 0), and the sign."""
+        reach = 2 * self.reach
+        strides = (2 * reach + 1) ** torch.arange(xi.shape[-1])
+        table = torch.full(((2 * reach + 1) ** xi.shape[-1],), -1)
+        sign = torch.zeros_like(table)
+        for side in (1, -1):
+            keys = ((side * self.lattice.long() + reach) * strides).sum(dim=-1)
+            table[keys], sign[keys] = torch.arange(len(keys)), side
+        table[(reach * strides).sum()] = len(self.lattice)
+        keys = ((xi.long() + reach) * strides).sum(dim=-1)
+        return table[keys], sign[keys]
+
+    def right(self, t: Tensor) -> Tensor:
+        """Return b_t: ``(T, *batch, size)``."""
+        means = math.sqrt(2) * self.characteristic(t)[..., self._first].conj()
+        return self.eigenvalues * torch.view_as_real(means.resolve_conj()).flatten(-2)
+
+    def dense(self, t: Tensor) -> Tensor:
+        """Return A_t: ``(T, *batch, size, size)``."""
+        c = self.characteristic(t)
+        c = torch.cat((c, torch.ones_like(c[..., :1])), dim=-1)
+
+        def wave(xi: Tensor) -> tuple[Tensor, Tensor]:
+            """Return E[cos ξ·x] and E[sin ξ·x]."""
+            position, sign = self._find(xi)
+            return c.real[..., position], -sign * c.imag[..., position]
+
+        xi = self.frequencies
+        minus, plus = (wave(xi[:, None] + side * xi) for side in (-1, 1))
+        blocks = c.real.new_empty(*c.shape[:-1], len(xi), 2, len(xi), 2)
+        # ∇φ for φ = √2 cos is -ξ√2 sin, for √2 sin it is ξ√2 cos; 2 sin·sin = cos(-) - cos(+), …
+        blocks[..., :, 0, :, 0] = minus[0] - plus[0]
+        blocks[..., :, 1, :, 1] = minus[0] + plus[0]
+        blocks[..., :, 0, :, 1] = -(plus[1] + minus[1])
+        blocks[..., :, 1, :, 0] = -(plus[1] - minus[1])
+        blocks *= (xi @ xi.mT)[:, None, :, None]
+        return blocks.flatten(-2).flatten(-3, -2)
+
+    @cached_property
+    def grid(self) -> TorusGrid:
+        """The grid on which A_t is applied."""
+        return TorusGrid(self.frequencies)
+
+    @cached_property
+    def _placed(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.grid.place(self.frequencies)
+
+    def density(self, t: Tensor) -> Tensor:
+        """Return ρ_t/π on the grid: ``(T, *batch, *grid.shape)``."""
+        c = self.characteristic(t)
+        slots, mirrored, images = self.grid.place(self.lattice)
+        spectrum = c.new_zeros(*c.shape[:-1], self.grid.slots)
+        spectrum[..., slots] = c
+        spectrum[..., images] = c[..., mirrored].conj()
+        spectrum[..., 0] = 1
+        return self.grid.synthesise(spectrum)
+
+    def operator(self, density: Tensor) -> GalerkinOperator:
+        """Return α ↦ Aα for densities ``(S, *grid.shape)``."""
+        return GalerkinOperator(self, density)
+
+
+class GalerkinOperator:
+    """α ↦ Aα for S densities at once: ``(S, …, size)`` to the same shape, in float64.
+
+    Its buffer is kept between calls: only the slots of the functions are ever written.
+    """
+
+    def __init__(self, equations: FourierEquations, density: Tensor) -> None:
+        self._grid, self._density = equations.grid, density
+        self._slots, self._mirrored, self._images = equations._placed
+        self._waves = 1j * equations.frequencies.mT
+        self._buffer: Tensor | None = None
+
+    def __call__(self, alpha: Tensor) -> Tensor:
+        """Return Aα for coefficients ``(S, …, size)``."""
+        a = torch.view_as_complex(alpha.unflatten(-1, (-1, 2))).conj()
+        slopes = self._waves * a[..., None, :]
+        shape = (*slopes.shape[:-1], self._grid.slots)
+        if self._buffer is None or self._buffer.shape != shape:
+            self._buffer = slopes.new_zeros(shape)
+        self._buffer[..., self._slots] = slopes
+        self._buffer[..., self._images] = slopes[..., self._mirrored].conj()
+        field = self._grid.synthesise(self._buffer)
+        extra = field.ndim - self._density.ndim
+        density = self._density.reshape(len(alpha), *[1] * extra, *self._grid.shape)
+        flux = self._grid.analyse(field.mul_(density))[..., self._slots]
+        out = (self._waves * flux.conj()).sum(dim=-2)
+        return torch.view_as_real(out).flatten(-2)

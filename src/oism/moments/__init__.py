@@ -1,0 +1,77 @@
+"""Moments: one pass over the data gives every average that the equations of all times need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from oism.basis import Basis, Fourier, Hermite, TensorHermite
+from oism.moments.base import Averages, Moments
+from oism.moments.fourier import FourierMoments, extended
+from oism.moments.hermite import (
+    GaussianMoments,
+    HermiteFamilyMoments,
+    HermiteMoments,
+    Standardised,
+    TensorHermiteMoments,
+    principal,
+    products,
+    with_constant,
+)
+from oism.moments.rows import batches, fold_of, rows
+
+__all__ = [
+    "Averages",
+    "FourierMoments",
+    "GaussianMoments",
+    "HermiteFamilyMoments",
+    "HermiteMoments",
+    "Moments",
+    "Standardised",
+    "TensorHermiteMoments",
+    "accumulator",
+    "batches",
+    "extended",
+    "fold_of",
+    "gather",
+    "principal",
+    "products",
+    "rows",
+    "with_constant",
+]
+
+
+def accumulator(basis: Basis, folds: int = 5, *, squares: bool = False) -> Moments:
+    """Return an empty accumulator for a basis."""
+    if isinstance(basis, Fourier):
+        return FourierMoments(basis, folds, squares=squares)
+    if isinstance(basis, Hermite):
+        return HermiteMoments(basis, folds, squares=squares)
+    if isinstance(basis, TensorHermite):
+        kind = GaussianMoments if basis.order == 2 else TensorHermiteMoments
+        return kind(basis, folds, squares=squares)
+    raise TypeError(
+        f"basis must be Fourier, Hermite or TensorHermite, got {type(basis).__name__}: no equations "
+        "are known for its products"
+    )
+
+
+def gather(
+    data: object,
+    basis: Basis,
+    *,
+    folds: int = 5,
+    sample_weight: object = None,
+    squares: bool = False,
+    after_batch: Callable[[int], None] | None = None,
+) -> Moments:
+    """Return the moments of data: an array, a tensor, or an iterable of batches of rows.
+
+    ``after_batch`` is told the number of rows so far.
+    """
+    moments = accumulator(basis, folds, squares=squares)
+    for batch, weights in batches(data, sample_weight):
+        moments.update(batch, weights)
+        if after_batch is not None:
+            after_batch(moments.count)
+    moments.demand()
+    return moments

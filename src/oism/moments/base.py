@@ -1,0 +1,140 @@
+"""The contract of an accumulator: one pass over the data, in float64, mergeable.
+
+For weights w and folds f, an accumulator holds Σ_{i in fold f} wᵢ g(xᵢ) for the functions g whose
+averages the equations need: those of the basis and of all products of its gradients. Sums over
+disjoint sets of rows add up, so accumulators merge, and leaving a fold out is a subtraction.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from oism import checks
+from oism.basis import Basis
+from oism.moments.rows import finite, fold_of, rows, weights_of
+
+
+@dataclass(frozen=True, eq=False)
+class Averages:
+    """Averages over all rows, without each fold, and within each fold that holds any rows.
+
+    ``total`` is ``(*shape)``, ``training`` and ``heldout`` are ``(f, *shape)``; ``shares``, ``(f,)``
+    are the fractions of the weight in the folds. ``counts``, ``(1 + f,)``, are the effective
+    numbers of rows, (Σw)²/Σw², behind ``total`` and each of ``training``.
+    """
+
+    total: Tensor
+    training: Tensor
+    heldout: Tensor
+    shares: Tensor
+    counts: Tensor
+
+    def fitting(self) -> Tensor:
+        """Return total and training averages one after the other: ``(1 + f, *shape)``."""
+        return torch.cat((self.total[None], self.training))
+
+
+class Moments(ABC):
+    """Weighted sums over rows, fold by fold.
+
+    ``weight`` holds Σw of each fold, ``count`` the number of rows, ``basis`` the functions.
+    ``squares`` asks for what the variances of the means need too.
+    """
+
+    basis: Basis
+    block = 2**17
+    """The number of entries worked on at a time, so that they stay in the cache."""
+
+    def __init__(self, basis: Basis, folds: int = 5, *, squares: bool = False) -> None:
+        self.basis = basis
+        self.folds = checks.integer(folds, "folds", minimum=1)
+        self.squares = bool(squares)
+        self.count = 0
+        self.weight = torch.zeros(self.folds, dtype=torch.float64)
+        self.weight_squared = torch.zeros(self.folds, dtype=torch.float64)
+
+    @abstractmethod
+    def _add(self, x: Tensor, weights: Tensor) -> None:
+        """Add checked rows ``(n, dim)`` in float64, with weights ``(folds, n)``: 0 outside."""
+
+    @abstractmethod
+    def _absorb(self, other: Self) -> None:
+        """Add the sums of another accumulator of the same functions; both still hold their own
+        weights.
+        """
+
+    @abstractmethod
+    def _key(self) -> object:
+        """Return what must be equal for two accumulators to be merged."""
+
+    def update(self, x: object, sample_weight: object = None) -> Self:
+        """Add a batch of rows, each with a weight (1 unless given); return self."""
+        batch = rows(x, self.basis.dim)
+        weights = weights_of(sample_weight, len(batch))
+        step = max(1, self.block // self.basis.dim)
+        for start in range(0, len(batch), step):
+            block = finite(batch[start : start + step].double(), self.count)
+            own = block.new_ones(len(block)) if weights is None else weights[start : start + step]
+            spread = block.new_zeros(self.folds, len(block))
+            spread.scatter_(0, fold_of(block, self.folds)[None], own.to(block)[None])
+            self._add(block, spread)
+            self.count += len(block)
+            self.weight += spread.sum(dim=1).cpu()
+            self.weight_squared += spread.square().sum(dim=1).cpu()
+        return self
+
+    def merge(self, other: Self) -> Self:
+        """Return a new accumulator: the same as one pass over the rows of both."""
+        checks.instance(other, type(self), "other")
+        if (self.folds, self._key()) != (other.folds, other._key()):
+            raise ValueError("other must have the basis, folds and squares of this accumulator")
+        result = copy.deepcopy(self)
+        result._absorb(other)
+        result.count += other.count
+        result.weight += other.weight
+        result.weight_squared += other.weight_squared
+        return result
+
+    def demand(self, *, folds: bool = False) -> None:
+        """Raise unless there are data, and with ``folds`` enough of them to cross-validate."""
+        if not self.count:
+            raise ValueError("data must hold at least one row, got none")
+        if not float(self.weight.sum()) > 0:
+            raise ValueError("sample_weight must have a positive sum")
+        used = int((self.weight > 0).sum())
+        if folds and used < 2:
+            raise ValueError(
+                f"data must fall into at least two folds for cross-validation, but {self.count} "
+                f"row(s) fell into {used} of folds = {self.folds} (equal rows share a fold): give "
+                "more rows, or a fixed ridge"
+            )
+
+    def _averages(self, sums: Tensor) -> Averages:
+        """Return the averages that follow from sums ``(folds, *shape)``."""
+        self.demand()
+        used = self.weight.nonzero()[:, 0]
+        some = used if len(used) > 1 else used[:0]  # without the only fold nothing would be left
+
+        def without(full: Tensor) -> Tensor:
+            return full.sum(dim=0) - full[some]
+
+        def per(full: Tensor, weight: Tensor) -> Tensor:
+            return full / weight.reshape(-1, *[1] * (full.ndim - 1))
+
+        rest, total = without(self.weight), self.weight.sum()
+        counts = torch.cat((total.reshape(1), rest)).square() / torch.cat(
+            (self.weight_squared.sum().reshape(1), without(self.weight_squared))
+        )
+        return Averages(
+            total=sums.sum(dim=0) / total,
+            training=per(without(sums), rest),
+            heldout=per(sums[some], self.weight[some]),
+            shares=self.weight[some] / total,
+            counts=counts,
+        )

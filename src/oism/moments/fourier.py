@@ -1,0 +1,117 @@
+"""Averages of waves: E[e^{-iζ·x}] for every ζ = ξ ± η that products of gradients lead to.
+
+For frequencies in a ball of radius r these are the integer ζ with ‖ζ‖ ≤ 2r, one of each ±ζ. Their
+sums over scattered points are a non-uniform Fourier transform of type 1: FINUFFT in at most three
+dimensions, blocks of exponentials above.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Self
+
+import finufft
+import torch
+from torch import Tensor
+
+from oism import checks
+from oism.basis import Fourier, half_lattice
+from oism.moments.base import Averages, Moments
+from oism.process import Torus
+from oism.process.domain import wrapped
+
+TOLERANCE = 1e-13
+"""What is asked of FINUFFT, relative: merging must agree with one pass to 1e-12."""
+
+NUFFT_DIM = 3
+"""The largest dimension that FINUFFT serves."""
+
+EXPONENTIALS = 2**19
+"""The number of exponentials that are held at a time where it does not."""
+
+
+def extended(basis: Fourier) -> Tensor:
+    """Return the half lattice of all ζ with ‖ζ‖ ≤ 2 max‖ξ‖: ``(m, dim)``, float64.
+
+    >>> len(extended(Fourier.lattice(2, 125)))
+    790
+    """
+    return half_lattice(basis.dim, 4 * float(basis.frequencies.square().sum(dim=1).max()))
+
+
+class FourierMoments(Moments):
+    """Sums of e^{-iζ·x} over the rows of each fold. Points count modulo 2π.
+
+    ``squares`` adds the sums of e^{-2iζ·x}, which the variances of cos and sin need: cos² is
+    ½(1 + cos 2ζ·x). ``low`` and ``high`` are the range of each column, before wrapping.
+
+    >>> moments = FourierMoments(Fourier.lattice(1, 1)).update(torch.zeros(7, 1))
+    >>> moments.averages().total  # all points at zero: every wave is 1
+    tensor([1.+0.j, 1.+0.j], dtype=torch.complex128)
+    """
+
+    basis: Fourier
+    block = 2**20
+
+    def __init__(self, basis: Fourier, folds: int = 5, *, squares: bool = False) -> None:
+        checks.instance(basis, Fourier, "basis")
+        checks.instance(basis.process, Torus, "basis.process")
+        super().__init__(basis, folds, squares=squares)
+        self.frequencies = extended(basis)
+        self._reach = int(self.frequencies.abs().max())
+        shape = (1 + self.squares, self.folds, len(self.frequencies))
+        self._sums = torch.zeros(shape, dtype=torch.complex128)
+        self.low = torch.full((basis.dim,), math.inf, dtype=torch.float64)
+        self.high = -self.low
+
+    def _key(self) -> object:
+        return (self.squares, *self.basis.frequencies.shape, *self.basis.frequencies.flatten().tolist())
+
+    def _absorb(self, other: Self) -> None:
+        self._sums += other._sums
+        self.low = torch.minimum(self.low, other.low)
+        self.high = torch.maximum(self.high, other.high)
+
+    def _add(self, x: Tensor, weights: Tensor) -> None:
+        x, weights = x.cpu(), weights.cpu()
+        self.low = torch.minimum(self.low, x.amin(dim=0))
+        self.high = torch.maximum(self.high, x.amax(dim=0))
+        transform = self._nufft if self.basis.dim <= NUFFT_DIM else self._exponentials
+        for multiple, sums in enumerate(self._sums, start=1):
+            sums += transform(wrapped(multiple * wrapped(x)), weights)
+
+    def _nufft(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Return the sums over each fold through a grid of all |ζ_j| ≤ reach."""
+        dim, side = self.basis.dim, 2 * self._reach + 1
+        transform = getattr(finufft, f"nufft{dim}d1")
+        grids = torch.zeros(self.folds, side**dim, dtype=torch.complex128)
+        for grid, own in zip(grids, weights, strict=True):  # few folds, each with its own points
+            inside = own > 0
+            if bool(inside.any()):
+                columns = [column.contiguous().numpy() for column in x[inside].mT]
+                strengths = own[inside].to(torch.complex128).numpy()
+                modes = side if dim == 1 else (side,) * dim
+                waves = transform(*columns, strengths, modes, eps=TOLERANCE, isign=-1)
+                grid.copy_(torch.from_numpy(waves).flatten())
+        strides = side ** torch.arange(dim - 1, -1, -1)
+        return grids[:, ((self.frequencies.long() + self._reach) * strides).sum(dim=1)]
+
+    def _exponentials(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Return the sums over each fold by direct summation, a block of rows at a time."""
+        total = torch.zeros_like(self._sums[0])
+        step = max(1, EXPONENTIALS // len(self.frequencies))
+        for start in range(0, len(x), step):
+            phase = x[start : start + step] @ self.frequencies.mT
+            own = weights[:, start : start + step]
+            total += torch.complex(own @ phase.cos(), -(own @ phase.sin()))
+        return total
+
+    def averages(self) -> Averages:
+        """Return the averages of e^{-iζ·x}, complex128."""
+        return self._averages(self._sums[0])
+
+    def doubled(self) -> Averages:
+        """Return the averages of e^{-2iζ·x}."""
+        if not self.squares:
+            raise ValueError("squares must be True for the variances of the means")
+        return self._averages(self._sums[1])

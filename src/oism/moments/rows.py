@@ -1,0 +1,128 @@
+"""Rows of data: what may be given as data, and to which fold a row belongs.
+
+Data are an array, a tensor, anything that NumPy can turn into an array (a data frame), or an
+iterable of those, batch after batch, which may be larger than memory. Every row is taken to
+float64; a row of any shape counts as the vector of its entries.
+
+The fold of a row is a hash of its content: the same row always falls into the same fold, whatever
+the order of the rows, however they are split into batches or accumulators, and a duplicate cannot
+stand on both sides of a cross-validation.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oism import checks
+
+Data = object
+"""An array, a tensor, or an iterable of them; checked where it is read."""
+
+WORD = 1 << 64
+
+
+def rows(batch: object, dim: int, name: str = "data") -> Tensor:
+    """Return one batch as a tensor ``(n, dim)`` of its own dtype, whatever its values."""
+    if isinstance(batch, list | tuple) and len(batch) == 1:  # what a DataLoader yields
+        batch = batch[0]
+    if not isinstance(batch, Tensor):
+        if not hasattr(batch, "__array__"):
+            raise TypeError(f"{name} must be arrays or tensors, got {type(batch).__name__}")
+        array = np.asarray(batch)
+        if array.dtype.kind not in "fiu":
+            raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}")
+        kinds = {"f": np.float64, "i": np.int64, "u": np.int64}
+        if array.dtype.byteorder == ">" or array.dtype.itemsize > 8 or array.dtype.kind == "u":
+            array = array.astype(kinds[array.dtype.kind] if array.dtype != np.uint8 else np.uint8)
+        batch = torch.from_numpy(np.require(array, requirements=["W"]) if array.size else array)
+    if batch.is_complex() or batch.dtype == torch.bool:
+        raise TypeError(f"{name} must be real numbers, got dtype {batch.dtype}")
+    if batch.layout != torch.strided:
+        raise TypeError(f"{name} must be dense, got layout {batch.layout}")
+    batch = batch.detach()
+    if batch.ndim < 2 or batch.shape[1:].numel() != dim:
+        raise ValueError(
+            f"{name} must have rows of {dim} entries, the dimension of the basis: shape (n, {dim}),"
+            f" got {tuple(batch.shape)}"
+        )
+    return batch.flatten(1)
+
+
+def finite(block: Tensor, offset: int, name: str = "data") -> Tensor:
+    """Return a block of rows if it is finite; else name the first row that is not."""
+    if not bool(block.sum().isfinite()):  # one cheap pass; a sum may also overflow
+        allowed = block.isfinite().all(dim=1)
+        if not bool(allowed.all()):
+            row = int((~allowed).nonzero()[0])
+            raise ValueError(
+                f"{name} must be finite, but row {offset + row} holds NaN or infinity"
+            )
+    return block
+
+
+def weights_of(sample_weight: object, n: int, name: str = "sample_weight") -> Tensor | None:
+    """Return one non-negative weight per row in float64, or None where none were given."""
+    if sample_weight is None:
+        return None
+    weights = torch.as_tensor(sample_weight).detach().double()
+    if weights.shape != (n,):
+        raise ValueError(f"{name} must have one entry per row, ({n},), got {tuple(weights.shape)}")
+    if not bool((weights.isfinite() & (weights >= 0)).all()):
+        raise ValueError(f"{name} must be finite and not negative")
+    return weights
+
+
+def batches(data: Data, sample_weight: object = None) -> Iterator[tuple[object, object]]:
+    """Yield batches with their weights; an array or tensor is one batch."""
+    if isinstance(data, Tensor) or hasattr(data, "__array__"):
+        yield data, sample_weight
+        return
+    if isinstance(data, str | bytes | dict) or not isinstance(data, Iterable):
+        raise TypeError(
+            f"data must be an array, a tensor or an iterable of batches, got {type(data).__name__}"
+        )
+    if sample_weight is None:
+        yield from zip(data, itertools.repeat(None))
+    elif isinstance(sample_weight, Iterable):
+        yield from zip(data, sample_weight, strict=True)
+    else:
+        raise TypeError("sample_weight must be an iterable of one array per batch of data")
+
+
+@lru_cache(maxsize=8)
+def _multipliers(dim: int) -> Tensor:
+    """Return one odd 64-bit integer per column: the splitmix64 sequence."""
+    numbers = []
+    for column in range(dim):
+        z = (0x9E3779B97F4A7C15 * (column + 1)) % WORD
+        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % WORD
+        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % WORD
+        z = (z ^ (z >> 31)) | 1
+        numbers.append(z - WORD if z >= WORD // 2 else z)
+    return torch.tensor(numbers)
+
+
+def fold_of(block: Tensor, folds: int) -> Tensor:
+    """Return the fold of each row of a float64 block: ``(n,)``, int64.
+
+    A multilinear hash of the bits modulo 2^64, then mixed; integer sums do not depend on the order
+    of summation. -0.0 counts as 0.0.
+
+    >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]], dtype=torch.float64)
+    >>> fold = fold_of(x, 5)
+    >>> bool(fold[0] == fold[2])
+    True
+    """
+    if folds == 1:
+        return torch.zeros(len(block), dtype=torch.int64, device=block.device)
+    bits = (block + 0.0).view(torch.int64)
+    mixed = (bits * _multipliers(block.shape[1]).to(bits.device)).sum(dim=1)
+    for shift in (29, 32):
+        mixed = (mixed ^ ((mixed >> shift) & ((1 << (64 - shift)) - 1))) * _multipliers(2)[1].item()
+    return ((mixed >> 33) & 0x7FFFFFFF) % checks.integer(folds, "folds", minimum=1)
