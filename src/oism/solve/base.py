@@ -1,0 +1,69 @@
+"""The contract between equations and what is chosen about them.
+
+A *system* holds the averages of one family of functions and can do two things at any times: report
+the held-out loss αᵀAα + 2bᵀα of every candidate regularisation, fold by fold, and solve for a chosen
+one. A candidate is a pair (level, ridge): a level is a truncation of the family, the richest first,
+a ridge ε a number ≥ 0. Both may lie between the candidates when they are solved for, so that they,
+and with them α(t), can vary smoothly with t.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+RIDGES = torch.logspace(-6, 1, 15, dtype=torch.float64)
+"""The candidates for ε, two a decade."""
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """Coefficients with their diagnostics, ``(T, *shape)``.
+
+    ``smallest`` and ``condition`` describe the scaled matrix that was solved, ridge included in the
+    condition; ``iterations`` is 0 for direct solves.
+    """
+
+    alpha: Tensor
+    smallest: Tensor
+    condition: Tensor
+    iterations: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Losses:
+    """Held-out losses ``(folds, T, *batch, levels, ridges)``; +∞ where a candidate is not allowed."""
+
+    values: Tensor
+    shares: Tensor
+    ridges: Tensor = field(default_factory=lambda: RIDGES)
+
+
+class System(ABC):
+    """The equations of one family, their candidates and their solution."""
+
+    levels: int
+    """The number of truncations, the richest first."""
+
+    batch: tuple[int, ...] = ()
+    """The shape of independent choices: one for all, or one per coordinate."""
+
+    @abstractmethod
+    def losses(self, t: Tensor) -> Losses:
+        """Return the held-out losses of all candidates at times ``(T,)``."""
+
+    @abstractmethod
+    def solve(
+        self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None
+    ) -> Solved:
+        """Return α at times ``(T,)`` for ridges and real-valued levels ``(T, *batch)``.
+
+        ``start`` is a guess for α that iterative solvers begin with.
+        """
+
+    @abstractmethod
+    def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
+        """Return (αᵀA_tα)^½, the size of a score in L²(ρ_t): ``(T,)``."""

@@ -1,0 +1,204 @@
+"""The torus system: ridge and cutoff, by dense algebra for few functions and matrix-free for many.
+
+In preconditioned coordinates Λ^{½}α, where A_t tends to the identity as t grows, the penalty is
+diagonal and grows with the eigenvalue,
+
+    ε P,    P = |λ| (1 + (|λ|/c²)⁶),
+
+so ε|λ| asks for two derivatives of the score's potential and the cutoff c ends the spectrum softly:
+beyond it the penalty grows like the twelfth power of the frequency. With D = (ΛP)^{-½} the scaled
+system is (D A D + εI) y = -D b, α = D y, and a whole path of ridges shares one Krylov space.
+
+Where diffusion has smoothed a scale already a cutoff there has nothing to do: c is offered only
+while c²t ≤ 0.3. And where e^{-‖ξ‖²t} is below rounding, functions are left out: ‖ξ‖²t ≤ 80.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from oism.basis import Fourier
+from oism.equations.fourier import FourierEquations
+from oism.moments import Averages
+from oism.solve.base import RIDGES, Losses, Solved, System
+from oism.solve.conjugate import conjugate_gradients, ridge_path
+
+DENSE = 160
+"""The largest number of functions that dense algebra is chosen for (benchmarks/torus.py)."""
+
+SMALLEST_CUTOFF = 3.0
+SMOOTHED = 0.3
+FORGOTTEN = 80.0
+CHUNK = 2**17
+"""The number of grid points that are worked on at a time."""
+
+FIRST = 4
+WORTH = 1e-3
+"""Ridges below RIDGES[FIRST] are tried where that one gains this fraction over the one above it."""
+
+SWEEP_TOLERANCE = 5e-3
+FINAL_TOLERANCE = 1e-10
+SWEEP_ITERATIONS = 300
+FINAL_ITERATIONS = 5000
+
+
+class TorusSystem(System):
+    """A_t and b_t on the torus for averages over all rows, and with each fold left out.
+
+    ``dense`` forces one of the two algorithms; by default the number of functions decides.
+    """
+
+    def __init__(
+        self, basis: Fourier, lattice: Tensor, averages: Averages, *, dense: bool | None = None
+    ) -> None:
+        self.basis, self.lattice, self.averages = basis, lattice, averages
+        self.dense = basis.size <= DENSE if dense is None else dense
+        self.radius = math.sqrt(-float(basis.eigenvalues[-1]))
+        self.levels = 1 + max(0, math.floor(2 * math.log2(self.radius / SMALLEST_CUTOFF)))
+        self._equations = lru_cache(maxsize=32)(self._make_equations)
+
+    def cutoff(self, level: Tensor) -> Tensor:
+        """Return c for real-valued levels: r at level 0, where it hardly acts, then r/√2, r/2, …"""
+        return self.radius * 2 ** (-level / 2)
+
+    def penalty(self, level: Tensor, eigenvalues: Tensor) -> Tensor:
+        """Return P for levels ``(S,)``: ``(S, size)``."""
+        return -eigenvalues * (1 + (-eigenvalues / self.cutoff(level).square()[:, None]) ** 6)
+
+    def _make_equations(self, part: str, band: float) -> FourierEquations:
+        means = getattr(self.averages, part)
+        return FourierEquations(self.basis, self.lattice, means, band)
+
+    def _band(self, t: Tensor, cutoff: float, factor: float) -> float:
+        """Return the radius within which functions matter at the time t, rounded up.
+
+        Radii come in steps of √2, so that few sets of equations serve all times.
+        """
+        wanted = min(factor * cutoff, math.sqrt(FORGOTTEN / max(float(t), 1e-300)))
+        if wanted >= self.radius:
+            return math.inf
+        steps = math.floor(2 * math.log2(self.radius / max(wanted, 1.0)))
+        return max(self.radius * 2 ** (-steps / 2), min(4.0, self.radius)) + 1e-9
+
+    def _chunks(self, bands: list[float], folds: int) -> Iterator[tuple[float, list[int]]]:
+        """Yield runs of times that share a band and fit the memory."""
+        start = 0
+        while start < len(bands):
+            equations = self._equations("training" if folds > 1 else "total", bands[start])
+            work = folds * (equations.size**2 if self.dense else math.prod(equations.grid.shape))
+            most = max(1, CHUNK // work)
+            stop = start
+            while stop < len(bands) and stop - start < most and bands[stop] == bands[start]:
+                stop += 1
+            yield bands[start], list(range(start, stop))
+            start = stop
+
+    def losses(self, t: Tensor) -> Losses:
+        """Return the held-out losses ``(folds, T, levels, ridges)``."""
+        folds = len(self.averages.shares)
+        values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
+        for level in range(self.levels):
+            cutoff = float(self.cutoff(torch.tensor(float(level))))
+            where = ((cutoff**2 * t <= SMOOTHED) | (torch.tensor(level) == 0)).nonzero()[:, 0]
+            for path in (slice(FIRST, None), slice(0, FIRST)):
+                bands = [self._band(one, cutoff, 1.5) for one in t[where]]
+                for band, run in self._chunks(bands, folds):
+                    found = self._path(t[where[run]], level, band, RIDGES[path])
+                    values[:, where[run], level, path] = found.movedim(1, 0)
+                # Small ridges take many steps: only where the loss still falls towards them.
+                mean = torch.einsum("f,fte->te", self.averages.shares, values[:, where, level])
+                gain = mean[:, FIRST + 1] - mean[:, FIRST]
+                where = where[gain > WORTH * mean[:, FIRST:].amin(dim=1).abs()]
+        return Losses(values, self.averages.shares)
+
+    def _path(self, t: Tensor, level: int, band: float, ridges: Tensor) -> Tensor:
+        """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``."""
+        training, heldout = (self._equations(part, band) for part in ("training", "heldout"))
+        penalty = self.penalty(torch.tensor([float(level)], dtype=t.dtype), training.eigenvalues)
+        scale = (-training.eigenvalues * penalty[0]).rsqrt()
+        right = -scale * training.right(t)
+        if self.dense:
+            values, vectors = torch.linalg.eigh(scale[:, None] * training.dense(t) * scale)
+            along = (vectors.mT @ right[..., None]).mT  # (T, f, 1, n)
+            damped = along / (values.clamp(min=0)[..., None, :] + ridges[:, None])
+            alpha = scale * (damped @ vectors.mT)
+            quadratic = ((alpha @ heldout.dense(t)) * alpha).sum(dim=-1)
+        else:
+            operator = training.operator(training.density(t).flatten(0, 1))
+            solution = ridge_path(
+                lambda y: scale * operator(scale * y),
+                right.flatten(0, 1),
+                ridges,
+                tolerance=SWEEP_TOLERANCE,
+                iterations=SWEEP_ITERATIONS,
+            )
+            alpha = (scale * solution.values).unflatten(0, right.shape[:2])
+            judge = heldout.operator(heldout.density(t).flatten(0, 1))
+            candidates = alpha.flatten(0, 1).unbind(dim=1)
+            quadratic = torch.stack([(judge(a) * a).sum(dim=-1) for a in candidates], dim=-1)
+            quadratic = quadratic.unflatten(0, right.shape[:2])
+        return quadratic + 2 * (alpha * heldout.right(t)[..., None, :]).sum(dim=-1)
+
+    def solve(
+        self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None
+    ) -> Solved:
+        """Return α ``(T, size)`` for ridges and levels ``(T,)``."""
+        alpha = torch.zeros(len(t), self.basis.size, dtype=torch.float64)
+        smallest, condition = torch.zeros(2, len(t), dtype=torch.float64)
+        iterations = torch.zeros(len(t), dtype=torch.int64)
+        bands = [
+            self._band(one, float(c), 2.0) for one, c in zip(t, self.cutoff(level), strict=True)
+        ]
+        for band, run in self._chunks(bands, 1):
+            equations = self._equations("total", band)
+            size = equations.size
+            scale = (-equations.eigenvalues * self.penalty(level[run], equations.eigenvalues)).rsqrt()
+            guess = None if start is None else start[run, :size] / scale
+            y, low, high, steps = self._solve(equations, t[run], ridge[run], scale, guess)
+            alpha[run, :size] = scale * y
+            smallest[run], iterations[run] = low, steps
+            condition[run] = (high + ridge[run]) / (low + ridge[run]).clamp(min=1e-300)
+        return Solved(alpha, smallest, condition, iterations)
+
+    def _solve(
+        self,
+        equations: FourierEquations,
+        t: Tensor,
+        ridge: Tensor,
+        scale: Tensor,
+        guess: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return y, the extreme eigenvalues of the scaled matrix, and the iterations."""
+        right = -scale * equations.right(t)
+        if self.dense:
+            matrix = scale[..., None] * equations.dense(t) * scale[:, None]
+            values = torch.linalg.eigvalsh(matrix)
+            matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[:, None])
+            steps = torch.zeros(len(t), dtype=torch.int64)
+            return torch.linalg.solve(matrix, right), values[:, 0], values[:, -1], steps
+        operator = equations.operator(equations.density(t))
+        found = conjugate_gradients(
+            lambda y: scale * operator(scale * y),
+            right,
+            ridge,
+            start=guess,
+            tolerance=FINAL_TOLERANCE,
+            iterations=FINAL_ITERATIONS,
+        )
+        return found.values, found.smallest, found.largest, found.iterations
+
+    def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
+        """Return (αᵀA_tα)^½: ``(T,)``."""
+        sizes = torch.zeros(len(t), dtype=torch.float64)
+        bands = [self._band(one, math.inf, 2.0) for one in t]
+        for band, run in self._chunks(bands, 1):
+            equations = self._equations("total", band)
+            own = alpha[run, : equations.size]
+            operator = equations.operator(equations.density(t[run]))
+            sizes[run] = (own * operator(own)).sum(dim=-1).clamp(min=0).sqrt()
+        return sizes
