@@ -8,6 +8,8 @@ The rooms of the house, each knowing only those before it: `oism.process` (what 
 from oism.basis import Basis, Fourier, Hermite, IdentityFrame, OrthogonalFrame, TensorHermite
 from oism.clock import Clock, IdentityClock, Noising, VarianceExploding, VariancePreserving
 from oism.expectation import MonteCarlo, Quadrature
+from oism.estimation import CrossValidation, EvenKnots, PlacedKnots, fit, fit_moments
+from oism.moments import Moments
 from oism.operators import (
     AdjointGenerator,
     CarreDuChamp,
@@ -16,6 +18,8 @@ from oism.operators import (
     Semigroup,
 )
 from oism.process import Brownian, OrnsteinUhlenbeck, Process, Torus
+from oism.score import OperatorScore
+from oism.shrinkage import JamesStein, Modulation, Monotone, SampleMeans
 
 __version__ = "0.1.0"
 
@@ -25,21 +29,32 @@ __all__ = [
     "Brownian",
     "CarreDuChamp",
     "Clock",
+    "CrossValidation",
     "DirichletForm",
+    "EvenKnots",
     "Fourier",
     "Hermite",
     "IdentityClock",
     "IdentityFrame",
     "InfinitesimalGenerator",
+    "JamesStein",
+    "Modulation",
+    "Moments",
+    "Monotone",
     "MonteCarlo",
     "Noising",
+    "OperatorScore",
     "OrnsteinUhlenbeck",
     "OrthogonalFrame",
+    "PlacedKnots",
     "Process",
     "Quadrature",
+    "SampleMeans",
     "Semigroup",
     "TensorHermite",
     "Torus",
     "VarianceExploding",
     "VariancePreserving",
+    "fit",
+    "fit_moments",
 ]

@@ -180,6 +180,47 @@ def multi_indices(dim: int, order: int) -> Tensor:
     return torch.cat(blocks)
 
 
+def with_constant(dim: int, degree: int) -> Tensor:
+    """Return all m ∈ ℕ^dim with |m| ≤ degree, 0 first: ``(size, dim)``, int64."""
+    constant = torch.zeros(1, dim, dtype=torch.int64)
+    return constant if degree == 0 else torch.cat((constant, multi_indices(dim, degree)))
+
+
+def products(u: Tensor, indices: Tensor) -> Tensor:
+    """Return Πᵢ φ_{mᵢ}(uᵢ) at points ``(n, dim)`` for multi-indices ``(size, dim)``."""
+    table = tabulate(u, int(indices.max()))
+    result = table[:, indices[:, 0], 0]
+    for i in range(1, u.shape[1]):
+        result = result * table[:, indices[:, i], i]
+    return result
+
+
+def gram(means: Tensor, order: int) -> Tensor:
+    """Return E[φ_kφ_ℓ] for k, ℓ ≤ order from E[φ_h], h ≤ 2·order, on the last axis."""
+    coefficients = product_coefficients(order)
+    flat = means[..., : 2 * order + 1] @ coefficients.flatten(0, 1).mT
+    return flat.unflatten(-1, (order + 1, order + 1))
+
+
+class TensorGram:
+    """E[φ_kφ_ℓ] for |k|, |ℓ| ≤ order from E[φ_h], |h| ≤ degree, on the last axis.
+
+    By the Gauss rule: with the polynomial r = Σ_h E[φ_h] φ_h in the place of the density ratio,
+    E[φ_kφ_ℓ] = Σ_q w_q r(u_q) φ_k(u_q) φ_ℓ(u_q), exactly, for degree ≥ 2·order.
+    """
+
+    def __init__(self, dim: int, order: int, degree: int) -> None:
+        rule = quadrature.gauss_hermite(order + (degree + 1) // 2 + 1)
+        points, self._weights = quadrature.product(*rule, dim)
+        self._all = products(points, with_constant(dim, degree))
+        self._few = self._all[:, : math.comb(dim + order, dim)]
+
+    def __call__(self, means: Tensor) -> Tensor:
+        """Return the Gram matrices."""
+        ratio = (means @ self._all.mT) * self._weights
+        return (ratio[..., None, :] * self._few.mT) @ self._few
+
+
 @dataclass(frozen=True, eq=False)
 class HermiteFamily(Basis):
     """What the two Hermite bases share: a process, a frame, and the table of one-dimensional φₙ."""

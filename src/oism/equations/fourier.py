@@ -17,51 +17,11 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-import scipy.fft
 import torch
 from torch import Tensor
 
 from oism.basis import Fourier
-
-
-class TorusGrid:
-    """Where frequencies sit in the half spectrum of a grid; the first coordinate is the halved one.
-
-    ``points`` is the number a side, the next size with small prime factors; the FFT axes stand in
-    the order of the coordinates reversed, so that the halved axis is the last.
-    """
-
-    def __init__(self, frequencies: Tensor) -> None:
-        self.dim = frequencies.shape[1]
-        self.reach = int(frequencies.abs().max())
-        self.points = scipy.fft.next_fast_len(4 * self.reach + 1, real=True)
-        self.half = self.points // 2 + 1
-        self.shape = (self.points,) * self.dim
-        self.slots = self.points ** (self.dim - 1) * self.half
-        self._axes = tuple(range(-self.dim, 0))
-
-    def place(self, frequencies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the slots of frequencies, and of the mirror images that a half spectrum needs.
-
-        On the plane ξ₁ = 0 both ξ and -ξ are stored; the second is the conjugate of the first:
-        (slots of ξ, which of them have an image, slots of the images).
-        """
-        xi = frequencies.long()
-        mirrored = (xi[:, 0] == 0).nonzero()[:, 0]
-        return self._slot(xi), mirrored, self._slot(-xi[mirrored])
-
-    def _slot(self, xi: Tensor) -> Tensor:
-        strides = [1] + [self.half * self.points**j for j in range(self.dim - 1)]
-        return (xi.remainder(self.points) * torch.tensor(strides)).sum(dim=1)
-
-    def synthesise(self, spectrum: Tensor) -> Tensor:
-        """Return the real fields ``(..., *shape)`` of half spectra ``(..., slots)``."""
-        halves = spectrum.unflatten(-1, (*self.shape[1:], self.half))
-        return torch.fft.irfftn(halves, s=self.shape, dim=self._axes, norm="forward")
-
-    def analyse(self, field: Tensor) -> Tensor:
-        """Return the half spectra ``(..., slots)`` of real fields."""
-        return torch.fft.rfftn(field, dim=self._axes, norm="forward").flatten(-self.dim)
+from oism.basis.grid import TorusGrid
 
 
 class FourierEquations:
@@ -70,7 +30,9 @@ class FourierEquations:
     ``band`` keeps only the functions with ‖ξ‖ ≤ band, a prefix of the basis.
     """
 
-    def __init__(self, basis: Fourier, lattice: Tensor, means: Tensor, band: float = math.inf) -> None:
+    def __init__(
+        self, basis: Fourier, lattice: Tensor, means: Tensor, band: float = math.inf
+    ) -> None:
         inside = basis.frequencies.square().sum(dim=1) <= band**2
         self.basis = basis
         self.frequencies = basis.frequencies[inside]
@@ -142,21 +104,22 @@ class FourierEquations:
     @cached_property
     def grid(self) -> TorusGrid:
         """The grid on which A_t is applied."""
-        return TorusGrid(self.frequencies)
+        return TorusGrid(self.basis.dim, 4 * self.reach + 1, self.reach)
 
     @cached_property
     def _placed(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.grid.place(self.frequencies)
 
+    @cached_property
+    def _wide(self) -> tuple[TorusGrid, tuple[Tensor, Tensor, Tensor]]:
+        """The same grid with room for all ζ, and their places."""
+        grid = TorusGrid(self.basis.dim, 4 * self.reach + 1, 2 * self.reach)
+        return grid, grid.place(self.lattice)
+
     def density(self, t: Tensor) -> Tensor:
         """Return ρ_t/π on the grid: ``(T, *batch, *grid.shape)``."""
-        c = self.characteristic(t)
-        slots, mirrored, images = self.grid.place(self.lattice)
-        spectrum = c.new_zeros(*c.shape[:-1], self.grid.slots)
-        spectrum[..., slots] = c
-        spectrum[..., images] = c[..., mirrored].conj()
-        spectrum[..., 0] = 1
-        return self.grid.synthesise(spectrum)
+        grid, placed = self._wide
+        return grid.density(self.characteristic(t), placed)
 
     def operator(self, density: Tensor) -> GalerkinOperator:
         """Return α ↦ Aα for densities ``(S, *grid.shape)``."""

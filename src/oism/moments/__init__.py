@@ -14,8 +14,6 @@ from oism.moments.hermite import (
     Standardised,
     TensorHermiteMoments,
     principal,
-    products,
-    with_constant,
 )
 from oism.moments.rows import batches, fold_of, rows
 
@@ -34,9 +32,7 @@ __all__ = [
     "fold_of",
     "gather",
     "principal",
-    "products",
     "rows",
-    "with_constant",
 ]
 
 

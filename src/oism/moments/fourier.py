@@ -65,7 +65,11 @@ class FourierMoments(Moments):
         self.high = -self.low
 
     def _key(self) -> object:
-        return (self.squares, *self.basis.frequencies.shape, *self.basis.frequencies.flatten().tolist())
+        return (
+            self.squares,
+            *self.basis.frequencies.shape,
+            *self.basis.frequencies.flatten().tolist(),
+        )
 
     def _absorb(self, other: Self) -> None:
         self._sums += other._sums

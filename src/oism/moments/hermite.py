@@ -23,7 +23,7 @@ from torch import Tensor
 
 from oism import checks, quadrature
 from oism.basis import Hermite, TensorHermite
-from oism.basis.hermite import HermiteFamily, affine, multi_indices, recurrence, tabulate
+from oism.basis.hermite import HermiteFamily, affine, products, recurrence, with_constant
 from oism.moments.base import Averages, Moments
 
 GLANCE = 2**10
@@ -250,7 +250,7 @@ class TensorHermiteMoments(HermiteFamilyMoments):
         mean, covariance = self._pairs()
         standard = principal(self, mean, covariance)
         spread, rotation = standard.scale > 0, standard.rotation
-        assert rotation is not None  # noqa: S101 (for the type checker)
+        assert rotation is not None
         inverse = 1 / torch.where(spread, standard.scale, 1.0)
         matrix = inverse[:, None] * rotation * self.scale
         offset = inverse * (rotation @ self.shift - standard.shift)
@@ -318,20 +318,6 @@ class GaussianMoments(HermiteFamilyMoments):
         """Return the principal coordinates; there is nothing else to average."""
         self.demand()
         return principal(self, *self._pairs())
-
-
-def with_constant(dim: int, degree: int) -> Tensor:
-    """Return all m ∈ ℕ^dim with |m| ≤ degree, 0 first: ``(size, dim)``, int64."""
-    return torch.cat((torch.zeros(1, dim, dtype=torch.int64), multi_indices(dim, degree)))
-
-
-def products(u: Tensor, indices: Tensor) -> Tensor:
-    """Return Πᵢ φ_{mᵢ}(uᵢ) at points ``(n, dim)`` for multi-indices ``(size, dim)``."""
-    table = tabulate(u, int(indices.max()))
-    result = table[:, indices[:, 0], 0]
-    for i in range(1, u.shape[1]):
-        result = result * table[:, indices[:, i], i]
-    return result
 
 
 def principal(moments: HermiteFamilyMoments, mean: Tensor, covariance: Tensor) -> Standardised:

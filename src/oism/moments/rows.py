@@ -60,9 +60,7 @@ def finite(block: Tensor, offset: int, name: str = "data") -> Tensor:
         allowed = block.isfinite().all(dim=1)
         if not bool(allowed.all()):
             row = int((~allowed).nonzero()[0])
-            raise ValueError(
-                f"{name} must be finite, but row {offset + row} holds NaN or infinity"
-            )
+            raise ValueError(f"{name} must be finite, but row {offset + row} holds NaN or infinity")
     return block
 
 

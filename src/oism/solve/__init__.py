@@ -1,0 +1,18 @@
+"""Solving: batched small systems, matrix-free conjugate gradients, ridge and truncation over time."""
+
+from oism.solve.base import RIDGES, Losses, Solved, System
+from oism.solve.choice import Schedule, choose
+from oism.solve.hermite import HermiteSystem, TensorHermiteSystem
+from oism.solve.torus import TorusSystem
+
+__all__ = [
+    "RIDGES",
+    "HermiteSystem",
+    "Losses",
+    "Schedule",
+    "Solved",
+    "System",
+    "TensorHermiteSystem",
+    "TorusSystem",
+    "choose",
+]

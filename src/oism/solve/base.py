@@ -23,13 +23,13 @@ RIDGES = torch.logspace(-6, 1, 15, dtype=torch.float64)
 class Solved:
     """Coefficients with their diagnostics, ``(T, *shape)``.
 
-    ``smallest`` and ``condition`` describe the scaled matrix that was solved, ridge included in the
-    condition; ``iterations`` is 0 for direct solves.
+    ``smallest`` and ``largest`` are the extreme eigenvalues of the scaled matrix without its ridge,
+    or NaN (see `System.diagnose`); ``iterations`` is 0 for direct solves.
     """
 
     alpha: Tensor
     smallest: Tensor
-    condition: Tensor
+    largest: Tensor
     iterations: Tensor
 
 
@@ -51,18 +51,28 @@ class System(ABC):
     batch: tuple[int, ...] = ()
     """The shape of independent choices: one for all, or one per coordinate."""
 
+    untruncated: float = 0.0
+    """The level at which nothing is cut off."""
+
     @abstractmethod
     def losses(self, t: Tensor) -> Losses:
         """Return the held-out losses of all candidates at times ``(T,)``."""
 
     @abstractmethod
-    def solve(
-        self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None
-    ) -> Solved:
+    def solve(self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None) -> Solved:
         """Return α at times ``(T,)`` for ridges and real-valued levels ``(T, *batch)``.
 
         ``start`` is a guess for α that iterative solvers begin with.
         """
+
+    def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
+        """Return the solution with the extreme eigenvalues of the matrix."""
+        return self.solve(t, ridge, level)
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether ridge and level make any difference."""
+        return True
 
     @abstractmethod
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:

@@ -31,6 +31,9 @@ from oism.solve.conjugate import conjugate_gradients, ridge_path
 DENSE = 160
 """The largest number of functions that dense algebra is chosen for (benchmarks/torus.py)."""
 
+DENSE_SOLVE = 512
+"""The same for a single ridge."""
+
 SMALLEST_CUTOFF = 3.0
 SMOOTHED = 0.3
 FORGOTTEN = 80.0
@@ -41,8 +44,8 @@ FIRST = 4
 WORTH = 1e-3
 """Ridges below RIDGES[FIRST] are tried where that one gains this fraction over the one above it."""
 
-SWEEP_TOLERANCE = 5e-3
-FINAL_TOLERANCE = 1e-10
+SWEEP_TOLERANCE = 1e-3
+FINAL_TOLERANCE = 1e-9
 SWEEP_ITERATIONS = 300
 FINAL_ITERATIONS = 5000
 
@@ -53,11 +56,14 @@ class TorusSystem(System):
     ``dense`` forces one of the two algorithms; by default the number of functions decides.
     """
 
+    untruncated = -32.0
+
     def __init__(
         self, basis: Fourier, lattice: Tensor, averages: Averages, *, dense: bool | None = None
     ) -> None:
         self.basis, self.lattice, self.averages = basis, lattice, averages
         self.dense = basis.size <= DENSE if dense is None else dense
+        self.dense_solve = basis.size <= DENSE_SOLVE if dense is None else dense
         self.radius = math.sqrt(-float(basis.eigenvalues[-1]))
         self.levels = 1 + max(0, math.floor(2 * math.log2(self.radius / SMALLEST_CUTOFF)))
         self._equations = lru_cache(maxsize=32)(self._make_equations)
@@ -144,53 +150,58 @@ class TorusSystem(System):
             quadratic = quadratic.unflatten(0, right.shape[:2])
         return quadratic + 2 * (alpha * heldout.right(t)[..., None, :]).sum(dim=-1)
 
-    def solve(
-        self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None
-    ) -> Solved:
+    def solve(self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None) -> Solved:
         """Return α ``(T, size)`` for ridges and levels ``(T,)``."""
-        alpha = torch.zeros(len(t), self.basis.size, dtype=torch.float64)
-        smallest, condition = torch.zeros(2, len(t), dtype=torch.float64)
-        iterations = torch.zeros(len(t), dtype=torch.int64)
-        bands = [
-            self._band(one, float(c), 2.0) for one, c in zip(t, self.cutoff(level), strict=True)
-        ]
-        for band, run in self._chunks(bands, 1):
-            equations = self._equations("total", band)
-            size = equations.size
-            scale = (-equations.eigenvalues * self.penalty(level[run], equations.eigenvalues)).rsqrt()
-            guess = None if start is None else start[run, :size] / scale
-            y, low, high, steps = self._solve(equations, t[run], ridge[run], scale, guess)
-            alpha[run, :size] = scale * y
-            smallest[run], iterations[run] = low, steps
-            condition[run] = (high + ridge[run]) / (low + ridge[run]).clamp(min=1e-300)
-        return Solved(alpha, smallest, condition, iterations)
+        return self._solve(t, ridge, level, start, dense=self.dense_solve)
 
-    def _solve(
+    def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
+        """Return the solution with the extreme eigenvalues, or what conjugate gradients saw."""
+        return self._solve(t, ridge, level, None, dense=self.dense, extremes=True)
+
+    def _solve(  # noqa: PLR0913
         self,
-        equations: FourierEquations,
         t: Tensor,
         ridge: Tensor,
-        scale: Tensor,
-        guess: Tensor | None,
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return y, the extreme eigenvalues of the scaled matrix, and the iterations."""
-        right = -scale * equations.right(t)
-        if self.dense:
-            matrix = scale[..., None] * equations.dense(t) * scale[:, None]
-            values = torch.linalg.eigvalsh(matrix)
-            matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[:, None])
-            steps = torch.zeros(len(t), dtype=torch.int64)
-            return torch.linalg.solve(matrix, right), values[:, 0], values[:, -1], steps
-        operator = equations.operator(equations.density(t))
-        found = conjugate_gradients(
-            lambda y: scale * operator(scale * y),
-            right,
-            ridge,
-            start=guess,
-            tolerance=FINAL_TOLERANCE,
-            iterations=FINAL_ITERATIONS,
-        )
-        return found.values, found.smallest, found.largest, found.iterations
+        level: Tensor,
+        start: Tensor | None,
+        *,
+        dense: bool,
+        extremes: bool = False,
+    ) -> Solved:
+        alpha = torch.zeros(len(t), self.basis.size, dtype=torch.float64)
+        low, high = torch.full((2, len(t)), torch.nan, dtype=torch.float64)
+        iterations = torch.zeros(len(t), dtype=torch.int64)
+        cutoffs = self.cutoff(level)
+        bands = [self._band(one, float(c), 2.0) for one, c in zip(t, cutoffs, strict=True)]
+        for band, run in self._chunks(bands, 1):
+            equations = self._equations("total", band)
+            rates = -equations.eigenvalues
+            scale = (rates * self.penalty(level[run], equations.eigenvalues)).rsqrt()
+            right = -scale * equations.right(t[run])
+            if dense:
+                matrix = scale[..., None] * equations.dense(t[run]) * scale[:, None]
+                if extremes:
+                    low[run], high[run] = torch.linalg.eigvalsh(matrix)[:, [0, -1]].unbind(dim=1)
+                matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[run, None])
+                y = torch.linalg.solve(matrix, right)
+            else:
+                operator = equations.operator(equations.density(t[run]))
+                found = conjugate_gradients(
+                    lambda y, scale=scale, operator=operator: scale * operator(scale * y),
+                    right,
+                    ridge[run],
+                    start=None if start is None else start[run, : equations.size] / scale,
+                    tolerance=FINAL_TOLERANCE,
+                    iterations=FINAL_ITERATIONS,
+                )
+                low[run], high[run], iterations[run] = (
+                    found.smallest,
+                    found.largest,
+                    found.iterations,
+                )
+                y = found.values
+            alpha[run, : equations.size] = scale * y
+        return Solved(alpha, low, high, iterations)
 
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½: ``(T,)``."""

@@ -1,0 +1,104 @@
+"""Coefficients between the times at which they were solved.
+
+`Curve` is a table of values at knots in clock time, joined linearly (order 2) or by a cubic spline
+(order 4, twice continuously differentiable; SciPy computes its slopes, so that evaluation needs two
+knots only and runs anywhere). `place_knots` puts knots where they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import scipy.interpolate
+import torch
+from torch import Tensor, nn
+
+
+class Curve(nn.Module):
+    """A function of clock time with values of any shape, from a table ``(K, *shape)``.
+
+    ``knots`` ``(K,)`` increase. ``order`` is the order of the error in the distance of the knots, 2
+    or 4. Between dtypes, ``knots`` stay float64 (``Module.half`` would make neighbours equal).
+    """
+
+    knots: Tensor
+    values: Tensor
+    slopes: Tensor | None
+
+    def __init__(self, knots: Tensor, values: Tensor, *, order: int) -> None:
+        super().__init__()
+        if order not in (2, 4):
+            raise ValueError(f"order must be 2 (linear) or 4 (cubic), got {order!r}")
+        if len(knots) < 2 or not bool((knots.diff() > 0).all()):
+            raise ValueError("knots must be at least two increasing times")
+        self.order = order
+        self.register_buffer("knots", knots.double())
+        self.register_buffer("values", values)
+        self.register_buffer("slopes", spline_slopes(knots, values) if order == 4 else None)
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Curve:
+        knots = self.knots
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.knots.dtype != knots.dtype and self.knots.device.type != "mps":
+            self.knots = knots.to(self.knots.device)
+        return self
+
+    def forward(self, tau: Tensor) -> Tensor:
+        """Return the value at clock times of shape () or ``(n,)``: ``(*shape)``, ``(n, *shape)``."""
+        knots = self.knots
+        tau = tau.to(knots).clamp(knots[0], knots[-1])
+        right = torch.searchsorted(knots, tau.detach(), right=True).clamp(1, len(knots) - 1)
+        left = right - 1
+        step = knots[right] - knots[left]
+        place = (tau - knots[left]) / step
+        shape = (*tau.shape, *[1] * (self.values.ndim - 1))
+        place, step = (part.to(self.values).reshape(shape) for part in (place, step))
+        low, high = self.values[left], self.values[right]
+        value = torch.lerp(low, high, place)
+        if self.slopes is None:
+            return value
+        rise = high - low
+        bend = (1 - place) * (step * self.slopes[left] - rise)
+        return value + place * (1 - place) * (bend - place * (step * self.slopes[right] - rise))
+
+
+def spline_slopes(knots: Tensor, values: Tensor) -> Tensor:
+    """Return the slopes at the knots of the not-a-knot cubic spline."""
+    spline = scipy.interpolate.CubicSpline(
+        knots.double().cpu().numpy(), values.double().cpu().numpy()
+    )
+    return torch.from_numpy(spline(knots.double().cpu().numpy(), 1)).to(values)
+
+
+def place_knots(
+    solve: Callable[[Tensor, Tensor], Tensor],
+    error: Callable[[Tensor, Tensor, Tensor], Tensor],
+    knots: Tensor,
+    values: Tensor,
+    *,
+    tolerance: float,
+    most: int,
+) -> tuple[Curve, float]:
+    """Return a cubic curve whose error between knots is below a tolerance, tested at midpoints.
+
+    ``solve(tau, guess)`` gives values at times, ``error(tau, exact, guess)`` the relative error of a
+    guess. Begins with given knots and values; every midpoint is solved, starting from the
+    interpolated value, and joins the knots; an interval whose midpoint was off by more than the
+    tolerance is halved again. Stops at ``most`` knots. The second result is the largest error of the last test.
+    """
+    pending = torch.ones(len(knots) - 1, dtype=torch.bool)
+    while True:
+        curve = Curve(knots, values, order=4)
+        left = pending.nonzero()[:, 0]
+        middle = 0.5 * (knots[left] + knots[left + 1])
+        guess = curve(middle)
+        exact = solve(middle, guess)
+        wrong = error(middle, exact, guess)
+        knots, order = torch.cat((knots, middle)).sort()
+        values = torch.cat((values, exact))[order]
+        split = torch.zeros(len(pending), dtype=torch.bool)
+        split[left] = wrong > tolerance
+        tested = pending.long() + 1
+        pending = split.repeat_interleave(tested)
+        if not bool(pending.any()) or len(knots) + int(pending.sum()) > most:
+            return Curve(knots, values, order=4), float(wrong.max())

@@ -1,0 +1,95 @@
+"""Ridge and truncation over time, chosen by cross-validation in closed form.
+
+The score-matching loss of any coefficients on held-out rows, αᵀAα + 2bᵀα, needs only the averages of
+those rows, so K folds cost K sets of averages and no second look at the data. At each time
+
+1. the mean over the folds is taken, each fold by its share of the rows;
+2. of all levels whose best ridge is within half a standard error of the overall best, the error
+   being that of the paired difference over folds, the simplest is chosen;
+3. at that level the ridge is the minimum of the loss in log ε, refined by a parabola.
+
+Choices made separately at each time would make α(t) jump. What is used at a time is their average
+over neighbouring times under a Gaussian kernel, which is smooth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oism.solve.base import Losses
+
+TIE = 0.5
+"""The fraction of a standard error within which a simpler level is preferred."""
+
+BANDWIDTH = 1.5
+"""The deviation of the kernel over time, in steps between the times of choice."""
+
+
+@dataclass(frozen=True, eq=False)
+class Schedule:
+    """Ridge and level as smooth functions of clock time.
+
+    ``tau`` ``(K,)`` are the times of choice, evenly spaced; ``log_ridge`` and ``level``,
+    ``(K, *batch)``, the choices made there.
+    """
+
+    tau: Tensor
+    log_ridge: Tensor
+    level: Tensor
+
+    def at(self, tau: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ridge and level at clock times ``(T,)``: ``(T, *batch)`` each."""
+        if len(self.tau) == 1:
+            shape = (len(tau), *self.level.shape[1:])
+            return self.log_ridge.exp().expand(shape), self.level.expand(shape)
+        width = BANDWIDTH * (self.tau[1] - self.tau[0])
+        kernel = torch.softmax(-0.5 * ((tau[:, None] - self.tau) / width).square(), dim=1)
+        ridge, level = (
+            torch.tensordot(kernel, choice, dims=1) for choice in (self.log_ridge, self.level)
+        )
+        return ridge.exp(), level
+
+    @classmethod
+    def constant(cls, ridge: float, level: float, batch: tuple[int, ...]) -> Schedule:
+        """Return one ridge and one level for all times."""
+        ones = torch.ones(1, *batch, dtype=torch.float64)
+        log_ridge = torch.tensor(ridge, dtype=torch.float64).log() * ones
+        return cls(torch.zeros(1, dtype=torch.float64), log_ridge, level * ones)
+
+
+def _parabola(values: Tensor, index: Tensor) -> Tensor:
+    """Return the minimum of the parabola through a minimal entry and its neighbours, as an index."""
+    inner = index.clamp(1, values.shape[-1] - 2)
+    left, middle, right = (
+        values.gather(-1, (inner + side)[..., None])[..., 0] for side in (-1, 0, 1)
+    )
+    bend = left + right - 2 * middle
+    offset = 0.5 * (left - right) / bend.where(bend > 0, torch.inf)
+    fits = (inner == index) & offset.isfinite() & (offset.abs() <= 1)
+    return index + torch.where(fits, offset, 0.0)
+
+
+def choose(losses: Losses) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log ridge, level and loss of the candidates chosen, ``(T, *batch)`` each."""
+    values, folds = losses.values, len(losses.values)
+    shares = losses.shares.reshape(-1, *[1] * (values.ndim - 1))
+    mean = torch.where(values.isfinite().all(dim=0), (shares * values).sum(dim=0), torch.inf)
+    mean = mean.nan_to_num(nan=torch.inf, posinf=torch.inf)
+    lowest, ridge = mean.min(dim=-1)  # (T, *batch, levels)
+    own = values.gather(-1, ridge.expand(folds, *ridge.shape)[..., None])[..., 0]
+    best = lowest.argmin(dim=-1, keepdim=True)
+    apart = own - own.gather(-1, best.expand(folds, *best.shape))
+    centred = apart - (shares[..., 0] * apart).sum(dim=0)
+    error = ((shares[..., 0] * centred.square()).sum(dim=0) / max(1, folds - 1)).sqrt()
+    gap = lowest - lowest.gather(-1, best)
+    tied = (gap <= TIE * error) | (gap == 0)  # NaN, where a level is not allowed, is not tied
+    order = torch.arange(mean.shape[-2]).expand_as(tied)
+    level = torch.where(tied, order, -1).amax(dim=-1, keepdim=True)
+    path = mean.gather(-2, level[..., None].expand(*level.shape, mean.shape[-1]))[..., 0, :]
+    place = _parabola(path, path.argmin(dim=-1))
+    grid = losses.ridges.log()
+    step = grid[1] - grid[0]
+    return grid[0] + step * place, level[..., 0].double(), path.amin(dim=-1)

@@ -1,0 +1,188 @@
+"""The Hermite systems: ridge and order, by small Cholesky factors for all directions and times.
+
+The penalty, in coordinates Λ^{½}α where A_t tends to the identity, is ε times the degree, from degree
+three on: degrees one and two are the Gaussian, which is never shrunk. Level ℓ is order n - ℓ, down
+to the Gaussian; between two orders the solutions are mixed linearly.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from oism.basis.hermite import HermiteFamily
+from oism.equations.hermite import Coordinates, HermiteEquations, TensorHermiteEquations
+from oism.moments import Standardised
+from oism.solve.base import RIDGES, Losses, Solved, System
+from oism.solve.nested import nested_solve
+
+CHUNK = 2**22
+"""The number of matrix entries that are worked on at a time."""
+
+
+class HermiteFamilySystem(System):
+    """What the two Hermite systems share: orders as levels, and nested solutions."""
+
+    def __init__(self, basis: HermiteFamily, standard: Standardised) -> None:
+        self.order = basis.order
+        self.levels = max(1, basis.order - 1)
+        self.averages = standard.averages
+        self.coordinates = Coordinates(basis.process, standard.shift, standard.scale)
+
+    @property
+    def has_choice(self) -> bool:
+        """Whether there is anything beyond the Gaussian."""
+        return self.order > 2
+
+    @property
+    @abstractmethod
+    def sizes(self) -> list[int]:
+        """The number of functions at each level, the richest first."""
+
+    @abstractmethod
+    def _equations(self, part: str, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return A_t and b_t for a part of the averages."""
+
+    @abstractmethod
+    def _penalty(self, t: Tensor) -> Tensor:
+        """Return the diagonal that ε multiplies: ``(T, size)`` or ``(size,)``."""
+
+    @property
+    @abstractmethod
+    def _entries(self) -> int:
+        """The number of matrix entries of one time and fold."""
+
+    def _pieces(self, t: Tensor, folds: int) -> list[Tensor]:
+        step = max(1, CHUNK // (folds * self._entries))
+        return [torch.arange(len(t))[i : i + step] for i in range(0, len(t), step)]
+
+    def losses(self, t: Tensor) -> Losses:
+        """Return the held-out losses ``(folds, T, *batch, levels, ridges)``."""
+        parts = [self._losses(t[run]) for run in self._pieces(t, len(self.averages.shares))]
+        return Losses(torch.cat(parts).movedim(1, 0), self.averages.shares)
+
+    def _losses(self, t: Tensor) -> Tensor:
+        matrix, right = self._equations("training", t)
+        judge, held = self._equations("heldout", t)
+        penalty = self._beside(self._penalty(t), right)
+        columns = []
+        for ridge in RIDGES:
+            alpha = nested_solve(matrix + torch.diag_embed(ridge * penalty), -right, self.sizes)
+            quadratic = ((alpha @ judge) * alpha).sum(dim=-1)
+            columns.append(quadratic + 2 * (alpha * held[..., None, :]).sum(dim=-1))
+        return torch.stack(columns, dim=-1)
+
+    def solve(
+        self,
+        t: Tensor,
+        ridge: Tensor,
+        level: Tensor,
+        start: Tensor | None = None,  # noqa: ARG002 (direct solves need no guess)
+    ) -> Solved:
+        """Return α, mixing the two orders next to each level."""
+        parts = [self._solve(t[run], ridge[run], level[run]) for run in self._pieces(t, 1)]
+        alpha = torch.cat(parts)
+        unknown = torch.full(level.shape, torch.nan, dtype=torch.float64)
+        return Solved(alpha, unknown, unknown, torch.zeros(level.shape, dtype=torch.int64))
+
+    def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
+        """Return the solution with the extreme eigenvalues of A_t, scaled to a unit diagonal."""
+        ends = []
+        for run in self._pieces(t, 1):
+            matrix = self._equations("total", t[run])[0]
+            scale = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).rsqrt()
+            values = torch.linalg.eigvalsh(scale[..., None] * matrix * scale[..., None, :])
+            ends.append(torch.stack((values[..., 0], values[..., -1])))
+        low, high = torch.cat(ends, dim=1)
+        return replace(self.solve(t, ridge, level), smallest=low, largest=high)
+
+    def _solve(self, t: Tensor, ridge: Tensor, level: Tensor) -> Tensor:
+        matrix, right = self._equations("total", t)
+        matrix = matrix + torch.diag_embed(ridge[..., None] * self._beside(self._penalty(t), right))
+        alpha = nested_solve(matrix, -right, self.sizes)
+        lift = 1e-12
+        while not bool(alpha.isfinite().all()):
+            # Moments that no density has, or few distinct values: lift the spectrum, as little as
+            # it takes.
+            broken = ~alpha.isfinite().flatten(-2).all(dim=-1)
+            more = lift * matrix[broken].diagonal(dim1=-2, dim2=-1).abs().clamp(min=1e-300)
+            lifted = matrix[broken] + torch.diag_embed(more)
+            alpha[broken] = nested_solve(lifted, -right[broken], self.sizes)
+            lift *= 10
+            if lift > 1e3:
+                raise ArithmeticError("moments are beyond float64: lower the order of the basis")
+        place = level.clamp(0, self.levels - 1)
+        orders = torch.arange(self.levels, dtype=torch.float64)
+        weights = (1 - (place[..., None] - orders).abs()).clamp(min=0)
+        return (weights[..., None, :] @ alpha)[..., 0, :]
+
+    @staticmethod
+    def _beside(penalty: Tensor, right: Tensor) -> Tensor:
+        """Return a penalty ``(T, size)`` or ``(size,)`` shaped to go with b ``(T, …, size)``."""
+        return penalty.reshape(*penalty.shape[:-1], *[1] * (right.ndim - penalty.ndim), -1)
+
+
+class HermiteSystem(HermiteFamilySystem):
+    """One direction at a time, each with its own ridge and order: α is ``(T, dim, order)``."""
+
+    def __init__(self, basis: HermiteFamily, standard: Standardised) -> None:
+        super().__init__(basis, standard)
+        self.batch = (basis.dim,)
+
+    @property
+    def sizes(self) -> list[int]:
+        """The orders, the highest first, down to the Gaussian."""
+        return list(range(self.order, max(0, min(1, self.order - 1)), -1))
+
+    @property
+    def _entries(self) -> int:
+        return self.batch[0] * self.order**2
+
+    def _equations(self, part: str, t: Tensor) -> tuple[Tensor, Tensor]:
+        means = getattr(self.averages, part)
+        return HermiteEquations(self.order, self.coordinates, means).at(t)
+
+    def _penalty(self, t: Tensor) -> Tensor:  # noqa: ARG002 (the same at all times)
+        degree = torch.arange(1, self.order + 1, dtype=torch.float64)
+        return torch.where(degree > 2, degree.square(), 0.0)
+
+    def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
+        """Return (αᵀA_tα)^½ over all directions: ``(T,)``."""
+        matrix, _ = self._equations("total", t)
+        metric = self.coordinates.at(t)[1].pow(-2)
+        form = (alpha * (matrix @ alpha[..., None])[..., 0]).sum(dim=-1)
+        return (metric * form).sum(dim=-1).clamp(min=0).sqrt()
+
+
+class TensorHermiteSystem(HermiteFamilySystem):
+    """All products up to a total degree, with one ridge and one order: α is ``(T, size)``."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """The numbers of functions up to each degree, the highest first, down to the Gaussian."""
+        dim, least = len(self.coordinates.scale), min(2, self.order)
+        return [math.comb(dim + n, dim) - 1 for n in range(self.order, least - 1, -1)]
+
+    @property
+    def _entries(self) -> int:
+        return max(self.sizes) ** 2
+
+    def _parts(self, part: str) -> TensorHermiteEquations:
+        return TensorHermiteEquations(self.order, self.coordinates, getattr(self.averages, part))
+
+    def _equations(self, part: str, t: Tensor) -> tuple[Tensor, Tensor]:
+        return self._parts(part).at(t)
+
+    def _penalty(self, t: Tensor) -> Tensor:
+        equations = self._parts("total")
+        degree = equations.indices.sum(dim=1)
+        return torch.where(degree > 2, equations.rates(t) * degree, 0.0)
+
+    def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
+        """Return (αᵀA_tα)^½: ``(T,)``."""
+        matrix, _ = self._equations("total", t)
+        return (alpha * (matrix @ alpha[..., None])[..., 0]).sum(dim=-1).clamp(min=0).sqrt()

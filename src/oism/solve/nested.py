@@ -1,0 +1,34 @@
+"""Small positive systems, all leading blocks at once.
+
+With M = LLᵀ the factor of a leading block of M is the leading block of L, so one factorisation
+serves every truncation: for W = L⁻¹ and y = Wg, the solution of the leading k equations is
+Σ_{i≤k} y_i W[i, :].
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+JITTER = 1e-13
+"""Added to the diagonal, which is scaled to one: rounding must not make a matrix indefinite."""
+
+
+def nested_solve(matrix: Tensor, right: Tensor, sizes: list[int]) -> Tensor:
+    """Return the solutions of the leading blocks of given sizes: ``(..., len(sizes), n)``.
+
+    Matrices are scaled to a unit diagonal first. Where one is not positive definite all the same,
+    the solution is NaN.
+    """
+    scale = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).rsqrt()
+    scaled = scale[..., None] * matrix * scale[..., None, :]
+    scaled.diagonal(dim1=-2, dim2=-1).add_(JITTER)
+    factor, failed = torch.linalg.cholesky_ex(scaled)
+    n = matrix.shape[-1]
+    inverse = torch.linalg.solve_triangular(
+        factor, torch.eye(n, dtype=matrix.dtype).expand_as(factor), upper=False
+    )
+    along = inverse @ (scale * right)[..., None]
+    inside = torch.arange(n) < torch.tensor(sizes)[:, None]
+    solutions = scale[..., None, :] * ((inside * along.mT) @ inverse)
+    return torch.where((failed == 0)[..., None, None], solutions, torch.nan)
