@@ -22,6 +22,9 @@ from torch import Tensor
 
 Operator = Callable[[Tensor], Tensor]
 
+NOTHING = 1e-200
+"""A right-hand side whose square is below this counts as zero, before squares underflow."""
+
 
 @dataclass(frozen=True, eq=False)
 class Solution:
@@ -129,7 +132,7 @@ def conjugate_gradients(
     solution = torch.zeros_like(right) if start is None else start.clone()
     residual = right.clone() if start is None else right - shifted(solution)
     direction = residual.clone()
-    energy, scale = _dot(residual, residual), _dot(right, right)
+    energy, scale = _dot(residual, residual), _dot(right, right).clamp(min=NOTHING)
     used = torch.zeros(len(right), dtype=torch.int64)
     steps, ratios = [], []
     for _ in range(iterations):
@@ -150,5 +153,5 @@ def conjugate_gradients(
         steps.append(step)
         ratios.append(ratio)
     low, high = _extremes(steps, ratios, used)
-    left = (energy / scale.where(scale > 0, 1.0)).sqrt()
+    left = (energy / scale).sqrt()
     return Solution(solution, used, left, low - shift, high - shift)

@@ -40,9 +40,12 @@ FORGOTTEN = 80.0
 CHUNK = 2**17
 """The number of grid points that are worked on at a time."""
 
-FIRST = 4
+TIERS = (slice(5, None), slice(3, 5), slice(0, 3))
+"""Ridges from 3e-4 up are always tried, then 3e-5 and 1e-4, then the rest of them."""
+
 WORTH = 1e-3
-"""Ridges below RIDGES[FIRST] are tried where that one gains this fraction over the one above it."""
+BEHIND = 0.02
+"""The relative gain that makes smaller ridges worth trying, and how far behind a level may be."""
 
 SWEEP_TOLERANCE = 1e-3
 FINAL_TOLERANCE = 1e-9
@@ -105,21 +108,28 @@ class TorusSystem(System):
             start = stop
 
     def losses(self, t: Tensor) -> Losses:
-        """Return the held-out losses ``(folds, T, levels, ridges)``."""
+        """Return the held-out losses ``(folds, T, levels, ridges)``.
+
+        Small ridges take many steps, so they come last and only where they may pay: where the loss
+        still falls towards them, at levels that are not far behind the best.
+        """
         folds = len(self.averages.shares)
         values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
-        for level in range(self.levels):
-            cutoff = float(self.cutoff(torch.tensor(float(level))))
-            where = ((cutoff**2 * t <= SMOOTHED) | (torch.tensor(level) == 0)).nonzero()[:, 0]
-            for path in (slice(FIRST, None), slice(0, FIRST)):
-                bands = [self._band(one, cutoff, 1.5) for one in t[where]]
+        cutoffs = self.cutoff(torch.arange(self.levels, dtype=t.dtype))
+        worth = cutoffs.square() * t[:, None] <= SMOOTHED
+        worth[:, 0] = True
+        for tier in TIERS:
+            for level in range(self.levels):
+                where = worth[:, level].nonzero()[:, 0]
+                bands = [self._band(one, float(cutoffs[level]), 1.5) for one in t[where]]
                 for band, run in self._chunks(bands, folds):
-                    found = self._path(t[where[run]], level, band, RIDGES[path])
-                    values[:, where[run], level, path] = found.movedim(1, 0)
-                # Small ridges take many steps: only where the loss still falls towards them.
-                mean = torch.einsum("f,fte->te", self.averages.shares, values[:, where, level])
-                gain = mean[:, FIRST + 1] - mean[:, FIRST]
-                where = where[gain > WORTH * mean[:, FIRST:].amin(dim=1).abs()]
+                    found = self._path(t[where[run]], level, band, RIDGES[tier])
+                    values[:, where[run], level, tier] = found.movedim(1, 0)
+            mean = torch.einsum("f,ftle->tle", self.averages.shares, values)
+            lowest = mean.amin(dim=2)
+            best = lowest.amin(dim=1, keepdim=True)
+            gain = mean[..., tier.start + 1] - mean[..., tier.start]
+            worth &= (gain > WORTH * best.abs()) & (lowest - best < BEHIND * best.abs())
         return Losses(values, self.averages.shares)
 
     def _path(self, t: Tensor, level: int, band: float, ridges: Tensor) -> Tensor:
