@@ -142,7 +142,7 @@ class Fourier(Basis):
         return self.eigenvalues.to(table) * table.flatten(1)
 
     def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
-        table, alpha = self._table(x), alpha.unflatten(-1, (-1, 2))
+        table, alpha = self._table(x), alpha.reshape(*alpha.shape[:-1], -1, 2)
         if derivative == 1:
             slope = table[..., 0] * alpha[..., 1] - table[..., 1] * alpha[..., 0]
             return matmul(slope, self.frequencies.to(table))

@@ -40,10 +40,12 @@ MOST_PRODUCTS = 85
 """The largest order of a table of product coefficients: 170! is the largest in float64."""
 
 
-def recurrence(u: Tensor, order: int, table: Tensor | None = None) -> Iterator[Tensor]:
+def recurrence(
+    u: Tensor, order: int, table: Tensor | Sequence[Tensor] | None = None
+) -> Iterator[Tensor]:
     """Yield φ₀(u), …, φ_order(u), each of the shape of ``u``; two of them are alive at a time.
 
-    With ``table``, of shape ``(order + 1, *u.shape)``, they are written there.
+    With ``table``, of shape ``(order + 1, *u.shape)`` or as many tensors, they are written there.
     """
     rows = [None] * (order + 1) if table is None else list(table)
     before = torch.ones_like(u) if rows[0] is None else rows[0].fill_(1)
@@ -199,7 +201,7 @@ def gram(means: Tensor, order: int) -> Tensor:
     """Return E[φ_kφ_ℓ] for k, ℓ ≤ order from E[φ_h], h ≤ 2·order, on the last axis."""
     coefficients = product_coefficients(order)
     flat = means[..., : 2 * order + 1] @ coefficients.flatten(0, 1).mT
-    return flat.unflatten(-1, (order + 1, order + 1))
+    return flat.reshape(*flat.shape[:-1], order + 1, order + 1)
 
 
 class TensorGram:
@@ -295,7 +297,7 @@ class Hermite(HermiteFamily):
 
     def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
         u = self.scale * self.frame.analyse(x)
-        alpha = alpha.unflatten(-1, (self.order, self.dim))
+        alpha = alpha.reshape(*alpha.shape[:-1], self.order, self.dim)
         terms = self.scale**derivative * series(u, alpha, derivative)
         return self.frame.synthesise(terms) if derivative == 1 else terms.sum(dim=1)
 

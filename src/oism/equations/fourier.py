@@ -4,9 +4,9 @@ With c_t(ζ) = e^{-‖ζ‖²t} E[e^{-iζ·x}], the density ratio is ρ_t/π = �
 
     A_t[k, ℓ] = E_t[∇φ_k·∇φ_ℓ],    b_t[k] = λ_k e^{λ_k t} E[φ_k].
 
-The matrix of n functions has n² entries, but its action is a few Fourier transforms: the gradient on
-a grid, times the density, divergence, projection. Frequencies of f up to r and of ρ_t up to 2r do
-not alias onto those up to r when the grid has at least 4r + 1 points a side.
+The matrix of n functions has n² entries, but its action is a few Fourier transforms: the gradient
+on a grid, times the density, divergence, projection. Frequencies of f up to r and of ρ_t up to 2r
+do not alias onto those up to r when the grid has at least 4r + 1 points a side.
 
 Coefficients are real vectors in the order of the basis, cos and sin side by side. Seen as complex
 numbers a = α_cos + i α_sin, they are f = √2 Re Σ_ξ conj(a_ξ) e^{iξ·x}.
@@ -40,7 +40,6 @@ class FourierEquations:
         needed = (lattice.abs() <= 2 * self.reach).all(dim=1)
         self.lattice, self.means = lattice[needed], means[..., needed]
         self.squares = self.lattice.square().sum(dim=1)
-        self.decay = -self.eigenvalues
 
     @property
     def size(self) -> int:
@@ -140,7 +139,7 @@ class GalerkinOperator:
 
     def __call__(self, alpha: Tensor) -> Tensor:
         """Return Aα for coefficients ``(S, …, size)``."""
-        a = torch.view_as_complex(alpha.unflatten(-1, (-1, 2))).conj()
+        a = torch.view_as_complex(alpha.reshape(*alpha.shape[:-1], -1, 2)).conj()
         slopes = self._waves * a[..., None, :]
         shape = (*slopes.shape[:-1], self._grid.slots)
         if self._buffer is None or self._buffer.shape != shape:

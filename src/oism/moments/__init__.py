@@ -46,8 +46,8 @@ def accumulator(basis: Basis, folds: int = 5, *, squares: bool = False) -> Momen
         kind = GaussianMoments if basis.order == 2 else TensorHermiteMoments
         return kind(basis, folds, squares=squares)
     raise TypeError(
-        f"basis must be Fourier, Hermite or TensorHermite, got {type(basis).__name__}: no equations "
-        "are known for its products"
+        f"basis must be Fourier, Hermite or TensorHermite, got {type(basis).__name__}: nothing is "
+        "known about the products of its gradients"
     )
 
 

@@ -24,9 +24,9 @@ from oism.moments.rows import finite, fold_of, rows, weights_of
 class Averages:
     """Averages over all rows, without each fold, and within each fold that holds any rows.
 
-    ``total`` is ``(*shape)``, ``training`` and ``heldout`` are ``(f, *shape)``; ``shares``, ``(f,)``
-    are the fractions of the weight in the folds. ``counts``, ``(1 + f,)``, are the effective
-    numbers of rows, (Σw)²/Σw², behind ``total`` and each of ``training``.
+    ``total`` is ``(*shape)``, ``training`` and ``heldout`` are ``(f, *shape)``; ``shares``,
+    ``(f,)``, are the fractions of the weight in the folds. ``counts``, ``(1 + f,)``, are the
+    effective numbers of rows, (Σw)²/Σw², behind ``total`` and each of ``training``.
     """
 
     total: Tensor
@@ -65,9 +65,7 @@ class Moments(ABC):
 
     @abstractmethod
     def _absorb(self, other: Self) -> None:
-        """Add the sums of another accumulator of the same functions; both still hold their own
-        weights.
-        """
+        """Add the sums of another accumulator; both still hold their own weights."""
 
     @abstractmethod
     def _key(self) -> object:

@@ -82,7 +82,7 @@ class FourierMoments(Moments):
         self.high = torch.maximum(self.high, x.amax(dim=0))
         transform = self._nufft if self.basis.dim <= NUFFT_DIM else self._exponentials
         for multiple, sums in enumerate(self._sums, start=1):
-            sums += transform(wrapped(multiple * wrapped(x)), weights)
+            sums.add_(transform(wrapped(multiple * wrapped(x)), weights))
 
     def _nufft(self, x: Tensor, weights: Tensor) -> Tensor:
         """Return the sums over each fold through a grid of all |ζ_j| ≤ reach."""

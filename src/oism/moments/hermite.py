@@ -67,7 +67,7 @@ class HermiteFamilyMoments(Moments):
 
     @property
     def degree(self) -> int:
-        """The highest degree averaged: the larger of order and 2·order - 2, twice it for squares."""
+        """The highest degree averaged: order or 2·order - 2, and twice it for squares."""
         return max(self.basis.order, 2 * self.basis.order - 2) * (1 + self.squares)
 
     @abstractmethod
@@ -302,7 +302,7 @@ class GaussianMoments(HermiteFamilyMoments):
         mean, covariance = self._pairs()
         return mean, covariance.diagonal()
 
-    def _rebase(self, shift: Tensor, scale: Tensor) -> None:
+    def _rebase(self, shift: Tensor, scale: Tensor) -> None:  # noqa: ARG002 (it stays 1)
         step = self.shift - shift
         cross = torch.outer(self._first, step)
         self._second += cross + cross.mT + self._mass * torch.outer(step, step)

@@ -1,8 +1,8 @@
 """The contract between equations and what is chosen about them.
 
 A *system* holds the averages of one family of functions and can do two things at any times: report
-the held-out loss αᵀAα + 2bᵀα of every candidate regularisation, fold by fold, and solve for a chosen
-one. A candidate is a pair (level, ridge): a level is a truncation of the family, the richest first,
+the held-out loss αᵀAα + 2bᵀα of every candidate regularisation, fold by fold, and solve for one
+that was chosen. A candidate is a pair (level, ridge): a level is a truncation of the family, the richest first,
 a ridge ε a number ≥ 0. Both may lie between the candidates when they are solved for, so that they,
 and with them α(t), can vary smoothly with t.
 """
@@ -35,7 +35,7 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """Held-out losses ``(folds, T, *batch, levels, ridges)``; +∞ where a candidate is not allowed."""
+    """Held-out losses ``(folds, T, *batch, levels, ridges)``; +∞ where none was computed."""
 
     values: Tensor
     shares: Tensor

@@ -1,7 +1,7 @@
 """Ridge and truncation over time, chosen by cross-validation in closed form.
 
-The score-matching loss of any coefficients on held-out rows, αᵀAα + 2bᵀα, needs only the averages of
-those rows, so K folds cost K sets of averages and no second look at the data. At each time
+The score-matching loss of any coefficients on held-out rows, αᵀAα + 2bᵀα, needs only the averages
+of those rows, so K folds cost K sets of averages and no second look at the data. At each time
 
 1. the mean over the folds is taken, each fold by its share of the rows;
 2. of all levels whose best ridge is within half a standard error of the overall best, the error
@@ -61,7 +61,7 @@ class Schedule:
 
 
 def _parabola(values: Tensor, index: Tensor) -> Tensor:
-    """Return the minimum of the parabola through a minimal entry and its neighbours, as an index."""
+    """Return the minimum of the parabola through a least entry and its neighbours, as an index."""
     inner = index.clamp(1, values.shape[-1] - 2)
     left, middle, right = (
         values.gather(-1, (inner + side)[..., None])[..., 0] for side in (-1, 0, 1)

@@ -3,9 +3,9 @@
 `ridge_path` solves (B + εI) y = g for a whole path of shifts ε from one Krylov space: the spaces of
 B and B + εI are the same, so one product with B per step
 serves every ε (multi-shift conjugate gradients; Jegerlehner, hep-lat/9612014, 1996). That needs a
-zero start. The basis of the space is kept and combined at the end, one matrix product, rather than
-updating a solution for every ε at every step. `conjugate_gradients` solves for one shift per system and starts anywhere, which suits a
-sweep over times where the neighbours are known.
+zero start. The basis of the space is kept and combined at the end, in one matrix product, rather
+than updating a solution for every ε at every step. `conjugate_gradients` solves for one shift per
+system and starts anywhere, which suits a sweep over times where the neighbours are known.
 
 SciPy's solvers take one system at a time and no path of shifts, hence own code.
 """
@@ -42,7 +42,7 @@ class Solution:
 
 
 def _dot(x: Tensor, y: Tensor) -> Tensor:
-    return torch.linalg.vecdot(x, y)
+    return (x[:, None] @ y[..., None])[:, 0, 0]
 
 
 def _extremes(steps: list[Tensor], ratios: list[Tensor], used: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,7 +86,9 @@ def ridge_path(
     beside = right.new_zeros(len(right), 1)
     pivot = left = right.new_ones(len(right), 1)  # of T + εI = LDLᵀ, and the seed's residual
     used = torch.zeros(len(right), 1, dtype=torch.int64)
-    vectors, diagonals, besides = right.new_empty(0, *right.shape), [], []
+    vectors = right.new_empty(0, *right.shape)
+    diagonals: list[Tensor] = []
+    besides: list[Tensor] = []
     while len(diagonals) < iterations and bool((left > tolerance).any()):
         used += left > tolerance
         if len(diagonals) == len(vectors):  # memory in few pieces: fresh pages are what costs
@@ -134,7 +136,8 @@ def conjugate_gradients(
     direction = residual.clone()
     energy, scale = _dot(residual, residual), _dot(right, right).clamp(min=NOTHING)
     used = torch.zeros(len(right), dtype=torch.int64)
-    steps, ratios = [], []
+    steps: list[Tensor] = []
+    ratios: list[Tensor] = []
     for _ in range(iterations):
         live = energy > tolerance**2 * scale
         if not bool(live.any()):

@@ -72,7 +72,7 @@ class TorusSystem(System):
         self._equations = lru_cache(maxsize=32)(self._make_equations)
 
     def cutoff(self, level: Tensor) -> Tensor:
-        """Return c for real-valued levels: r at level 0, where it hardly acts, then r/√2, r/2, …"""
+        """Return c for real-valued levels: r at level 0, where it hardly acts, then r/√2, r/2."""
         return self.radius * 2 ** (-level / 2)
 
     def penalty(self, level: Tensor, eigenvalues: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class TorusSystem(System):
         right = -scale * training.right(t)
         if self.dense:
             values, vectors = torch.linalg.eigh(scale[:, None] * training.dense(t) * scale)
-            along = (vectors.mT @ right[..., None]).mT  # (T, f, 1, n)
+            along = (vectors.mT @ right[..., None]).mT
             damped = along / (values.clamp(min=0)[..., None, :] + ridges[:, None])
             alpha = scale * (damped @ vectors.mT)
             quadratic = ((alpha @ heldout.dense(t)) * alpha).sum(dim=-1)
@@ -153,11 +153,11 @@ class TorusSystem(System):
                 tolerance=SWEEP_TOLERANCE,
                 iterations=SWEEP_ITERATIONS,
             )
-            alpha = (scale * solution.values).unflatten(0, right.shape[:2])
+            alpha = (scale * solution.values).reshape(*right.shape[:2], len(ridges), -1)
             judge = heldout.operator(heldout.density(t).flatten(0, 1))
             candidates = alpha.flatten(0, 1).unbind(dim=1)
             quadratic = torch.stack([(judge(a) * a).sum(dim=-1) for a in candidates], dim=-1)
-            quadratic = quadratic.unflatten(0, right.shape[:2])
+            quadratic = quadratic.reshape(*right.shape[:2], -1)
         return quadratic + 2 * (alpha * heldout.right(t)[..., None, :]).sum(dim=-1)
 
     def solve(self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None) -> Solved:
