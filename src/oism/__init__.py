@@ -7,8 +7,8 @@ The rooms of the house, each knowing only those before it: `oism.process` (what 
 
 from oism.basis import Basis, Fourier, Hermite, IdentityFrame, OrthogonalFrame, TensorHermite
 from oism.clock import Clock, IdentityClock, Noising, VarianceExploding, VariancePreserving
-from oism.expectation import MonteCarlo, Quadrature
 from oism.estimation import CrossValidation, EvenKnots, PlacedKnots, fit, fit_moments
+from oism.expectation import MonteCarlo, Quadrature
 from oism.moments import Moments
 from oism.operators import (
     AdjointGenerator,

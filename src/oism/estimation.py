@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -204,7 +203,7 @@ def _ridge(ridge: CrossValidation | float | None) -> CrossValidation | float:
     return number
 
 
-def _fit(  # noqa: PLR0913
+def _fit(
     moments: Moments,
     clock: Clock | None,
     shrinkage: Shrinkage,
@@ -220,20 +219,20 @@ def _fit(  # noqa: PLR0913
     if isinstance(moments, FourierMoments):
         _warn_of_span(moments)
         averages = shrink_fourier(moments, shrinkage)
-        system: System = TorusSystem(moments.basis, moments.frequencies, averages)
-        finish = partial(FourierScore, means=averages.total)
-        return _tabulate(finish, moments, system, clock, ridge, knots or PlacedKnots(), bar)
-    assert isinstance(moments, HermiteFamilyMoments)  # noqa: S101 (there is no other kind)
+        torus = TorusSystem(moments.basis, moments.frequencies, averages)
+        parts = _tabulate(moments, torus, clock, ridge, knots or PlacedKnots(), bar)
+        return FourierScore(moments.basis, clock, *parts, averages.total)
+    assert isinstance(moments, HermiteFamilyMoments)
     standard = shrink_hermite(moments, shrinkage)
     if isinstance(moments, GaussianMoments):
         return _gaussian(moments.basis, clock, standard)
     if isinstance(moments, HermiteMoments):
-        system = HermiteSystem(moments.basis, standard)
-        finish = partial(HermiteScore, standard=standard)
-        return _tabulate(finish, moments, system, clock, ridge, knots or EvenKnots(), bar)
-    system = TensorHermiteSystem(moments.basis, standard)
-    finish = partial(TensorHermiteScore, standard=standard)
-    return _tabulate(finish, moments, system, clock, ridge, knots or PlacedKnots(), bar)
+        lines = HermiteSystem(moments.basis, standard)
+        parts = _tabulate(moments, lines, clock, ridge, knots or EvenKnots(), bar)
+        return HermiteScore(moments.basis, clock, *parts, standard)
+    products = TensorHermiteSystem(moments.basis, standard)
+    parts = _tabulate(moments, products, clock, ridge, knots or PlacedKnots(), bar)
+    return TensorHermiteScore(moments.basis, clock, *parts, standard)
 
 
 def _warn_of_span(moments: FourierMoments) -> None:
@@ -241,23 +240,22 @@ def _warn_of_span(moments: FourierMoments) -> None:
     if float(span.max()) > 4 * math.pi:
         column = int(span.argmax())
         warnings.warn(
-            f"data count modulo 2π on the torus, but column {column} spans {float(span[column]):.3g}: "
-            "scale it into [-π, π) unless it holds unwrapped angles in radians",
+            f"data count modulo 2π on the torus, but column {column} spans "
+            f"{float(span[column]):.3g}: scale it into [-π, π) unless it holds unwrapped angles",
             UserWarning,
             stacklevel=4,
         )
 
 
-def _tabulate(  # noqa: PLR0913
-    finish: partial[OperatorScore],
+def _tabulate(
     moments: Moments,
     system: System,
     clock: Clock,
     ridge: CrossValidation | float,
     knots: EvenKnots | PlacedKnots,
     bar: Progress,
-) -> OperatorScore:
-    """Choose, solve at the knots, and return the score."""
+) -> tuple[Curve, Schedule, Diagnostics]:
+    """Choose ridge and truncation, and solve at the knots."""
     schedule, loss, tau = _schedule(moments, system, clock, ridge, bar)
     t = clock._time(tau)
     chosen, level = schedule.at(tau)
@@ -276,7 +274,7 @@ def _tabulate(  # noqa: PLR0913
         iterations=found.iterations,
         interpolation=torch.tensor(wrong, dtype=torch.float64),
     )
-    return finish(moments.basis, clock, curve, schedule, diagnostics)
+    return curve, schedule, diagnostics
 
 
 def _schedule(
@@ -297,7 +295,7 @@ def _schedule(
     bar.stage("choosing ridge and truncation", count)
     picks = []
     step = max(4, 40_000 // moments.basis.size)  # few at a time where they are long
-    for run in tau.split(step):
+    for run in torch.split(tau, step):
         picks.append(choose(system.losses(clock._time(run))))
         bar.advance(len(run))
     log_ridge, level, loss = (torch.cat(many) for many in zip(*picks, strict=True))

@@ -6,12 +6,12 @@ Given sample means θ̂_k with variances σ̂_k², a linear estimate γ_kθ̂_k 
 - `SampleMeans`: γ = 1;
 - `JamesStein`: one γ for all, (1 - Σσ̂²/Σθ̂²)₊;
 - `Modulation`: each its own (the paper's), m/(σ̂² + m) with m = (θ̂² - σ̂²)₊;
-- `Monotone`: not increasing in -λ (Beran and Dümbgen's monotone modulation): the isotonic regression
-  of 1 - σ̂²/θ̂² with weights θ̂², within [0, 1].
+- `Monotone`: not increasing in -λ (Beran and Dümbgen's monotone modulation): the isotonic
+  regression of 1 - σ̂²/θ̂² with weights θ̂², within [0, 1].
 
-One γ for all is a mixture with the invariant law (for Hermite: with the Gaussian of the data), hence
-still a probability. Several are not: shrinking each mean by itself gives moments that no density
-has, A_t becomes indefinite, and single runs explode. So the moments are then projected back:
+One γ for all is a mixture with the invariant law (for Hermite: with the Gaussian of the data),
+hence still a probability. Several are not: shrinking each mean by itself gives moments that no
+density has, A_t becomes indefinite, and single runs explode. So moments are then projected back:
 
 - on the torus the density is rebuilt on a grid, clipped from below, normalised, and its moments are
   taken again;

@@ -43,14 +43,16 @@ class TorusGrid:
         half = spectrum.reshape(*spectrum.shape[:-1], *self.shape[1:], self.half)
         if self._rest:
             half = torch.fft.ifftn(half, dim=self._rest, norm="forward")
-        return torch.fft.irfft(half, n=self.points, norm="forward")
+        field: Tensor = torch.fft.irfft(half, n=self.points, norm="forward")
+        return field
 
     def analyse(self, field: Tensor) -> Tensor:
         """Return the half spectra ``(..., slots)`` of real fields."""
         half = torch.fft.rfft(field, norm="forward")[..., : self.half]
         if self._rest:
             half = torch.fft.fftn(half, dim=self._rest, norm="forward")
-        return half.flatten(-self.dim)
+        flat: Tensor = half.flatten(-self.dim)
+        return flat
 
     def density(self, means: Tensor, placed: tuple[Tensor, Tensor, Tensor]) -> Tensor:
         """Return 1 + Σ_ζ (c(ζ) e^{iζ·x} + its conjugate) for c = E[e^{-iζ·x}], ``(..., m)``."""

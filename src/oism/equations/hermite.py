@@ -27,7 +27,7 @@ from oism.basis.hermite import TensorGram, gram, with_constant
 from oism.process import OrnsteinUhlenbeck
 
 FLOOR = 1e-12
-"""The smallest s_t²: where all rows agree, the law at t = 0 has no density and its score no limit."""
+"""The smallest s_t²: where all rows agree, the law at t = 0 has no density and no score."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,16 +8,19 @@ gradients flow to the points and the times.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from oism import checks
 from oism.basis import Basis
 from oism.clock import Clock
-from oism.score.interpolation import Curve
+from oism.score.interpolation import Curve, SpectralModule
 from oism.solve import Schedule, System
 
 ROWS = 2**22
@@ -29,11 +32,11 @@ class Diagnostics:
     """What happened in a fit, at the times of choice: tensors ``(K,)`` or ``(K, *batch)``.
 
     ``loss`` is the cross-validated score-matching loss (NaN without cross-validation), up to the
-    constant E‖∇log ρ_t/π‖²; ``level`` the truncation, 0 for none (torus: the cutoff is
-    r·2^{-level/2}; Hermite: the order is lowered by it); ``smallest`` and ``condition`` the smallest
-    eigenvalue and the condition number of the scaled matrix, ``iterations`` those of conjugate
-    gradients. ``interpolation`` is the largest relative error of the table between its knots, as
-    tested when they were placed (NaN where it was not).
+    constant E‖∇ log ρ_t/π‖². ``level`` is the truncation, 0 for none (torus: the cutoff is
+    r·2^{-level/2}; Hermite: the order is lowered by it). ``smallest`` and ``condition`` are the
+    smallest eigenvalue and the condition number of the scaled matrix, ``iterations`` those of
+    conjugate gradients. ``interpolation`` is the largest relative error of the table between its
+    knots, as tested when they were placed (NaN where it was not).
     """
 
     tau: Tensor
@@ -47,7 +50,7 @@ class Diagnostics:
     interpolation: Tensor
 
 
-class OperatorScore(nn.Module, ABC):
+class OperatorScore(SpectralModule, ABC):
     """An estimate of ∇ log ρ_t for every t of a clock, in closed form.
 
     Points are ``(n, *shape)`` with as many entries a row as the basis has dimensions. Times are the
@@ -58,6 +61,10 @@ class OperatorScore(nn.Module, ABC):
     clock: Clock
     curve: Curve
     diagnostics: Diagnostics
+    schedule_tau: Tensor
+    schedule_log_ridge: Tensor
+    schedule_level: Tensor
+    spectral: ClassVar[tuple[str, ...]] = ("schedule_tau", "schedule_log_ridge", "schedule_level")
 
     def __init__(
         self,
@@ -69,13 +76,21 @@ class OperatorScore(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.basis, self.clock, self.curve = basis, clock, curve
-        self.schedule, self.diagnostics = schedule, diagnostics
+        self.diagnostics = diagnostics
+        for name in ("tau", "log_ridge", "level"):
+            self.register_buffer(f"schedule_{name}", getattr(schedule, name))
 
     @property
     def times(self) -> tuple[float, float]:
         """The first and the last time that can be asked for."""
         ends = self.clock._time(torch.tensor([0.0, self.clock.horizon], dtype=torch.float64))
         return float(ends[0]), float(ends[1])
+
+    @property
+    def schedule(self) -> Schedule:
+        """Ridge and level over clock time."""
+        parts = (self.schedule_tau, self.schedule_log_ridge, self.schedule_level)
+        return Schedule(*(part.cpu() for part in parts))
 
     @abstractmethod
     def system(self) -> System:
@@ -122,6 +137,19 @@ class OperatorScore(nn.Module, ABC):
         """Return the score."""
         return self.score(x, t)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to one safetensors file, atomically; `OperatorScore.load` reads it."""
+        from oism.score.storage import save  # noqa: PLC0415 (storage knows every kind of score)
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> OperatorScore:
+        """Return the score that was saved to a file, on the CPU."""
+        from oism.score.storage import load  # noqa: PLC0415
+
+        return load(path)
+
     def _time(self, t: Tensor | float) -> Tensor:
         """Return times in float64; their range is checked where reading it costs nothing."""
         low, high = self.times
@@ -129,14 +157,14 @@ class OperatorScore(nn.Module, ABC):
             if not t.is_floating_point() or t.ndim > 1:
                 raise ValueError(f"t must be floating point of shape () or (n,), got {t!r}")
             return t if t.device.type == "mps" else t.double()
-        slack = (
-            4 * torch.finfo(t.dtype).eps if isinstance(t, Tensor) and t.is_floating_point() else 0
-        )
-        return checks.instants(t, "t", low=low, high=high, slack=max(slack, 1e-9))
+        # A time that was rounded to its dtype on its way here may have passed the ends by as much.
+        kind = t.dtype if isinstance(t, Tensor) and t.is_floating_point() else torch.float64
+        return checks.instants(t, "t", low=low, high=high, slack=4 * torch.finfo(kind).eps)
 
-    def _evaluate(self, part: object, x: Tensor, t: Tensor | float) -> Tensor:
+    def _evaluate(
+        self, part: Callable[[Tensor, Tensor, Tensor], Tensor], x: Tensor, t: Tensor | float
+    ) -> Tensor:
         """Apply a part to rows, a piece at a time, so that tables stay bounded."""
-        assert callable(part)  # noqa: S101 (for the type checker)
         flat = checks.vectors(x, "x")
         if flat.ndim < 2 or flat.shape[1:].numel() != self.basis.dim:
             raise ValueError(

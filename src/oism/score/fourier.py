@@ -14,10 +14,11 @@ from oism.solve import Schedule, TorusSystem
 
 
 class FourierScore(OperatorScore):
-    """Coefficients of √2 cos, √2 sin: α is ``(size,)``. ``means`` are the E[e^{-iζ·x}] behind it."""
+    """Coefficients of √2 cos and √2 sin: α is ``(size,)``. ``means`` are E[e^{-iζ·x}]."""
 
     basis: Fourier
     means: Tensor
+    spectral = (*OperatorScore.spectral, "means")
 
     def __init__(
         self,

@@ -5,8 +5,8 @@ In frame coordinates z, in units of the invariant law, log ρ_t is modelled as
     log N(Vz; m_t, s_t²) + f(u_t),    u_t = (V c(z) - m_t)/s_t,    f = Σ α_m(t) φ_m.
 
 A polynomial fitted on the data says nothing outside of their range, and grows there: a cubic
-potential fitted to a skewed law pushes points to infinity. So f sees z through a soft clamp c, which
-is the identity within the range of the noised data and levels off beyond it,
+potential fitted to a skewed law pushes points to infinity. So f sees z through a soft clamp c: the
+identity within the range of the noised data, levelling off beyond it,
 
     c(z) = h + w tanh((z - h)/w)  for z > h = e^{-θt} high + 3σ_t,  likewise below,
 
@@ -22,6 +22,7 @@ import math
 import torch
 from torch import Tensor
 
+from oism.basis import TensorHermite
 from oism.basis.hermite import HermiteFamily, recurrence, series
 from oism.clock import Clock
 from oism.equations.hermite import Coordinates
@@ -63,6 +64,7 @@ class HermiteFamilyScore(OperatorScore):
     high: Tensor
     rotation: Tensor | None
     means: Tensor
+    spectral = (*OperatorScore.spectral, "shift", "scale", "low", "high", "means")
 
     def __init__(
         self,
@@ -77,7 +79,6 @@ class HermiteFamilyScore(OperatorScore):
         for name in ("shift", "scale", "low", "high", "rotation"):
             self.register_buffer(name, getattr(standard, name))
         self.register_buffer("means", standard.averages.total)
-        self._directions: Tensor | None = None
 
     def standard(self) -> Standardised:
         """Return the averages behind the coefficients, on the CPU in float64."""
@@ -87,7 +88,7 @@ class HermiteFamilyScore(OperatorScore):
             for name, part in ((name, getattr(self, name)) for name in names)
         }
         means = parts.pop("means")
-        assert means is not None  # noqa: S101 (for the type checker)
+        assert means is not None
         none, nothing = means.new_zeros(0, *means.shape), means.new_zeros(0)
         averages = Averages(means, none, none, nothing, nothing)
         return Standardised(**parts, averages=averages)  # type: ignore[arg-type]
@@ -155,7 +156,9 @@ class HermiteScore(HermiteFamilyScore):
 
 
 class TensorHermiteScore(HermiteFamilyScore):
-    """Products of polynomials in principal coordinates: α is ``(size,)``, or empty for order two."""
+    """Products of polynomials in principal coordinates: α is ``(size,)``, empty for order two."""
+
+    basis: TensorHermite
 
     def system(self) -> System:
         """Return the equations, on the CPU in float64."""
@@ -169,9 +172,9 @@ class TensorHermiteScore(HermiteFamilyScore):
         for i, k in enumerate(derivative):
             degree = indices[:, i]
             roots = [math.sqrt(math.perm(n, k)) for n in range(self.basis.order + 1)]
-            own = torch.tensor(roots).to(u)[degree] * table[:, (degree - k).clamp(min=0), i]
+            own = torch.tensor(roots, dtype=torch.float64).to(u)[degree] * table[:, (degree - k).clamp(min=0), i]
             terms = own if terms is None else terms * own
-        assert terms is not None  # noqa: S101 (dim >= 1)
+        assert terms is not None
         return (terms * alpha).sum(dim=1)
 
     def _unit(self, *axes: int) -> tuple[int, ...]:

@@ -8,18 +8,40 @@ knots only and runs anywhere). `place_knots` puts knots where they are needed.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar, Self
 
 import scipy.interpolate
 import torch
 from torch import Tensor, nn
 
 
-class Curve(nn.Module):
+class SpectralModule(nn.Module):
+    """A module whose ``spectral`` buffers move between devices but stay float64.
+
+    Times, averages and coordinates are small, and rounding them would spoil what they are for:
+    ``Module.half`` would make neighbouring knots equal.
+    """
+
+    spectral: ClassVar[tuple[str, ...]] = ()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        exact = {name: getattr(self, name) for name in self.spectral}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, before in exact.items():
+            now = getattr(self, name)
+            if now is not None and now.dtype != before.dtype and now.device.type != "mps":
+                setattr(self, name, before.to(now.device))
+        return self
+
+
+class Curve(SpectralModule):
     """A function of clock time with values of any shape, from a table ``(K, *shape)``.
 
-    ``knots`` ``(K,)`` increase. ``order`` is the order of the error in the distance of the knots, 2
-    or 4. Between dtypes, ``knots`` stay float64 (``Module.half`` would make neighbours equal).
+    ``knots`` ``(K,)`` increase. ``order`` is the order of the error in the distance of the knots:
+    2, or 4.
     """
+
+    spectral = ("knots",)
 
     knots: Tensor
     values: Tensor
@@ -36,15 +58,8 @@ class Curve(nn.Module):
         self.register_buffer("values", values)
         self.register_buffer("slopes", spline_slopes(knots, values) if order == 4 else None)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Curve:
-        knots = self.knots
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self.knots.dtype != knots.dtype and self.knots.device.type != "mps":
-            self.knots = knots.to(self.knots.device)
-        return self
-
     def forward(self, tau: Tensor) -> Tensor:
-        """Return the value at clock times of shape () or ``(n,)``: ``(*shape)``, ``(n, *shape)``."""
+        """Return the value at clock times () or ``(n,)``: ``(*shape)`` or ``(n, *shape)``."""
         knots = self.knots
         tau = tau.to(knots).clamp(knots[0], knots[-1])
         right = torch.searchsorted(knots, tau.detach(), right=True).clamp(1, len(knots) - 1)
@@ -81,10 +96,11 @@ def place_knots(
 ) -> tuple[Curve, float]:
     """Return a cubic curve whose error between knots is below a tolerance, tested at midpoints.
 
-    ``solve(tau, guess)`` gives values at times, ``error(tau, exact, guess)`` the relative error of a
-    guess. Begins with given knots and values; every midpoint is solved, starting from the
+    ``solve(tau, guess)`` gives values at times, ``error(tau, exact, guess)`` the relative error of
+    a guess. Begins with given knots and values; every midpoint is solved, starting from the
     interpolated value, and joins the knots; an interval whose midpoint was off by more than the
-    tolerance is halved again. Stops at ``most`` knots. The second result is the largest error of the last test.
+    tolerance is halved again. Stops at ``most`` knots. The second result is the largest error of
+    the last test.
     """
     pending = torch.ones(len(knots) - 1, dtype=torch.bool)
     while True:

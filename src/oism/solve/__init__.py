@@ -1,4 +1,4 @@
-"""Solving: batched small systems, matrix-free conjugate gradients, ridge and truncation over time."""
+"""Solving: small systems in batches, conjugate gradients, ridge and truncation over time."""
 
 from oism.solve.base import RIDGES, Losses, Solved, System
 from oism.solve.choice import Schedule, choose

@@ -2,9 +2,9 @@
 
 A *system* holds the averages of one family of functions and can do two things at any times: report
 the held-out loss αᵀAα + 2bᵀα of every candidate regularisation, fold by fold, and solve for one
-that was chosen. A candidate is a pair (level, ridge): a level is a truncation of the family, the richest first,
-a ridge ε a number ≥ 0. Both may lie between the candidates when they are solved for, so that they,
-and with them α(t), can vary smoothly with t.
+that was chosen. A candidate is a pair (level, ridge): a level is a truncation of the family, the
+richest first, a ridge ε a number ≥ 0. Both may lie between the candidates when they are solved for,
+so that they, and with them α(t), can vary smoothly with t.
 """
 
 from __future__ import annotations

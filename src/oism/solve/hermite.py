@@ -1,8 +1,8 @@
 """The Hermite systems: ridge and order, by small Cholesky factors for all directions and times.
 
 The penalty, in coordinates Λ^{½}α where A_t tends to the identity, is ε times the degree, from
-degree three on: degrees one and two are the Gaussian, which is never shrunk. Level ℓ is order n - ℓ, down
-to the Gaussian; between two orders the solutions are mixed linearly.
+degree three on: degrees one and two are the Gaussian, which is never shrunk. Level ℓ is order
+n - ℓ, down to the Gaussian; between two orders the solutions are mixed linearly.
 """
 
 from __future__ import annotations

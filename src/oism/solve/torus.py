@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from oism.basis import Fourier
-from oism.equations.fourier import FourierEquations
+from oism.equations import FourierEquations, GalerkinOperator
 from oism.moments import Averages
 from oism.solve.base import RIDGES, Losses, Solved, System
 from oism.solve.conjugate import conjugate_gradients, ridge_path
@@ -51,6 +52,18 @@ SWEEP_TOLERANCE = 1e-3
 FINAL_TOLERANCE = 1e-9
 SWEEP_ITERATIONS = 300
 FINAL_ITERATIONS = 5000
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """y ↦ D A D y."""
+
+    operator: GalerkinOperator
+    scale: Tensor
+
+    def __call__(self, y: Tensor) -> Tensor:
+        """Return the product."""
+        return self.scale * self.operator(self.scale * y)
 
 
 class TorusSystem(System):
@@ -147,7 +160,7 @@ class TorusSystem(System):
         else:
             operator = training.operator(training.density(t).flatten(0, 1))
             solution = ridge_path(
-                lambda y: scale * operator(scale * y),
+                Scaled(operator, scale),
                 right.flatten(0, 1),
                 ridges,
                 tolerance=SWEEP_TOLERANCE,
@@ -158,7 +171,8 @@ class TorusSystem(System):
             candidates = alpha.flatten(0, 1).unbind(dim=1)
             quadratic = torch.stack([(judge(a) * a).sum(dim=-1) for a in candidates], dim=-1)
             quadratic = quadratic.reshape(*right.shape[:2], -1)
-        return quadratic + 2 * (alpha * heldout.right(t)[..., None, :]).sum(dim=-1)
+        loss: Tensor = quadratic + 2 * (alpha * heldout.right(t)[..., None, :]).sum(dim=-1)
+        return loss
 
     def solve(self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None) -> Solved:
         """Return α ``(T, size)`` for ridges and levels ``(T,)``."""
@@ -168,7 +182,7 @@ class TorusSystem(System):
         """Return the solution with the extreme eigenvalues, or what conjugate gradients saw."""
         return self._solve(t, ridge, level, None, dense=self.dense, extremes=True)
 
-    def _solve(  # noqa: PLR0913
+    def _solve(
         self,
         t: Tensor,
         ridge: Tensor,
@@ -197,7 +211,7 @@ class TorusSystem(System):
             else:
                 operator = equations.operator(equations.density(t[run]))
                 found = conjugate_gradients(
-                    lambda y, scale=scale, operator=operator: scale * operator(scale * y),
+                    Scaled(operator, scale),
                     right,
                     ridge[run],
                     start=None if start is None else start[run, : equations.size] / scale,

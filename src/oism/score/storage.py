@@ -1,0 +1,154 @@
+"""A fitted score as one safetensors file: tensors, and settings as JSON in its header; no pickle.
+
+Writing is atomic: the file appears under its name only once it is whole, and an older one stays
+until then. Reading checks the format and its version before anything else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import uuid
+from pathlib import Path
+
+import safetensors
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from oism.basis import Basis, Fourier, Hermite, IdentityFrame, OrthogonalFrame, TensorHermite
+from oism.basis.hermite import HermiteFamily
+from oism.clock import Clock, IdentityClock, VarianceExploding, VariancePreserving
+from oism.moments import Averages, Standardised
+from oism.process import OrnsteinUhlenbeck
+from oism.score.base import Diagnostics, OperatorScore
+from oism.score.fourier import FourierScore
+from oism.score.hermite import HermiteFamilyScore, HermiteScore, TensorHermiteScore
+from oism.score.interpolation import Curve
+from oism.solve import Schedule
+
+FORMAT = "oism.OperatorScore"
+VERSION = 1
+
+CLOCKS: dict[str, type[Clock]] = {
+    kind.__name__: kind for kind in (IdentityClock, VarianceExploding, VariancePreserving)
+}
+FAMILIES = {kind.__name__: kind for kind in (Hermite, TensorHermite)}
+
+
+def _describe_clock(clock: Clock) -> dict[str, object]:
+    if type(clock) is not CLOCKS.get(type(clock).__name__) or not dataclasses.is_dataclass(clock):
+        raise TypeError(f"clock must be one of {sorted(CLOCKS)} to be saved, got {clock!r}")
+    return {"kind": type(clock).__name__, **dataclasses.asdict(clock)}
+
+
+def _describe_basis(basis: Basis) -> tuple[dict[str, object], dict[str, Tensor]]:
+    """Return settings and tensors of a basis."""
+    if type(basis) is Fourier:
+        return {"kind": "Fourier"}, {"basis.frequencies": basis.frequencies}
+    if isinstance(basis, HermiteFamily) and type(basis) is FAMILIES.get(type(basis).__name__):
+        process, frame = basis.process, basis.frame
+        if type(frame) not in (IdentityFrame, OrthogonalFrame):
+            raise TypeError(
+                f"frame must be IdentityFrame or OrthogonalFrame to be saved, got {frame!r}"
+            )
+        settings: dict[str, object] = {
+            "kind": type(basis).__name__,
+            "dim": basis.dim,
+            "order": basis.order,
+            "theta": process.theta,
+            "sigma": process.sigma,
+        }
+        matrix = {"basis.frame": frame.matrix} if isinstance(frame, OrthogonalFrame) else {}
+        return settings, matrix
+    raise TypeError(f"basis must be Fourier, Hermite or TensorHermite to be saved, got {basis!r}")
+
+
+def _restore_basis(settings: dict[str, object], tensors: dict[str, Tensor]) -> Basis:
+    if settings["kind"] == "Fourier":
+        return Fourier(tensors["basis.frequencies"])
+    frame = OrthogonalFrame(tensors["basis.frame"]) if "basis.frame" in tensors else IdentityFrame()
+    process = OrnsteinUhlenbeck(float(str(settings["theta"])), float(str(settings["sigma"])))
+    kind = FAMILIES[str(settings["kind"])]
+    return kind(int(str(settings["dim"])), int(str(settings["order"])), process, frame)
+
+
+def save(score: OperatorScore, path: str | os.PathLike[str]) -> None:
+    """Write a score to one file, atomically."""
+    basis, tensors = _describe_basis(score.basis)
+    settings = {"basis": basis, "clock": _describe_clock(score.clock), "order": score.curve.order}
+    tensors |= {f"state.{name}": part for name, part in score.state_dict().items()}
+    for name, part in vars(score.diagnostics).items():
+        tensors[f"diagnostics.{name}"] = part
+    contiguous = {name: part.detach().cpu().contiguous().clone() for name, part in tensors.items()}
+    header = {"format": FORMAT, "version": str(VERSION), "settings": json.dumps(settings)}
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    try:
+        save_file(contiguous, draft, metadata=header)
+        with draft.open("rb+") as file:
+            os.fsync(file.fileno())
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _read(path: Path) -> tuple[dict[str, object], dict[str, Tensor]]:
+    """Return settings and tensors of a file, or say what is wrong with it."""
+    if not path.is_file():
+        raise FileNotFoundError(f"path must be a file written by OperatorScore.save, got {path}")
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            header = file.metadata() or {}
+            if header.get("format") != FORMAT:
+                raise ValueError(f"{path} is not a score: its format is {header.get('format')!r}")
+            if header.get("version") != str(VERSION):
+                raise ValueError(
+                    f"{path} has version {header.get('version')} of the format; this oism reads "
+                    f"version {VERSION}"
+                )
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+    return json.loads(header["settings"]), tensors
+
+
+def load(path: str | os.PathLike[str]) -> OperatorScore:
+    """Return the score that was saved to a file, on the CPU."""
+    settings, tensors = _read(Path(path))
+    basis_settings, clock_settings = settings["basis"], settings["clock"]
+    assert isinstance(basis_settings, dict)
+    assert isinstance(clock_settings, dict)
+    basis = _restore_basis(basis_settings, tensors)
+    clock = CLOCKS[clock_settings.pop("kind")](**clock_settings)
+    state = {
+        name.removeprefix("state."): part
+        for name, part in tensors.items()
+        if name.startswith("state.")
+    }
+    order = int(str(settings["order"]))
+    curve = Curve(state["curve.knots"], state["curve.values"], order=order)
+    schedule = Schedule(*(state[f"schedule_{name}"] for name in ("tau", "log_ridge", "level")))
+    names = [field.name for field in dataclasses.fields(Diagnostics)]
+    diagnostics = Diagnostics(**{name: tensors[f"diagnostics.{name}"] for name in names})
+    common = (basis, clock, curve, schedule, diagnostics)
+    if isinstance(basis, Fourier):
+        means = torch.view_as_complex(state["means"])
+        score: OperatorScore = FourierScore(*common, means)  # type: ignore[arg-type]
+    else:
+        kind: type[HermiteFamilyScore] = HermiteScore
+        if isinstance(basis, TensorHermite):
+            kind = TensorHermiteScore
+        nothing = state["means"].new_zeros(0)
+        standard = Standardised(
+            shift=state["shift"],
+            scale=state["scale"],
+            low=state["low"],
+            high=state["high"],
+            averages=Averages(state["means"], nothing, nothing, nothing, nothing),
+            rotation=state.get("rotation"),
+        )
+        score = kind(*common, standard)  # type: ignore[arg-type]
+    score.load_state_dict(state)
+    return score
