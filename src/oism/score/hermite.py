@@ -172,7 +172,8 @@ class TensorHermiteScore(HermiteFamilyScore):
         for i, k in enumerate(derivative):
             degree = indices[:, i]
             roots = [math.sqrt(math.perm(n, k)) for n in range(self.basis.order + 1)]
-            own = torch.tensor(roots, dtype=torch.float64).to(u)[degree] * table[:, (degree - k).clamp(min=0), i]
+            factors = torch.tensor(roots, dtype=torch.float64).to(u)[degree]
+            own = factors * table[:, (degree - k).clamp(min=0), i]
             terms = own if terms is None else terms * own
         assert terms is not None
         return (terms * alpha).sum(dim=1)

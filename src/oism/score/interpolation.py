@@ -64,17 +64,23 @@ class Curve(SpectralModule):
         tau = tau.to(knots).clamp(knots[0], knots[-1])
         right = torch.searchsorted(knots, tau.detach(), right=True).clamp(1, len(knots) - 1)
         left = right - 1
-        step = knots[right] - knots[left]
-        place = (tau - knots[left]) / step
+        step = knots.take(right) - knots.take(left)
+        place = (tau - knots.take(left)) / step
         shape = (*tau.shape, *[1] * (self.values.ndim - 1))
         place, step = (part.to(self.values).reshape(shape) for part in (place, step))
-        low, high = self.values[left], self.values[right]
+        low, high = _rows(self.values, left), _rows(self.values, right)
         value = torch.lerp(low, high, place)
         if self.slopes is None:
             return value
         rise = high - low
-        bend = (1 - place) * (step * self.slopes[left] - rise)
-        return value + place * (1 - place) * (bend - place * (step * self.slopes[right] - rise))
+        bend = (1 - place) * (step * _rows(self.slopes, left) - rise)
+        bend = bend - place * (step * _rows(self.slopes, right) - rise)
+        return value + place * (1 - place) * bend
+
+
+def _rows(table: Tensor, index: Tensor) -> Tensor:
+    """Return rows of a table; indexing by one number would read it, and wait for a device."""
+    return table.index_select(0, index.reshape(-1)).reshape(*index.shape, *table.shape[1:])
 
 
 def spline_slopes(knots: Tensor, values: Tensor) -> Tensor:

@@ -108,7 +108,8 @@ def _read(path: Path) -> tuple[dict[str, object], dict[str, Tensor]]:
                     f"{path} has version {header.get('version')} of the format; this oism reads "
                     f"version {VERSION}"
                 )
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copied: a tensor in a file need not be aligned as complex arithmetic expects.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
     return json.loads(header["settings"]), tensors

@@ -1,0 +1,263 @@
+"""Every fitted score, whatever its functions: against autodiff, exact solves and other dtypes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from oism import (
+    Basis,
+    Fourier,
+    Hermite,
+    OperatorScore,
+    OrnsteinUhlenbeck,
+    OrthogonalFrame,
+    TensorHermite,
+    VariancePreserving,
+    fit,
+)
+from oism.score import soft_clamp
+
+OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
+
+
+def skewed(n: int = 600) -> Tensor:
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(n, 2, generator=generator, dtype=torch.float64)
+    return torch.stack((x[:, 0], x[:, 1].abs() + 0.4 * x[:, 0]), dim=1)
+
+
+ROTATION = OrthogonalFrame(torch.linalg.qr(skewed()[:2])[0])
+BASES: dict[str, Basis] = {
+    "fourier, dense": Fourier.lattice(2, 20),
+    "fourier, matrix-free": Fourier.lattice(2, 60),
+    "hermite": Hermite(2, 5),
+    "hermite, rotated": Hermite(2, 4, OU, ROTATION),
+    "hermite, order one": Hermite(2, 1, OU),
+    "tensor hermite": TensorHermite(2, 4),
+    "tensor hermite, rotated": TensorHermite(2, 3, OU, ROTATION),
+    "gaussian": TensorHermite(2, 2, OU),
+}
+cases = pytest.mark.parametrize("name", BASES)
+INSIDE = skewed(4)
+POINTS = torch.cat((INSIDE, torch.tensor([[5.0, -4.0], [7.0, 7.0]], dtype=torch.float64)))
+TIMES = torch.tensor([0.01, 0.02, 0.1, 0.3, 0.05, 1.0], dtype=torch.float64)
+
+
+@cache
+def fitted(name: str) -> OperatorScore:
+    return fit(skewed(), BASES[name])
+
+
+@cases
+def test_score_is_the_gradient_of_log_density(name: str) -> None:
+    score, process = fitted(name), BASES[name].process
+    x = POINTS.clone().requires_grad_(True)
+    (slope,) = torch.autograd.grad(score.log_ratio(x, TIMES).sum(), x)
+    expected = slope + process.invariant.score(x.detach())
+    torch.testing.assert_close(score.score(x, TIMES), expected, rtol=1e-12, atol=1e-12)
+
+
+@cases
+def test_divergence_is_that_of_the_score(name: str) -> None:
+    score = fitted(name)
+    x = POINTS.clone().requires_grad_(True)
+    values = score.score(x, TIMES)
+    parts = [
+        torch.autograd.grad(values[:, i].sum(), x, retain_graph=True)[0][:, i] for i in range(2)
+    ]
+    torch.testing.assert_close(
+        score.divergence(POINTS, TIMES), torch.stack(parts).sum(dim=0), rtol=1e-11, atol=1e-11
+    )
+
+
+@cases
+def test_one_time_and_a_time_per_row_agree(name: str) -> None:
+    score = fitted(name)
+    for part in (score.score, score.divergence, score.log_ratio):
+        rows = part(POINTS, TIMES)
+        single = torch.cat([part(x[None], float(t)) for x, t in zip(POINTS, TIMES, strict=True)])
+        torch.testing.assert_close(rows, single, rtol=1e-13, atol=1e-13)
+
+
+@cases
+def test_pieces_of_a_batch_are_put_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    score = fitted(name)
+    whole = [score.score(POINTS, TIMES), score.score(POINTS, 0.1), score.log_ratio(POINTS, TIMES)]
+    monkeypatch.setattr("oism.score.base.ROWS", 2 * max(1, score.curve.values[0].numel()))
+    parts = [score.score(POINTS, TIMES), score.score(POINTS, 0.1), score.log_ratio(POINTS, TIMES)]
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
+
+
+@cases
+def test_interpolation_agrees_with_an_exact_solve(name: str) -> None:
+    score = fitted(name)
+    if not score.curve.values.numel():
+        return
+    low, high = score.times
+    t = torch.tensor([low, 0.013, 0.09, 0.4, 2.0, high], dtype=torch.float64)
+    exact = score.coefficients(t, exact=True)
+    size = score.system().norm(t, exact) + 1e-2
+    off = score.system().norm(t, exact - score.coefficients(t))
+    assert float((off / size).max()) < 2e-3
+    assert score.coefficients(0.1, exact=True).shape == score.coefficients(0.1).shape
+
+
+@cases
+def test_dtypes_and_devices(name: str) -> None:
+    score, single = fitted(name), copy.deepcopy(fitted(name)).float()
+    assert single.curve.values.dtype == torch.float32
+    assert single.curve.knots.dtype == torch.float64
+    low = single.score(POINTS.float(), TIMES.float())
+    assert low.dtype == torch.float32
+    torch.testing.assert_close(low.double(), score.score(POINTS, TIMES), rtol=2e-4, atol=2e-4)
+    meta = copy.deepcopy(score).to("meta")
+    for t in (TIMES.to("meta"), 0.1):
+        assert meta.score(POINTS.to("meta"), t).device.type == "meta"
+
+
+@cases
+def test_autocast_does_not_reach_the_score(name: str) -> None:
+    score = fitted(name)
+    plain = score.score(POINTS.float(), 0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(score.score(POINTS.float(), 0.1), plain)
+
+
+@cases
+def test_compile(name: str) -> None:
+    score = fitted(name)
+    torch.compiler.reset()
+    compiled = torch.compile(score, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(POINTS, TIMES), score(POINTS, TIMES))
+
+
+@cases
+def test_state_dict_and_pickle_round_trip(name: str) -> None:
+    score = fitted(name)
+    twin = fit(skewed(300), BASES[name]) if name == "hermite" else copy.deepcopy(score)
+    twin.load_state_dict(score.state_dict())
+    assert torch.equal(twin.score(POINTS, TIMES), score.score(POINTS, TIMES))
+    again = pickle.loads(pickle.dumps(score))
+    assert torch.equal(again.score(POINTS, TIMES), score.score(POINTS, TIMES))
+
+
+def test_shapes_of_rows_are_kept() -> None:
+    x = torch.randn(64, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    score = fit(x, Hermite(dim=12, order=3))
+    assert score.score(x, 0.1).shape == x.shape
+    assert score.divergence(x, 0.1).shape == (64,)
+    torch.testing.assert_close(
+        score.score(x, 0.1).flatten(1), score.score(x.flatten(1), 0.1), rtol=0, atol=0
+    )
+
+
+def test_no_rows() -> None:
+    score = fitted("hermite")
+    assert score.score(POINTS[:0], 0.1).shape == (0, 2)
+    assert score.divergence(POINTS[:0], TIMES[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("x", "t", "message"),
+    [
+        (torch.zeros(2, 3), 0.1, "x must have rows of 2 entries"),
+        (torch.zeros(2), 0.1, "x must have rows of 2 entries"),
+        (torch.zeros(2, 2), torch.zeros(3) + 0.1, "one number or one per row"),
+        (torch.zeros(2, 2), -0.1, r"t must be in \[0,"),
+        (torch.zeros(2, 2), 99.0, r"t must be in \[0,"),
+        (torch.zeros(2, 2), float("nan"), "t must be"),
+        (torch.zeros(2, 2), torch.zeros(1, 1), r"shape \(\) or \(n,\)"),
+    ],
+)
+def test_bad_points_and_times(x: Tensor, t: Tensor | float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fitted("hermite").score(x, t)
+
+
+def test_points_must_be_floating_tensors() -> None:
+    with pytest.raises(TypeError, match="x must"):
+        fitted("hermite").score(torch.zeros(2, 2, dtype=torch.int64), 0.1)
+    with pytest.raises(TypeError, match="x must"):
+        fitted("hermite").score([[0.0, 0.0]], 0.1)  # type: ignore[arg-type]
+
+
+def test_a_time_rounded_to_float32_is_within_the_clock() -> None:
+    score = fitted("fourier, dense")
+    ends = torch.tensor(score.times, dtype=torch.float64).float()
+    assert bool(score.score(POINTS[:2].float(), ends).isfinite().all())
+
+
+def test_the_clamp_is_smooth() -> None:
+    z = torch.linspace(-4, 4, 4001, dtype=torch.float64).requires_grad_(True)
+    low, high, width = (torch.tensor(v, dtype=torch.float64) for v in (-1.0, 1.5, 0.4))
+    value, slope, bend = soft_clamp(z, low, high, width)
+    (first,) = torch.autograd.grad(value.sum(), z)
+    value, slope, bend = value.detach(), slope.detach(), bend.detach()
+    torch.testing.assert_close(first, slope, rtol=0, atol=1e-14)
+    (second,) = torch.autograd.grad(soft_clamp(z, low, high, width)[1].sum(), z)
+    torch.testing.assert_close(second, bend, rtol=0, atol=1e-12)
+    inside = ((z > low) & (z < high)).detach()
+    assert torch.equal(value[inside], z.detach()[inside])
+    assert float(slope.diff().abs().max()) < 0.01, "the slope has no jump"
+    assert float(bend.diff().abs().max()) < 0.1, "nor has the curvature"
+
+
+def test_tails_are_those_of_the_gaussian_part() -> None:
+    # A cubic potential fitted to skewed data pushes points to infinity; the blended score does not.
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, 1, generator=generator, dtype=torch.float64).mul(0.5).exp()
+    score = fit(x, Hermite(dim=1, order=3))
+    gaussian = fit(x, Hermite(dim=1, order=2))
+    far = torch.tensor([[-30.0], [40.0], [1e3]], dtype=torch.float64)
+    for t in (0.0, 0.05, 0.5):
+        torch.testing.assert_close(score.score(far, t), gaussian.score(far, t), rtol=1e-9, atol=0)
+        inside = x[:50]
+        assert float((score.score(inside, t) - gaussian.score(inside, t)).abs().max()) > 1e-3
+    jumps = []
+    for count in (2001, 4001):
+        ends = (float(x.min()) - 3, float(x.max()) + 3)
+        steps = torch.linspace(*ends, count, dtype=torch.float64)[:, None]
+        jumps.append(float(score.score(steps, 0.0).diff(dim=0).abs().max()))
+    assert jumps[1] < 0.6 * jumps[0], "the blend is continuous"
+
+
+def test_without_the_clamp_the_cubic_explodes() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, 1, generator=generator, dtype=torch.float64).mul(0.5).exp()
+    score = fit(x, Hermite(dim=1, order=3))
+    blended = score.score(torch.tensor([[40.0]], dtype=torch.float64), 0.0)
+    score.get_buffer("high").fill_(1e9)
+    bare = score.score(torch.tensor([[40.0]], dtype=torch.float64), 0.0)
+    assert float(bare) > 0 > float(blended)
+
+
+def test_a_constant_column_is_a_degenerate_coordinate() -> None:
+    x = torch.cat((skewed()[:, :1], torch.full((600, 1), 0.7, dtype=torch.float64)), dim=1)
+    for basis in (Hermite(2, 4), TensorHermite(2, 3), TensorHermite(2, 2)):
+        score = fit(x, basis)
+        law = OrnsteinUhlenbeck().transition(0.2)
+        expected = -(POINTS[:, 1] - law.alpha * 0.7) / law.variance
+        torch.testing.assert_close(score.score(POINTS, 0.2)[:, 1], expected, rtol=1e-9, atol=1e-9)
+        assert bool(score.score(POINTS, 0.0).isfinite().all())
+
+
+def test_the_whole_range_of_the_clock_is_finite() -> None:
+    for name in BASES:
+        score = fitted(name)
+        low, high = score.times
+        for t in torch.linspace(low, high, 7, dtype=torch.float64):
+            assert bool(score.score(POINTS, t).isfinite().all())
+            assert bool(score.divergence(POINTS, t).isfinite().all())
+
+
+def test_times_are_those_of_the_clock() -> None:
+    clock = VariancePreserving(beta_0=0.2, beta_1=8.0)
+    score = fit(skewed(), Hermite(2, 3), clock=clock)
+    assert score.times == (0.0, float(clock.time(1.0)))

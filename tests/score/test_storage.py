@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from oism import (
+    Basis,
+    Clock,
+    Fourier,
+    Hermite,
+    IdentityClock,
+    OperatorScore,
+    OrnsteinUhlenbeck,
+    OrthogonalFrame,
+    TensorHermite,
+    VarianceExploding,
+    VariancePreserving,
+    fit,
+)
+from oism.basis import Frame
+
+X = torch.randn(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
+FRAME = OrthogonalFrame(torch.linalg.qr(X[:2])[0])
+CASES: list[tuple[Basis, Clock]] = [
+    (Fourier.lattice(2, 10), VarianceExploding(sigma_max=5.0)),
+    (Hermite(2, 3, OU, FRAME), VariancePreserving(beta_1=9.0)),
+    (TensorHermite(2, 3, OU), IdentityClock(2.0)),
+    (TensorHermite(2, 2), VariancePreserving()),
+]
+
+
+@pytest.mark.parametrize(("basis", "clock"), CASES, ids=lambda case: type(case).__name__)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_round_trip(basis: Basis, clock: Clock, dtype: torch.dtype, tmp_path: Path) -> None:
+    score = fit(X, basis, clock=clock).to(dtype)
+    path = tmp_path / "score.safetensors"
+    score.save(path)
+    again = OperatorScore.load(path)
+    assert type(again) is type(score)
+    assert again.clock == clock
+    t = torch.tensor([0.1, 0.7], dtype=torch.float64)
+    x = X[:2].to(dtype)
+    for part in ("score", "divergence", "log_ratio"):
+        assert torch.equal(getattr(again, part)(x, t), getattr(score, part)(x, t))
+    if score.curve.values.numel():
+        exact = (one.coefficients(t, exact=True) for one in (again, score))
+        assert torch.equal(*exact)
+    for name, value in vars(score.diagnostics).items():
+        torch.testing.assert_close(getattr(again.diagnostics, name), value, equal_nan=True)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name], "no draft is left behind"
+
+
+def test_saving_twice_replaces_and_a_failure_keeps_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "score.safetensors"
+    first, second = (fit(X[: 50 * n], Hermite(2, 3)) for n in (1, 2))
+    first.save(path)
+    second.save(str(path))
+    kept = path.read_bytes()
+
+    def fail(tensors: dict[str, Tensor], draft: Path, metadata: dict[str, str]) -> None:
+        Path(draft).write_bytes(b"half a file")
+        raise OSError("disk full")
+
+    monkeypatch.setattr("oism.score.storage.save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        first.save(path)
+    assert path.read_bytes() == kept
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "score.safetensors"
+    fit(X, Hermite(2, 3)).save(path)
+    whole = path.read_bytes()
+    for length in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"score\.safetensors is damaged"):
+            OperatorScore.load(path)
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.safetensors"
+    with pytest.raises(FileNotFoundError, match="path must be a file"):
+        OperatorScore.load(path)
+    safetensors.torch.save_file({"x": torch.zeros(1)}, path)
+    with pytest.raises(ValueError, match="is not a score"):
+        OperatorScore.load(path)
+    header = {"format": "oism.OperatorScore", "version": "99", "settings": json.dumps({})}
+    safetensors.torch.save_file({"x": torch.zeros(1)}, path, metadata=header)
+    with pytest.raises(ValueError, match="has version 99 of the format; this oism reads version 1"):
+        OperatorScore.load(path)
+
+
+@dataclass(frozen=True)
+class OwnClock(VariancePreserving):
+    pass
+
+
+class Flip(Frame):
+    dim = 2
+
+    def _analyse(self, x: Tensor) -> Tensor:
+        return x.flip(-1)
+
+    def _synthesise(self, z: Tensor) -> Tensor:
+        return z.flip(-1)
+
+
+def test_what_cannot_be_restored_is_not_saved(tmp_path: Path) -> None:
+    path = tmp_path / "score.safetensors"
+    with pytest.raises(TypeError, match="clock must be one of"):
+        fit(X, Hermite(2, 3), clock=OwnClock()).save(path)
+    with pytest.raises(TypeError, match="frame must be IdentityFrame or OrthogonalFrame"):
+        fit(X, Hermite(2, 3, frame=Flip())).save(path)
+    assert not list(tmp_path.iterdir())
