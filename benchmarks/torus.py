@@ -2,8 +2,8 @@
 
 Two dimensions, 20,000 points on a ring, 41 times, five folds, all candidates of ridge and cutoff.
 "choose" is the cross-validation, "fit" all of it: moments, choice, and coefficients at as many
-knots as a relative error of 1e-3 between them takes. The dense method is the same cross-validation with
-one `eigh` per time, fold and cutoff; at 1,580 functions both run on every tenth time only.
+knots as a relative error of 1e-3 between them takes. The dense method is the same cross-validation
+with one `eigh` per time, fold and cutoff; at 1,580 functions both run on every tenth time only.
 ``--space`` adds three dimensions with 10,000 functions.
 """
 

@@ -14,14 +14,21 @@ from oism import (
     Fourier,
     Hermite,
     InfinitesimalGenerator,
+    Modulation,
     Noising,
     OrnsteinUhlenbeck,
+    SampleMeans,
     Semigroup,
     Torus,
     VarianceExploding,
+    fit,
 )
 from oism.basis.hermite import product_coefficients, tabulate
+from oism.equations import FourierEquations
 from oism.expectation import expectation
+from oism.moments import FourierMoments, extended
+from oism.shrinkage import shrink_fourier
+from oism.studies.mixture import BART_SIMPSON
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 X = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
@@ -112,3 +119,47 @@ def test_the_spectral_series_is_a_density_with_respect_to_the_invariant_law(
     torch.testing.assert_close(series, kernel, rtol=1e-10, atol=1e-10)
     density = basis.process.transition(t).log_density(y, X).exp()
     assert float((series - density).abs().max()) > 0.1
+
+
+def test_the_minimiser_has_a_minus_sign() -> None:
+    # αᵀAα + 2bᵀα is least at -A⁻¹b; the paper solves Aα = b, also in its preconditioned form.
+    basis = Fourier.lattice(1, 25)
+    law = BART_SIMPSON
+    means = law.characteristic(extended(basis))
+    equations = FourierEquations(basis, extended(basis), means)
+    t = 0.02
+    time = torch.tensor([t], dtype=torch.float64)
+    printed = torch.linalg.solve(equations.dense(time)[0], equations.right(time)[0])
+    x = torch.linspace(-math.pi, math.pi, 401, dtype=torch.float64)[:-1, None]
+    weights = law.density(x, t) * 2 * math.pi / len(x)
+
+    def loss(alpha: Tensor) -> float:
+        error = basis.series(x, alpha, derivative=1) - law.score(x, t)
+        return float((weights * error.square()[:, 0]).sum())
+
+    nothing = loss(torch.zeros_like(printed))
+    assert loss(-printed) < 0.05 * nothing < nothing < 3 * nothing < loss(printed)
+
+
+def test_moments_to_twice_the_order_less_two_suffice() -> None:
+    # φ_k' = √k φ_{k-1}, so products of gradients have degree 2n - 2, not 2n.
+    x = torch.randn(50, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    score = fit(x, Hermite(dim=1, order=4), ridge=0.1)
+    assert score.get_buffer("means").shape == (7, 1)
+    score.get_buffer("means")[6] += 1.0
+    changed = score.coefficients(0.1, exact=True)
+    assert not torch.allclose(changed, score.coefficients(0.1), rtol=1e-3)
+
+
+def test_shrinking_each_mean_breaks_positivity() -> None:
+    # The paper's rule gives moments that no density has; A_t is then indefinite near t = 0.
+    x = BART_SIMPSON.sample(2000, torch.Generator().manual_seed(0))
+    moments = FourierMoments(Fourier.lattice(1, 625), squares=True).update(x)
+    smallest = {}
+    for rule in (SampleMeans(), Modulation(project=False), Modulation()):
+        averages = shrink_fourier(moments, rule)
+        equations = FourierEquations(moments.basis, moments.frequencies, averages.total)
+        matrix = equations.dense(torch.tensor([5e-5], dtype=torch.float64))[0]
+        smallest[rule] = float(torch.linalg.eigvalsh(matrix)[0])
+    assert smallest[Modulation(project=False)] < -1 < -1e-9 < smallest[SampleMeans()]
+    assert smallest[Modulation()] > -1e-9

@@ -18,7 +18,8 @@ import oism
 ROOT = Path(oism.__file__).parent
 # Each room may import only rooms that stand before it.
 ROOMS = ["transforms", "checks", "quadrature", "process", "clock"]
-ROOMS += ["expectation", "operators", "basis", "studies"]
+ROOMS += ["expectation", "operators", "basis"]
+ROOMS += ["moments", "shrinkage", "equations", "solve", "score", "estimation", "studies"]
 
 
 def room(path: Path) -> str:

@@ -34,9 +34,10 @@ class Diagnostics:
     ``loss`` is the cross-validated score-matching loss (NaN without cross-validation), up to the
     constant E‖∇ log ρ_t/π‖². ``level`` is the truncation, 0 for none (torus: the cutoff is
     r·2^{-level/2}; Hermite: the order is lowered by it). ``smallest`` and ``condition`` are the
-    smallest eigenvalue and the condition number of the scaled matrix, ``iterations`` those of
-    conjugate gradients. ``interpolation`` is the largest relative error of the table between its
-    knots, as tested when they were placed (NaN where it was not).
+    smallest eigenvalue and the condition number of the scaled matrix (NaN where there was nothing
+    to solve), ``iterations`` those of conjugate gradients. ``interpolation`` is the largest
+    relative error of the table between its knots, as tested when they were placed (NaN where it
+    was not).
     """
 
     tau: Tensor

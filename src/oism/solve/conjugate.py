@@ -31,7 +31,8 @@ class Solution:
     """Solutions with their diagnostics, one entry per system.
 
     ``residual`` is relative to the right-hand side. ``smallest`` and ``largest`` are the extreme
-    Ritz values, estimates of the extreme eigenvalues of the operator from inside (without shift).
+    Ritz values, estimates of the extreme eigenvalues of the operator from inside (without shift);
+    NaN for a system that took no step.
     """
 
     values: Tensor
@@ -50,7 +51,7 @@ def _extremes(steps: list[Tensor], ratios: list[Tensor], used: Tensor) -> tuple[
 
     Lanczos' matrix behind them has the diagonal 1/aₙ + bₙ₋₁/aₙ₋₁ and √bₙ/aₙ beside it.
     """
-    ends = torch.zeros(2, len(used), dtype=torch.float64)
+    ends = torch.full((2, len(used)), math.nan, dtype=torch.float64)
     for system, count in enumerate(used.tolist()):
         if count:
             a, b = (torch.stack([s[system] for s in many[:count]]) for many in (steps, ratios))
