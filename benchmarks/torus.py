@@ -89,7 +89,7 @@ def main(
     """
     t = VarianceExploding().time(torch.linspace(0, 1, TIMES, dtype=torch.float64))
     x = ring(points, 2)
-    bounds = [bound for bound in (125.0, 500.0, 2000.0, 8000.0) if bound <= largest]
+    bounds = [bound for bound in (30.0, 125.0, 500.0, 2000.0, 8000.0) if bound <= largest][-4:]
     print("choosing ridge and cutoff: seconds")
     print(f"{'functions':>10}{'times':>8}{'matrix-free':>14}{'dense':>12}{'dense/free':>14}")
     compare(x, min(bounds), t, rounds)

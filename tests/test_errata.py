@@ -123,7 +123,7 @@ def test_the_spectral_series_is_a_density_with_respect_to_the_invariant_law(
 
 def test_the_minimiser_has_a_minus_sign() -> None:
     # αᵀAα + 2bᵀα is least at -A⁻¹b; the paper solves Aα = b, also in its preconditioned form.
-    basis = Fourier.lattice(1, 25)
+    basis = Fourier.lattice(1, 225)
     law = BART_SIMPSON
     means = law.characteristic(extended(basis))
     equations = FourierEquations(basis, extended(basis), means)

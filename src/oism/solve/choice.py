@@ -4,8 +4,8 @@ The score-matching loss of any coefficients on held-out rows, αᵀAα + 2bᵀα
 of those rows, so K folds cost K sets of averages and no second look at the data. At each time
 
 1. the mean over the folds is taken, each fold by its share of the rows;
-2. of all levels whose best ridge is within half a standard error of the overall best, the error
-   being that of the paired difference over folds, the simplest is chosen;
+2. of all levels whose best ridge is within one standard error of the overall best, the error being
+   that of the paired difference over folds, the simplest is chosen;
 3. at that level the ridge is the minimum of the loss in log ε, refined by a parabola.
 
 Choices made separately at each time would make α(t) jump. What is used at a time is their average
@@ -21,8 +21,8 @@ from torch import Tensor
 
 from oism.solve.base import Losses
 
-TIE = 0.5
-"""The fraction of a standard error within which a simpler level is preferred."""
+TIE = 1.0
+"""The number of standard errors within which a simpler level is preferred."""
 
 BANDWIDTH = 1.5
 """The deviation of the kernel over time, in steps between the times of choice."""

@@ -115,7 +115,7 @@ class Line:
     def noised(self, alpha: float, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
         """Return points, their weights under the law of αX + σε, and its score there.
 
-        The law of X is replaced by its quantiles at 20,000 levels, so densities are finite sums.
+        The law of X is replaced by its quantiles at many levels, so densities are finite sums.
         """
         atoms = alpha * self._atoms()
         edge = atoms[[self.atoms // 2000, -self.atoms // 2000]]
