@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +9,6 @@ import torch
 from oism.studies import closed_form
 from oism.studies.closed_form import LINES, TIMES, exact_moments, line_losses
 from oism.studies.mixture import BART_SIMPSON
-
-
-COARSE = [replace(line, atoms=2000) for line in LINES]
 
 
 def test_exact_moments_reach_what_25_frequencies_can() -> None:
@@ -38,14 +34,14 @@ def test_the_mixture_is_what_it_says() -> None:
 
 
 def test_the_noised_laws_of_the_line() -> None:
-    for line in COARSE[1:]:
+    for line in LINES[1:]:
         x, weights, score = line.noised(0.8, 0.6)
         assert float(weights.sum()) == pytest.approx(1)
         log = weights.log()
         slope = torch.gradient(log, spacing=(x[:, 0],))[0]
         seen = weights > 1e-5
         assert float((slope - score[:, 0])[seen].abs().max()) < 1e-2
-    draws = COARSE[1].sample(20_000, 0)
+    draws = LINES[1].sample(20_000, 0)
     assert float(draws.var()) == pytest.approx(2, rel=0.05)
 
 
@@ -58,7 +54,7 @@ def test_cross_validation_beats_the_paper_and_the_bound_does_not_matter() -> Non
 
 
 def test_a_higher_order_does_not_hurt() -> None:
-    for line in COARSE:
+    for line in LINES:
         low, high = (many.mean(axis=0) for many in line_losses(line, 2, (3, 9)))
         assert (high < 1.05 * low).all(), line.name
 
