@@ -17,7 +17,7 @@ from torch import Tensor
 
 from oism import checks
 from oism.basis import Basis
-from oism.moments.rows import finite, fold_of, rows, weights_of
+from oism.moments.rows import Scratch, finite, fold_of, rows, weights_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +60,11 @@ class Moments(ABC):
         self.weight_squared = torch.zeros(self.folds, dtype=torch.float64)
 
     @abstractmethod
-    def _add(self, x: Tensor, weights: Tensor) -> None:
-        """Add checked rows ``(n, dim)`` in float64, with weights ``(folds, n)``: 0 outside."""
+    def _add(self, x: Tensor, weights: Tensor, scratch: Scratch) -> None:
+        """Add checked rows ``(n, dim)`` in float64, with weights ``(folds, n)``, 0 outside a fold.
+
+        The rows may be overwritten.
+        """
 
     @abstractmethod
     def _absorb(self, other: Self) -> None:
@@ -75,13 +78,14 @@ class Moments(ABC):
         """Add a batch of rows, each with a weight (1 unless given); return self."""
         batch = rows(x, self.basis.dim)
         weights = weights_of(sample_weight, len(batch))
-        step = max(1, self.block // self.basis.dim)
+        step, scratch = max(1, self.block // self.basis.dim), Scratch()
         for start in range(0, len(batch), step):
-            block = finite(batch[start : start + step].double(), self.count)
+            part = batch[start : start + step]
+            block = finite(scratch.like("block", part).copy_(part), self.count)
             own = block.new_ones(len(block)) if weights is None else weights[start : start + step]
             spread = block.new_zeros(self.folds, len(block))
-            spread.scatter_(0, fold_of(block, self.folds)[None], own.to(block)[None])
-            self._add(block, spread)
+            spread.scatter_(0, fold_of(block, self.folds, scratch)[None], own.to(block)[None])
+            self._add(block, spread, scratch)
             self.count += len(block)
             self.weight += spread.sum(dim=1).cpu()
             self.weight_squared += spread.square().sum(dim=1).cpu()

@@ -17,6 +17,7 @@ from torch import Tensor
 from oism import checks
 from oism.basis import Fourier, half_lattice
 from oism.moments.base import Averages, Moments
+from oism.moments.rows import Scratch
 from oism.process import Torus
 from oism.process.domain import wrapped
 
@@ -76,7 +77,7 @@ class FourierMoments(Moments):
         self.low = torch.minimum(self.low, other.low)
         self.high = torch.maximum(self.high, other.high)
 
-    def _add(self, x: Tensor, weights: Tensor) -> None:
+    def _add(self, x: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
         x, weights = x.cpu(), weights.cpu()
         self.low = torch.minimum(self.low, x.amin(dim=0))
         self.high = torch.maximum(self.high, x.amax(dim=0))

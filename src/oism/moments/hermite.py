@@ -25,6 +25,7 @@ from oism import checks, quadrature
 from oism.basis import Hermite, TensorHermite
 from oism.basis.hermite import HermiteFamily, affine, products, recurrence, with_constant
 from oism.moments.base import Averages, Moments
+from oism.moments.rows import Scratch
 
 GLANCE = 2**10
 """The number of rows that the first provisional coordinates are taken from."""
@@ -71,7 +72,7 @@ class HermiteFamilyMoments(Moments):
         return max(self.basis.order, 2 * self.basis.order - 2) * (1 + self.squares)
 
     @abstractmethod
-    def _accumulate(self, u: Tensor, weights: Tensor) -> None:
+    def _accumulate(self, u: Tensor, weights: Tensor, scratch: Scratch) -> None:
         """Add rows in provisional coordinates; may overwrite them."""
 
     @abstractmethod
@@ -95,13 +96,13 @@ class HermiteFamilyMoments(Moments):
         frame = basis.frame.directions(basis.dim).numpy().tobytes() if basis.frame.dim else None
         return (self.squares, basis.dim, basis.order, basis.process, frame)
 
-    def _add(self, x: Tensor, weights: Tensor) -> None:
-        z = self.basis.scale * self.basis.frame._analyse(x)
+    def _add(self, x: Tensor, weights: Tensor, scratch: Scratch) -> None:
+        z = self.basis.frame._analyse(x).mul_(self.basis.scale)
         if not self.count:
             self._glance(z[:GLANCE].cpu())
         self.low = torch.minimum(self.low, z.amin(dim=0).cpu())
         self.high = torch.maximum(self.high, z.amax(dim=0).cpu())
-        self._accumulate(z.sub_(self.shift.to(z)).div_(self.scale.to(z)), weights)
+        self._accumulate(z.sub_(self.shift.to(z)).div_(self.scale.to(z)), weights, scratch)
         self._settle()
 
     def _glance(self, z: Tensor) -> None:
@@ -158,9 +159,9 @@ class HermiteMoments(HermiteFamilyMoments):
         super().__init__(basis, folds, squares=squares)
         self._sums = torch.zeros(folds, self.degree + 1, basis.dim, dtype=torch.float64)
 
-    def _accumulate(self, u: Tensor, weights: Tensor) -> None:
+    def _accumulate(self, u: Tensor, weights: Tensor, scratch: Scratch) -> None:
         # Three buffers in turn are all that the recurrence looks back on; they stay in the cache.
-        buffers = [torch.empty_like(u) for _ in range(3)]
+        buffers = [scratch.like(f"degree {n}", u) for n in range(3)]
         table = [buffers[n % 3] for n in range(self.degree + 1)]
         for n, phi in enumerate(recurrence(u, self.degree, table)):
             self._sums[:, n] += (weights @ phi).cpu()
@@ -211,7 +212,7 @@ class TensorHermiteMoments(HermiteFamilyMoments):
         self._sums = torch.zeros(folds, len(self.indices), dtype=torch.float64)
         self.block = max(1, self.block // len(self.indices)) * basis.dim
 
-    def _accumulate(self, u: Tensor, weights: Tensor) -> None:
+    def _accumulate(self, u: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
         self._sums += (weights @ products(u, self.indices)).cpu()
 
     def _pairs(self) -> tuple[Tensor, Tensor]:
@@ -288,7 +289,7 @@ class GaussianMoments(HermiteFamilyMoments):
     def _settle(self) -> None:
         """Keep the first coordinates: sums of squares need no scale, and centre well enough."""
 
-    def _accumulate(self, u: Tensor, weights: Tensor) -> None:
+    def _accumulate(self, u: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
         own = weights.sum(dim=0)
         self._first += (own @ u).cpu()
         self._second += ((own[:, None] * u).mT @ u).cpu()

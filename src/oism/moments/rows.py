@@ -106,7 +106,21 @@ def _multipliers(dim: int) -> Tensor:
     return torch.tensor(numbers)
 
 
-def fold_of(block: Tensor, folds: int) -> Tensor:
+class Scratch:
+    """Memory that is used again for every block: fresh pages cost more than the arithmetic."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Tensor] = {}
+
+    def like(self, name: str, block: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Return memory of the shape and device of a block, whatever is in it."""
+        part = self._parts.get(name)
+        if part is None or len(part) < len(block) or part.device != block.device:
+            part = self._parts[name] = torch.empty_like(block, dtype=dtype)
+        return part[: len(block)]
+
+
+def fold_of(block: Tensor, folds: int, scratch: Scratch | None = None) -> Tensor:
     """Return the fold of each row of a float64 block: ``(n,)``, int64.
 
     A multilinear hash of the bits modulo 2^64, then mixed; integer sums do not depend on the order
@@ -119,8 +133,10 @@ def fold_of(block: Tensor, folds: int) -> Tensor:
     """
     if folds == 1:
         return torch.zeros(len(block), dtype=torch.int64, device=block.device)
-    bits = (block + 0.0).view(torch.int64)
-    mixed = (bits * _multipliers(block.shape[1]).to(bits.device)).sum(dim=1)
+    scratch = scratch or Scratch()
+    exact = torch.add(block, 0.0, out=scratch.like("exact", block))
+    bits = exact.view(torch.int64)
+    mixed = bits.mul_(_multipliers(block.shape[1]).to(bits.device)).sum(dim=1)
     for shift in (29, 32):
         mixed = (mixed ^ ((mixed >> shift) & ((1 << (64 - shift)) - 1))) * _multipliers(2)[1].item()
     return ((mixed >> 33) & 0x7FFFFFFF) % checks.integer(folds, "folds", minimum=1)
