@@ -124,7 +124,8 @@ class Monotone(Shrinkage):
         rates, group = torch.unique(-eigenvalues, return_inverse=True)
         index = group.expand_as(means)
         zero = means.new_zeros(*means.shape[:-1], len(rates))
-        weights = zero.scatter_add(-1, index, means.square()).clamp(min=1e-300)
+        tiny = torch.finfo(means.dtype).tiny
+        weights = zero.scatter_add(-1, index, means.square()).clamp(min=tiny)
         targets = 1 - zero.scatter_add(-1, index, variances) / weights
         fitted = [
             scipy.optimize.isotonic_regression(y, weights=w, increasing=False).x
@@ -178,6 +179,8 @@ def shrink_hermite(moments: HermiteFamilyMoments, shrinkage: Shrinkage) -> Stand
     averages, order = standard.averages, moments.basis.order
     if not shrinkage.needs_variances or order < 3:
         return standard
+    if not moments.squares:
+        raise ValueError("squares must be True for the variances of the means")
     single = isinstance(moments, HermiteMoments)
     fits = averages.fitting()
     fits = fits.mT if single else fits  # functions last
@@ -196,7 +199,7 @@ def shrink_hermite(moments: HermiteFamilyMoments, shrinkage: Shrinkage) -> Stand
     shrunk[..., high] = shrinkage(
         fits[..., high], spread[..., high].clamp(min=0) / counts, -degrees[high].double()
     )
-    if shrinkage.project and not shrinkage.keeps_positivity:
+    if shrinkage.project:  # also one γ for all: degrees one and two of a fold are not shrunk
         shrunk = project_hermite(shrunk, moments)
     shrunk = shrunk.mT if single else shrunk
     return replace(standard, averages=replace(averages, total=shrunk[0], training=shrunk[1:]))

@@ -49,12 +49,12 @@ def half_lattice(dim: int, max_eigenvalue: float) -> Tensor:
         rows, entries = len(lattice), len(side)
         lattice = torch.cat((lattice.repeat_interleave(entries, 0), side.repeat(rows)[:, None]), 1)
         lattice = lattice[lattice.square().sum(dim=1) <= bound]
-    lattice = lattice[_leading(lattice) > 0]
+    lattice = lattice[leading(lattice) > 0]
     order = torch.argsort(lattice.square().sum(dim=1), stable=True)  # lexicographic already
     return lattice[order].double()
 
 
-def _leading(xi: Tensor) -> Tensor:
+def leading(xi: Tensor) -> Tensor:
     """Return the first non-zero entry of each row, or 0."""
     return xi.gather(1, (xi != 0).int().argmax(dim=1, keepdim=True)).squeeze(1)
 
@@ -79,14 +79,14 @@ class Fourier(Basis):
                 f"frequencies must have shape (m, d) with m, d >= 1, got {tuple(xi.shape)}"
             )
         checks.instance(self.process, Brownian, "process")
-        norms, leading = xi.square().sum(dim=1), _leading(xi)
-        self._demand(xi, leading != 0, "be other than zero")
+        norms, first = xi.square().sum(dim=1), leading(xi)
+        self._demand(xi, first != 0, "be other than zero")
         rising = torch.cat((norms[:1], norms)).diff() >= -1e-12 * norms  # ties may have rounded
         self._demand(xi, rising, "be sorted by norm")
         if isinstance(self.process, Torus):
             whole = (xi == xi.round()).all(dim=1)
             self._demand(xi, whole, "be integers on the torus, where no other is an eigenfunction")
-        twins = torch.unique(leading.sign()[:, None] * xi, dim=0, return_inverse=True)[1]
+        twins = torch.unique(first.sign()[:, None] * xi, dim=0, return_inverse=True)[1]
         order = twins.argsort(stable=True)
         single = torch.ones(len(xi), dtype=torch.bool)
         single[order[1:][twins[order].diff() == 0]] = False
@@ -147,5 +147,6 @@ class Fourier(Basis):
             slope = table[..., 0] * alpha[..., 1] - table[..., 1] * alpha[..., 0]
             return matmul(slope, self.frequencies.to(table))
         values = (table * alpha).sum(dim=-1)
-        weights = torch.ones_like(values[0]) if derivative == 0 else self.eigenvalues[::2].to(table)
-        return matmul(values, weights)
+        if derivative == 0:
+            return values.sum(dim=1)
+        return matmul(values, self.eigenvalues[::2].to(table))

@@ -124,18 +124,30 @@ def series(u: Tensor, alpha: Tensor, derivative: int = 0) -> Tensor:
 def affine(gamma: Tensor, delta: Tensor, order: int) -> Tensor:
     """Return T with φ_k(γu + δ) = Σ_j T[k, j] φ_j(u): ``(*shape, order+1, order+1)``, float64.
 
-    T[k, j] = E[φ_k(γU + δ) φ_j(U)] for U ~ N(0, 1), a polynomial of degree ≤ 2·order that the Gauss
-    rule integrates exactly. It moves sums of φ_k from one standardisation to another.
+    The recurrence of φ_k at γu + δ, with u φ_j = √(j+1) φ_{j+1} + √j φ_{j-1} on the right, reads
+
+        √(k+1) T[k+1, j] = γ(√j T[k, j-1] + √(j+1) T[k, j+1]) + δ T[k, j] - √k T[k-1, j].
+
+    Each entry is accurate relative to itself, which a quadrature would not give: T moves sums of
+    φ_k from one standardisation to another, and γᵏ may meet sums of the size γ⁻ᵏ.
 
     >>> affine(torch.tensor(2.0), torch.tensor(1.0), 1)  # 2u + 1
     tensor([[1., 0.],
             [1., 2.]], dtype=torch.float64)
     """
-    points, weights = quadrature.gauss_hermite(order + 1)
-    moved = gamma.double()[..., None] * points + delta.double()[..., None]
-    left = torch.stack(list(recurrence(moved, order)), dim=-2)
-    right = torch.stack(list(recurrence(points, order)), dim=-1) * weights[:, None]
-    return (left @ right).tril()
+    gamma, delta = gamma.double()[..., None], delta.double()[..., None]
+    roots = torch.arange(1, order + 1, dtype=torch.float64).sqrt()
+    table = gamma.new_zeros(*gamma.shape[:-1], order + 1, order + 1)
+    table[..., 0, 0] = 1
+    for k in range(order):
+        now = table[..., k, :]
+        after = delta * now
+        after[..., 1:] += gamma * roots * now[..., :-1]
+        after[..., :-1] += gamma * roots * now[..., 1:]
+        if k:
+            after -= math.sqrt(k) * table[..., k - 1, :]
+        table[..., k + 1, :] = after / math.sqrt(k + 1)
+    return table
 
 
 def product_coefficients(order: int) -> Tensor:
@@ -366,5 +378,5 @@ class TensorHermite(HermiteFamily):
     def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
         table = self._table(x)
         terms = (self._values, self._gradients, self._laplacians)[derivative](table)
-        shared = alpha.ndim == 1
-        return torch.einsum("nk...,k->n..." if shared else "nk...,nk->n...", terms, alpha)
+        rows = alpha[None] if alpha.ndim == 1 else alpha  # not einsum, which autocast would reach
+        return (rows.reshape(*rows.shape, *[1] * (terms.ndim - 2)) * terms).sum(dim=1)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from oism.basis import Fourier
+from oism.basis.fourier import leading
 from oism.basis.grid import TorusGrid
 
 
@@ -34,8 +35,12 @@ class FourierEquations:
         self, basis: Fourier, lattice: Tensor, means: Tensor, band: float = math.inf
     ) -> None:
         inside = basis.frequencies.square().sum(dim=1) <= band**2
+        if not bool(inside.any()):
+            raise ValueError(f"band must hold at least one frequency, got {band!r}")
         self.basis = basis
         self.frequencies = basis.frequencies[inside]
+        # Internally ξ is the one of ±ξ that stands in the lattice; sin changes its sign with it.
+        self._canonical, self._flip = _canonical(self.frequencies)
         self.reach = int(self.frequencies.abs().max())
         needed = (lattice.abs() <= 2 * self.reach).all(dim=1)
         self.lattice, self.means = lattice[needed], means[..., needed]
@@ -59,7 +64,7 @@ class FourierEquations:
     @cached_property
     def _first(self) -> Tensor:
         """Where the frequencies of the basis stand in the lattice: ``(size/2,)``."""
-        return self._find(self.frequencies)[0]
+        return self._find(self._canonical)[0]
 
     def _find(self, xi: Tensor) -> tuple[Tensor, Tensor]:
         """Return the position of ±ξ in the lattice (its length for 0), and the sign."""
@@ -77,7 +82,8 @@ class FourierEquations:
     def right(self, t: Tensor) -> Tensor:
         """Return b_t: ``(T, *batch, size)``."""
         means = math.sqrt(2) * self.characteristic(t)[..., self._first].conj()
-        return self.eigenvalues * torch.view_as_real(means.resolve_conj()).flatten(-2)
+        waves = torch.view_as_real(means.resolve_conj()).flatten(-2)
+        return self.eigenvalues * (waves if self._flip is None else self._flip * waves)
 
     def dense(self, t: Tensor) -> Tensor:
         """Return A_t: ``(T, *batch, size, size)``."""
@@ -107,7 +113,7 @@ class FourierEquations:
 
     @cached_property
     def _placed(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.grid.place(self.frequencies)
+        return self.grid.place(self._canonical)
 
     @cached_property
     def _wide(self) -> tuple[TorusGrid, tuple[Tensor, Tensor, Tensor]]:
@@ -134,11 +140,12 @@ class GalerkinOperator:
     def __init__(self, equations: FourierEquations, density: Tensor) -> None:
         self._grid, self._density = equations.grid, density
         self._slots, self._mirrored, self._images = equations._placed
-        self._waves = 1j * equations.frequencies.mT
+        self._waves, self._flip = 1j * equations._canonical.mT, equations._flip
         self._buffer: Tensor | None = None
 
     def __call__(self, alpha: Tensor) -> Tensor:
         """Return Aα for coefficients ``(S, …, size)``."""
+        alpha = alpha if self._flip is None else self._flip * alpha
         a = torch.view_as_complex(alpha.reshape(*alpha.shape[:-1], -1, 2)).conj()
         slopes = self._waves * a[..., None, :]
         shape = (*slopes.shape[:-1], self._grid.slots)
@@ -151,4 +158,16 @@ class GalerkinOperator:
         density = self._density.reshape(len(alpha), *[1] * extra, *self._grid.shape)
         flux = self._grid.analyse(field.mul_(density))[..., self._slots]
         out = (self._waves * flux.conj()).sum(dim=-2)
-        return torch.view_as_real(out).flatten(-2)
+        result = torch.view_as_real(out).flatten(-2)
+        return result if self._flip is None else self._flip * result
+
+
+def _canonical(xi: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Return frequencies with a positive first non-zero entry, and ±1 for (cos, sin) of each.
+
+    The signs are None where nothing changes, which is the case for a lattice.
+    """
+    signs = leading(xi).sign()
+    if bool((signs > 0).all()):
+        return xi, None
+    return signs[:, None] * xi, torch.stack((torch.ones_like(signs), signs), dim=1).flatten()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from oism import checks
 from oism.basis import Basis
-from oism.moments.rows import Scratch, finite, fold_of, rows, weights_of
+from oism.moments.rows import Scratch, demand_finite, fold_of, rows, weights_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,17 +78,21 @@ class Moments(ABC):
         """Add a batch of rows, each with a weight (1 unless given); return self."""
         batch = rows(x, self.basis.dim)
         weights = weights_of(sample_weight, len(batch))
+        demand_finite(batch, self.count)  # before anything is added: a refused batch leaves nothing
+        count = len(batch)
+        if weights is not None:  # rows that do not count must not choose coordinates either
+            batch, weights = batch[(weights > 0).to(batch.device)], weights[weights > 0]
         step, scratch = max(1, self.block // self.basis.dim), Scratch()
         for start in range(0, len(batch), step):
             part = batch[start : start + step]
-            block = finite(scratch.like("block", part).copy_(part), self.count)
+            block = scratch.like("block", part).copy_(part)
             own = block.new_ones(len(block)) if weights is None else weights[start : start + step]
             spread = block.new_zeros(self.folds, len(block))
             spread.scatter_(0, fold_of(block, self.folds, scratch)[None], own.to(block)[None])
             self._add(block, spread, scratch)
-            self.count += len(block)
             self.weight += spread.sum(dim=1).cpu()
             self.weight_squared += spread.square().sum(dim=1).cpu()
+        self.count += count
         return self
 
     def merge(self, other: Self) -> Self:
@@ -130,6 +134,10 @@ class Moments(ABC):
             return full / weight.reshape(-1, *[1] * (full.ndim - 1))
 
         rest, total = without(self.weight), self.weight.sum()
+        if not bool((rest > 0).all()):
+            raise ValueError("sample_weight must not lie in one fold but for rounding")
+        if not bool(sums.isfinite().all()):
+            raise ValueError("data must be of a size whose moments fit float64: scale them down")
         counts = torch.cat((total.reshape(1), rest)).square() / torch.cat(
             (self.weight_squared.sum().reshape(1), without(self.weight_squared))
         )

@@ -27,6 +27,9 @@ TOLERANCE = 1e-13
 NUFFT_DIM = 3
 """The largest dimension that FINUFFT serves."""
 
+FEW = 2**20
+"""The number of points times modes a side below which FINUFFT runs on one thread."""
+
 EXPONENTIALS = 2**19
 """The number of exponentials that are held at a time where it does not."""
 
@@ -96,7 +99,10 @@ class FourierMoments(Moments):
                 columns = [column.contiguous().numpy() for column in x[inside].mT]
                 strengths = own[inside].to(torch.complex128).numpy()
                 modes = side if dim == 1 else (side,) * dim
-                waves = transform(*columns, strengths, modes, eps=TOLERANCE, isign=-1)
+                threads = 1 if len(strengths) * side < FEW else 0  # threads wait for each other
+                waves = transform(
+                    *columns, strengths, modes, eps=TOLERANCE, isign=-1, nthreads=threads
+                )
                 grid.copy_(torch.from_numpy(waves).flatten())
         strides = side ** torch.arange(dim - 1, -1, -1)
         return grids[:, ((self.frequencies.long() + self._reach) * strides).sum(dim=1)]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from typing import Self
@@ -98,17 +99,24 @@ class HermiteFamilyMoments(Moments):
 
     def _add(self, x: Tensor, weights: Tensor, scratch: Scratch) -> None:
         z = self.basis.frame._analyse(x).mul_(self.basis.scale)
-        if not self.count:
-            self._glance(z[:GLANCE].cpu())
-        self.low = torch.minimum(self.low, z.amin(dim=0).cpu())
-        self.high = torch.maximum(self.high, z.amax(dim=0).cpu())
+        low, high = z.amin(dim=0).cpu(), z.amax(dim=0).cpu()
+        first = ~self.low.isfinite()
+        # A column that was constant so far has no unit yet: it gets one when it begins to spread.
+        fresh = first | ((self.low == self.high) & ((low < self.low) | (high > self.high)))
+        if bool(fresh.any()):
+            shift, scale = self._glance(z[:GLANCE].cpu())
+            self._rebase(
+                torch.where(fresh, shift, self.shift), torch.where(fresh, scale, self.scale)
+            )
+        self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
         self._accumulate(z.sub_(self.shift.to(z)).div_(self.scale.to(z)), weights, scratch)
         self._settle()
 
-    def _glance(self, z: Tensor) -> None:
-        """Take provisional coordinates from the first rows."""
+    def _glance(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return provisional coordinates for rows like these."""
+        same = z.amin(dim=0) == z.amax(dim=0)
         spread = z.std(dim=0, correction=0)
-        self.shift, self.scale = z.mean(dim=0), torch.where(spread > 0, spread, 1.0)
+        return torch.where(same, z[0], z.mean(dim=0)), spread.where(~same & (spread > 0), 1.0)
 
     def _settle(self) -> None:
         """Rebase where the running mean or deviation has left the provisional one."""
@@ -122,13 +130,17 @@ class HermiteFamilyMoments(Moments):
             self._rebase(shift, scale)
 
     def _absorb(self, other: Self) -> None:
-        if not other.count:
+        if not bool(other.low.isfinite().any()):
             return
-        if not self.count or float(other.weight.sum()) > float(self.weight.sum()):
-            self._rebase(other.shift, other.scale)
-        else:
-            other = copy.deepcopy(other)
-            other._rebase(self.shift, self.scale)
+        other = copy.deepcopy(other)
+        # Column by column: what spreads has the better coordinates, then what weighs more.
+        spread, also = self.low < self.high, other.low < other.high
+        heavier = float(other.weight.sum()) > float(self.weight.sum())
+        theirs = (also & ~spread) | ((also == spread) & heavier) | ~self.low.isfinite()
+        shift = torch.where(theirs, other.shift, self.shift)
+        scale = torch.where(theirs, other.scale, self.scale)
+        self._rebase(shift, scale)
+        other._rebase(shift, scale)
         self._plus(other)
         self.low = torch.minimum(self.low, other.low)
         self.high = torch.maximum(self.high, other.high)
@@ -143,7 +155,41 @@ class HermiteFamilyMoments(Moments):
         return self.shift + self.scale * mean, scale
 
 
-class HermiteMoments(HermiteFamilyMoments):
+class PolynomialMoments(HermiteFamilyMoments):
+    """Sums of polynomials, which a change of coordinates maps linearly."""
+
+    _sums: Tensor
+
+    def _plus(self, other: Self) -> None:
+        self._sums += other._sums
+
+    @abstractmethod
+    def _move(self, change: Tensor) -> None:
+        """Apply a change of coordinates ``(dim, degree + 1, degree + 1)`` to the sums."""
+
+    def _rebase(self, shift: Tensor, scale: Tensor) -> None:
+        """Move the sums to new provisional coordinates."""
+        if torch.equal(shift, self.shift) and torch.equal(scale, self.scale):
+            return
+        if bool(self.low.isfinite().any()):
+            self._move(self._change(shift, scale))
+        self.shift, self.scale = shift.clone(), scale.clone()
+
+    def _change(self, shift: Tensor, scale: Tensor) -> Tensor:
+        """Return the change of coordinates, T with φ_k(new u) = Σ_j T[k, j] φ_j(u).
+
+        A column that is constant so far has no unit yet; its new values are known exactly, φ_k at
+        the constant, and stand for all multiples of φ₀ = 1.
+        """
+        constant = self.low == self.high
+        change = affine(self.scale / scale, (self.shift - shift) / scale, self.degree)
+        place = torch.where(constant, (self.low - shift) / scale, 0.0)
+        fixed = torch.zeros_like(change)
+        fixed[..., 0] = torch.stack(list(recurrence(place, self.degree)), dim=-1)
+        return torch.where(constant[:, None, None], fixed, change)
+
+
+class HermiteMoments(PolynomialMoments):
     """Sums of φ₀, …, φ_degree of each frame coordinate: ``(folds, degree + 1, dim)``.
 
     >>> x = torch.tensor([[1.0], [3.0], [5.0]])
@@ -173,17 +219,8 @@ class HermiteMoments(HermiteFamilyMoments):
             return mean, torch.ones_like(mean)
         return mean, math.sqrt(2) * sums[2] / sums[0] + 1 - mean.square()
 
-    def _moved(self, shift: Tensor, scale: Tensor) -> Tensor:
-        """Return the sums in other coordinates."""
-        change = affine(self.scale / scale, (self.shift - shift) / scale, self.degree)
-        return torch.einsum("dkj,fjd->fkd", change, self._sums)
-
-    def _rebase(self, shift: Tensor, scale: Tensor) -> None:
-        self._sums = self._moved(shift, scale)
-        self.shift, self.scale = shift.clone(), scale.clone()
-
-    def _plus(self, other: Self) -> None:
-        self._sums += other._sums
+    def _move(self, change: Tensor) -> None:
+        self._sums = torch.einsum("dkj,fjd->fkd", change, self._sums)
 
     def standardised(self) -> Standardised:
         """Return the averages in u = (z - m)/s, ``(degree + 1, dim)``."""
@@ -191,12 +228,12 @@ class HermiteMoments(HermiteFamilyMoments):
         shift, scale = self._standard(*self._location())
         spread = scale > 0
         safe = torch.where(spread, scale, 1.0)
-        sums = self._moved(shift, safe)
+        sums = torch.einsum("dkj,fjd->fkd", self._change(shift, safe), self._sums)
         sums[:, 1:] = torch.where(spread, sums[:, 1:], 0.0)
         return Standardised(shift, scale, self.low, self.high, self._averages(sums))
 
 
-class TensorHermiteMoments(HermiteFamilyMoments):
+class TensorHermiteMoments(PolynomialMoments):
     """Sums of all products φ_{m₁}(u₁) ⋯ φ_{m_d}(u_d) of total degree ≤ degree: ``(folds, size)``.
 
     Standardised coordinates are the principal ones of the data: polynomials of a total degree are
@@ -234,16 +271,11 @@ class TensorHermiteMoments(HermiteFamilyMoments):
         mean, covariance = self._pairs()
         return mean, covariance.diagonal()
 
-    def _rebase(self, shift: Tensor, scale: Tensor) -> None:
-        change = affine(self.scale / scale, (self.shift - shift) / scale, self.degree)
+    def _move(self, change: Tensor) -> None:
         matrix = torch.ones(len(self.indices), len(self.indices), dtype=torch.float64)
         for column, one in zip(self.indices.mT, change, strict=True):
             matrix *= one[column[:, None], column]
         self._sums = self._sums @ matrix.mT
-        self.shift, self.scale = shift.clone(), scale.clone()
-
-    def _plus(self, other: Self) -> None:
-        self._sums += other._sums
 
     def standardised(self) -> Standardised:
         """Return the averages in principal coordinates, ``(size,)``."""
@@ -254,16 +286,33 @@ class TensorHermiteMoments(HermiteFamilyMoments):
         assert rotation is not None
         inverse = 1 / torch.where(spread, standard.scale, 1.0)
         matrix = inverse[:, None] * rotation * self.scale
-        offset = inverse * (rotation @ self.shift - standard.shift)
+        offset = -inverse * (rotation @ (self.scale * mean))
         # φ_m(Bu + c) = Σ_j T[m, j] φ_j(u) with T = E[φ_m(BU + c) φ_j(U)], U ~ N(0, I).
         points, weights = quadrature.product(
             *quadrature.gauss_hermite(self.degree + 1), self.basis.dim
         )
         moved = products(points @ matrix.mT + offset, self.indices)
         change = moved.mT @ (weights[:, None] * products(points, self.indices))
+        self._warn_of_collinearity(covariance)
         sums = self._sums @ change.mT
         flat = (self.indices[:, ~spread] > 0).any(dim=1)
         return replace(standard, averages=self._averages(torch.where(flat, 0.0, sums)))
+
+    def _warn_of_collinearity(self, covariance: Tensor) -> None:
+        """Warn where turning to principal coordinates has cost most digits."""
+        inner = covariance.diagonal() > CONSTANT**2
+        if int(inner.sum()) < 2:
+            return
+        roots = covariance.diagonal()[inner].rsqrt()
+        least = torch.linalg.eigvalsh(roots[:, None] * covariance[inner][:, inner] * roots)[0]
+        lost = 1e-16 * float(least.clamp(min=1e-16)) ** (-self.degree / 2)
+        if lost > 1e-4 and float(least) > 1e-12:
+            warnings.warn(
+                f"columns are nearly collinear, and products of degree {self.degree} are known to "
+                f"about {lost:.0e} only: give the basis the principal directions as its frame",
+                RuntimeWarning,
+                stacklevel=3,
+            )
 
 
 class GaussianMoments(HermiteFamilyMoments):
@@ -283,8 +332,8 @@ class GaussianMoments(HermiteFamilyMoments):
         self._second = torch.zeros(basis.dim, basis.dim, dtype=torch.float64)
         self._mass = 0.0
 
-    def _glance(self, z: Tensor) -> None:
-        self.shift = z.mean(dim=0)
+    def _glance(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        return z.mean(dim=0), torch.ones_like(self.scale)
 
     def _settle(self) -> None:
         """Keep the first coordinates: sums of squares need no scale, and centre well enough."""

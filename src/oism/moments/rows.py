@@ -34,13 +34,7 @@ def rows(batch: object, dim: int, name: str = "data") -> Tensor:
     if not isinstance(batch, Tensor):
         if not hasattr(batch, "__array__"):
             raise TypeError(f"{name} must be arrays or tensors, got {type(batch).__name__}")
-        array = np.asarray(batch)
-        if array.dtype.kind not in "fiu":
-            raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}")
-        kinds = {"f": np.float64, "i": np.int64, "u": np.int64}
-        if array.dtype.byteorder == ">" or array.dtype.itemsize > 8 or array.dtype.kind == "u":
-            array = array.astype(kinds[array.dtype.kind] if array.dtype != np.uint8 else np.uint8)
-        batch = torch.from_numpy(np.require(array, requirements=["W"]) if array.size else array)
+        batch = _tensor(batch, name)
     if batch.is_complex() or batch.dtype == torch.bool:
         raise TypeError(f"{name} must be real numbers, got dtype {batch.dtype}")
     if batch.layout != torch.strided:
@@ -54,21 +48,37 @@ def rows(batch: object, dim: int, name: str = "data") -> Tensor:
     return batch.flatten(1)
 
 
-def finite(block: Tensor, offset: int, name: str = "data") -> Tensor:
-    """Return a block of rows if it is finite; else name the first row that is not."""
-    if not bool(block.sum().isfinite()):  # one cheap pass; a sum may also overflow
-        allowed = block.isfinite().all(dim=1)
-        if not bool(allowed.all()):
-            row = int((~allowed).nonzero()[0])
-            raise ValueError(f"{name} must be finite, but row {offset + row} holds NaN or infinity")
-    return block
+def _tensor(values: object, name: str) -> Tensor:
+    """Return what NumPy makes of numbers as a tensor; shared memory where torch can take it."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        raise TypeError(f"{name} must not be masked: drop or fill the masked entries first")
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}")
+    native = array.dtype.isnative and array.dtype.itemsize <= 8
+    if not native or array.dtype in (np.uint16, np.uint32, np.uint64):
+        array = array.astype(np.float64)
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def demand_finite(batch: Tensor, offset: int, name: str = "data") -> None:
+    """Raise unless rows are finite, naming the first that is not."""
+    if not batch.is_floating_point() or bool(batch.sum(dtype=torch.float64).isfinite()):
+        return  # one cheap pass; a sum may also overflow
+    allowed = batch.isfinite().all(dim=1)
+    if not bool(allowed.all()):
+        row = int((~allowed).nonzero()[0])
+        raise ValueError(f"{name} must be finite, but row {offset + row} holds NaN or infinity")
 
 
 def weights_of(sample_weight: object, n: int, name: str = "sample_weight") -> Tensor | None:
     """Return one non-negative weight per row in float64, or None where none were given."""
     if sample_weight is None:
         return None
-    weights = torch.as_tensor(sample_weight).detach().double()
+    if isinstance(sample_weight, Tensor) and not sample_weight.is_complex():
+        weights = sample_weight.detach().double()
+    else:
+        weights = _tensor(sample_weight, name).double()
     if weights.shape != (n,):
         raise ValueError(f"{name} must have one entry per row, ({n},), got {tuple(weights.shape)}")
     if not bool((weights.isfinite() & (weights >= 0)).all()):
@@ -88,7 +98,11 @@ def batches(data: Data, sample_weight: object = None) -> Iterator[tuple[object, 
     if sample_weight is None:
         yield from zip(data, itertools.repeat(None))
     elif isinstance(sample_weight, Iterable):
-        yield from zip(data, sample_weight, strict=True)
+        missing = object()
+        for batch, weights in itertools.zip_longest(data, sample_weight, fillvalue=missing):
+            if batch is missing or weights is missing:
+                raise ValueError("sample_weight must have one array per batch of data")
+            yield batch, weights
     else:
         raise TypeError("sample_weight must be an iterable of one array per batch of data")
 
@@ -136,6 +150,8 @@ def fold_of(block: Tensor, folds: int, scratch: Scratch | None = None) -> Tensor
     scratch = scratch or Scratch()
     exact = torch.add(block, 0.0, out=scratch.like("exact", block))
     bits = exact.view(torch.int64)
+    # Small integers differ in their high bits only, which multiplication alone would push out.
+    bits ^= torch.bitwise_right_shift(bits, 32, out=scratch.like("shifted", bits, torch.int64))
     mixed = bits.mul_(_multipliers(block.shape[1]).to(bits.device)).sum(dim=1)
     for shift in (29, 32):
         mixed = (mixed ^ ((mixed >> shift) & ((1 << (64 - shift)) - 1))) * _multipliers(2)[1].item()

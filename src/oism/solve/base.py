@@ -35,7 +35,7 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """Held-out losses ``(folds, T, *batch, levels, ridges)``; +∞ where none was computed."""
+    """Held-out losses ``(folds, T, *batch, levels, ridges)``; +∞ or NaN where there is none."""
 
     values: Tensor
     shares: Tensor

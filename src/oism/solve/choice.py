@@ -88,8 +88,10 @@ def choose(losses: Losses) -> tuple[Tensor, Tensor, Tensor]:
     tied = (gap <= TIE * error) | (gap == 0)  # NaN, where a level is not allowed, is not tied
     order = torch.arange(mean.shape[-2]).expand_as(tied)
     level = torch.where(tied, order, -1).amax(dim=-1, keepdim=True)
+    level = level.where(level >= 0, mean.shape[-2] - 1)  # nothing can be told: the simplest
     path = mean.gather(-2, level[..., None].expand(*level.shape, mean.shape[-1]))[..., 0, :]
-    place = _parabola(path, path.argmin(dim=-1))
+    lost = ~path.isfinite().any(dim=-1)  # and the largest ridge
+    place = _parabola(path, path.argmin(dim=-1).where(~lost, path.shape[-1] - 1))
     grid = losses.ridges.log()
     step = grid[1] - grid[0]
     return grid[0] + step * place, level[..., 0].double(), path.amin(dim=-1)

@@ -111,11 +111,16 @@ def ridge_path(
     if not diagonals:
         zero = used[:, 0].to(right)
         return Solution(right[:, None] * shifts[:, None] * 0, used[:, 0], zero, zero, zero)
-    matrix = _tridiagonal(torch.cat(diagonals, dim=1), torch.cat(besides, dim=1)[:, :-1])
-    values, modes = torch.linalg.eigh(matrix)
-    weights = size[..., None] * modes[:, :1] / (values.clamp(min=0)[:, None] + shifts[:, None])
+    diagonal, beside = torch.cat(diagonals, dim=1), torch.cat(besides, dim=1)[:, :-1]
+    # Beyond an exhausted space T goes on apart from it, with copies of its first entry.
+    joined = torch.cat((torch.ones_like(diagonal[:, :1]), (beside > 0).to(diagonal)), dim=1)
+    live = joined.cumprod(dim=1) > 0
+    values, modes = torch.linalg.eigh(_tridiagonal(diagonal.where(live, diagonal[:, :1]), beside))
+    bottom = values.clamp(min=0)[:, None] + shifts[:, None]
+    weights = size[..., None] * modes[:, :1] / bottom.where(bottom > 0, math.inf)
     solutions = weights @ modes.mT @ vectors[: len(diagonals)].movedim(0, 1)
-    return Solution(solutions, used[:, 0], left[:, 0], values[:, 0], values[:, -1])
+    low, high = (values[:, end].where(size[:, 0] > 0, math.nan) for end in (0, -1))
+    return Solution(solutions, used[:, 0], left[:, 0], low, high)
 
 
 def conjugate_gradients(
@@ -127,7 +132,11 @@ def conjugate_gradients(
     tolerance: float,
     iterations: int,
 ) -> Solution:
-    """Return y with (B + εI) y = g for systems g ``(S, n)``, each with its own shift ``(S,)``."""
+    """Return y with (B + εI) y = g for systems g ``(S, n)``, each with its own shift ``(S,)``.
+
+    A system stops for good where it meets a direction along which B + εI is not positive; its
+    residual tells.
+    """
 
     def shifted(y: Tensor) -> Tensor:
         return torch.addcmul(operator(y), shift[:, None], y)
@@ -137,15 +146,17 @@ def conjugate_gradients(
     direction = residual.clone()
     energy, scale = _dot(residual, residual), _dot(right, right).clamp(min=NOTHING)
     used = torch.zeros(len(right), dtype=torch.int64)
+    going = torch.ones_like(used, dtype=torch.bool)
     steps: list[Tensor] = []
     ratios: list[Tensor] = []
     for _ in range(iterations):
-        live = energy > tolerance**2 * scale
+        live = going & (energy > tolerance**2 * scale)
         if not bool(live.any()):
             break
         image = shifted(direction)
         curvature = _dot(direction, image)
-        live = live & (curvature > 0)
+        going = going & ~(live & ~(curvature > 0))  # not positive: no further step is defined
+        live = live & going
         step = torch.where(live, energy / curvature.where(live, 1.0), 0.0)
         solution.addcmul_(step[:, None], direction)
         residual.addcmul_(step[:, None], image, value=-1)

@@ -17,18 +17,19 @@ JITTER = 1e-13
 def nested_solve(matrix: Tensor, right: Tensor, sizes: list[int]) -> Tensor:
     """Return the solutions of the leading blocks of given sizes: ``(..., len(sizes), n)``.
 
-    Matrices are scaled to a unit diagonal first. Where one is not positive definite all the same,
-    the solution is NaN.
+    Matrices are scaled to a unit diagonal first. Where a leading block is not positive definite all
+    the same, its solution is NaN; smaller blocks that are keep theirs.
     """
     scale = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).rsqrt()
     scaled = scale[..., None] * matrix * scale[..., None, :]
     scaled.diagonal(dim1=-2, dim2=-1).add_(JITTER)
     factor, failed = torch.linalg.cholesky_ex(scaled)
     n = matrix.shape[-1]
-    inverse = torch.linalg.solve_triangular(
-        factor, torch.eye(n, dtype=matrix.dtype).expand_as(factor), upper=False
-    )
+    sound = torch.where(failed > 0, failed - 1, n)[..., None]  # the rows before the failing one
+    eye = torch.eye(n, dtype=matrix.dtype)
+    factor = torch.where((torch.arange(n) < sound)[..., None], factor, eye)
+    inverse = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
     along = inverse @ (scale * right)[..., None]
     inside = torch.arange(n) < torch.tensor(sizes)[:, None]
     solutions = scale[..., None, :] * ((inside * along.mT) @ inverse)
-    return torch.where((failed == 0)[..., None, None], solutions, torch.nan)
+    return torch.where((torch.tensor(sizes) <= sound)[..., None], solutions, torch.nan)

@@ -10,12 +10,18 @@ beyond it the penalty grows like the twelfth power of the frequency. With D = (�
 system is (D A D + εI) y = -D b, α = D y, and a whole path of ridges shares one Krylov space.
 
 Where diffusion has smoothed a scale already a cutoff there has nothing to do: c is offered only
-while c²t ≤ 0.3. And where e^{-‖ξ‖²t} is below rounding, functions are left out: ‖ξ‖²t ≤ 80.
+while c²t ≤ 0.3.
+
+Functions that cannot matter are left out. Far beyond a cutoff the penalty leaves nothing of them.
+And late: b falls like e^{-‖ξ‖²t}, but the coefficients of a logarithm fall like e^{-‖ξ‖t} (exactly
+so for a point mass), so a solution keeps ‖ξ‖ ≤ max(√(80/t), 25/t); for choosing among candidates
+the first bound is enough.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -38,6 +44,7 @@ DENSE_SOLVE = 512
 SMALLEST_CUTOFF = 3.0
 SMOOTHED = 0.3
 FORGOTTEN = 80.0
+FADED = 25.0
 CHUNK = 2**17
 """The number of grid points that are worked on at a time."""
 
@@ -49,7 +56,16 @@ BEHIND = 0.02
 """The relative gain that makes smaller ridges worth trying, and how far behind a level may be."""
 
 SWEEP_TOLERANCE = 1e-3
-FINAL_TOLERANCE = 1e-9
+KNOT_TOLERANCE = 1e-8
+FINAL_TOLERANCE = 1e-11
+"""Relative residuals: of a path, of coefficients that are interpolated, of exact ones."""
+
+KRYLOV = 2**27
+"""The largest number of entries of the Krylov spaces that are kept at a time: a gigabyte."""
+
+UNSOLVED = 1e-5
+"""A residual beyond which a solution is not one, and a warning is given."""
+
 SWEEP_ITERATIONS = 300
 FINAL_ITERATIONS = 5000
 
@@ -81,7 +97,7 @@ class TorusSystem(System):
         self.dense = basis.size <= DENSE if dense is None else dense
         self.dense_solve = basis.size <= DENSE_SOLVE if dense is None else dense
         self.radius = math.sqrt(-float(basis.eigenvalues[-1]))
-        self.levels = 1 + max(0, math.floor(2 * math.log2(self.radius / SMALLEST_CUTOFF)))
+        self.levels = 1 + max(0, math.floor(2 * math.log2(self.radius / SMALLEST_CUTOFF) + 1e-9))
         self._equations = lru_cache(maxsize=32)(self._make_equations)
 
     def cutoff(self, level: Tensor) -> Tensor:
@@ -96,23 +112,33 @@ class TorusSystem(System):
         means = getattr(self.averages, part)
         return FourierEquations(self.basis, self.lattice, means, band)
 
-    def _band(self, t: Tensor, cutoff: float, factor: float) -> float:
-        """Return the radius within which functions matter at the time t, rounded up.
+    def _band(self, reach: float, late: float) -> float:
+        """Return the radius within which functions are kept, rounded up, within two bounds.
 
         Radii come in steps of √2, so that few sets of equations serve all times.
         """
-        wanted = min(factor * cutoff, math.sqrt(FORGOTTEN / max(float(t), 1e-300)))
+        wanted = min(reach, late)
         if wanted >= self.radius:
             return math.inf
+        least = max(4.0, float(self.basis.frequencies[0].norm()))
         steps = math.floor(2 * math.log2(self.radius / max(wanted, 1.0)))
-        return max(self.radius * 2 ** (-steps / 2), min(4.0, self.radius)) + 1e-9
+        return max(self.radius * 2 ** (-steps / 2), least) + 1e-9
 
-    def _chunks(self, bands: list[float], folds: int) -> Iterator[tuple[float, list[int]]]:
+    def _sweep_band(self, t: float, cutoff: float) -> float:
+        return self._band(1.5 * cutoff, math.sqrt(FORGOTTEN / max(t, 1e-300)))
+
+    def _final_band(self, t: float, cutoff: float) -> float:
+        t = max(t, 1e-300)
+        return self._band(3 * cutoff, max(math.sqrt(FORGOTTEN / t), FADED / t))
+
+    def _chunks(
+        self, bands: list[float], folds: int, *, dense: bool
+    ) -> Iterator[tuple[float, list[int]]]:
         """Yield runs of times that share a band and fit the memory."""
         start = 0
         while start < len(bands):
             equations = self._equations("training" if folds > 1 else "total", bands[start])
-            work = folds * (equations.size**2 if self.dense else math.prod(equations.grid.shape))
+            work = folds * (equations.size**2 if dense else math.prod(equations.grid.shape))
             most = max(1, CHUNK // work)
             stop = start
             while stop < len(bands) and stop - start < most and bands[stop] == bands[start]:
@@ -134,8 +160,8 @@ class TorusSystem(System):
         for tier in TIERS:
             for level in range(self.levels):
                 where = worth[:, level].nonzero()[:, 0]
-                bands = [self._band(one, float(cutoffs[level]), 1.5) for one in t[where]]
-                for band, run in self._chunks(bands, folds):
+                bands = [self._sweep_band(float(one), float(cutoffs[level])) for one in t[where]]
+                for band, run in self._chunks(bands, folds, dense=self.dense):
                     found = self._path(t[where[run]], level, band, RIDGES[tier])
                     values[:, where[run], level, tier] = found.movedim(1, 0)
             mean = torch.einsum("f,ftle->tle", self.averages.shares, values)
@@ -164,7 +190,7 @@ class TorusSystem(System):
                 right.flatten(0, 1),
                 ridges,
                 tolerance=SWEEP_TOLERANCE,
-                iterations=SWEEP_ITERATIONS,
+                iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
             )
             alpha = (scale * solution.values).reshape(*right.shape[:2], len(ridges), -1)
             judge = heldout.operator(heldout.density(t).flatten(0, 1))
@@ -175,12 +201,16 @@ class TorusSystem(System):
         return loss
 
     def solve(self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None) -> Solved:
-        """Return α ``(T, size)`` for ridges and levels ``(T,)``."""
-        return self._solve(t, ridge, level, start, dense=self.dense_solve)
+        """Return α ``(T, size)`` for ridges and levels ``(T,)``.
+
+        With a guess, to the accuracy that interpolation between times asks for; without, exactly.
+        """
+        tolerance = FINAL_TOLERANCE if start is None else KNOT_TOLERANCE
+        return self._solve(t, ridge, level, start, dense=self.dense_solve, tolerance=tolerance)
 
     def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
         """Return the solution with the extreme eigenvalues, or what conjugate gradients saw."""
-        return self._solve(t, ridge, level, None, dense=self.dense, extremes=True)
+        return self._solve(t, ridge, level, None, dense=self.dense, tolerance=KNOT_TOLERANCE)
 
     def _solve(
         self,
@@ -190,21 +220,21 @@ class TorusSystem(System):
         start: Tensor | None,
         *,
         dense: bool,
-        extremes: bool = False,
+        tolerance: float,
     ) -> Solved:
         alpha = torch.zeros(len(t), self.basis.size, dtype=torch.float64)
         low, high = torch.full((2, len(t)), torch.nan, dtype=torch.float64)
         iterations = torch.zeros(len(t), dtype=torch.int64)
-        cutoffs = self.cutoff(level)
-        bands = [self._band(one, float(c), 2.0) for one, c in zip(t, cutoffs, strict=True)]
-        for band, run in self._chunks(bands, 1):
+        pairs = zip(t.tolist(), self.cutoff(level).tolist(), strict=True)
+        bands = [self._final_band(one, cutoff) for one, cutoff in pairs]
+        for band, run in self._chunks(bands, 1, dense=dense):
             equations = self._equations("total", band)
             rates = -equations.eigenvalues
             scale = (rates * self.penalty(level[run], equations.eigenvalues)).rsqrt()
             right = -scale * equations.right(t[run])
             if dense:
                 matrix = scale[..., None] * equations.dense(t[run]) * scale[:, None]
-                if extremes:
+                if dense is self.dense:  # few functions: the spectrum costs little
                     low[run], high[run] = torch.linalg.eigvalsh(matrix)[:, [0, -1]].unbind(dim=1)
                 matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[run, None])
                 y = torch.linalg.solve(matrix, right)
@@ -215,9 +245,10 @@ class TorusSystem(System):
                     right,
                     ridge[run],
                     start=None if start is None else start[run, : equations.size] / scale,
-                    tolerance=FINAL_TOLERANCE,
+                    tolerance=tolerance,
                     iterations=FINAL_ITERATIONS,
                 )
+                self._warn(found.residual, t[run])
                 low[run], high[run], iterations[run] = (
                     found.smallest,
                     found.largest,
@@ -227,13 +258,22 @@ class TorusSystem(System):
             alpha[run, : equations.size] = scale * y
         return Solved(alpha, low, high, iterations)
 
+    @staticmethod
+    def _warn(residual: Tensor, t: Tensor) -> None:
+        if float(residual.max()) > UNSOLVED:
+            worst = int(residual.argmax())
+            warnings.warn(
+                f"conjugate gradients stopped at a residual of {float(residual[worst]):.1e} at "
+                f"t = {float(t[worst]):.3g}: the ridge is too small, or no density has the moments",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½: ``(T,)``."""
-        sizes = torch.zeros(len(t), dtype=torch.float64)
-        bands = [self._band(one, math.inf, 2.0) for one in t]
-        for band, run in self._chunks(bands, 1):
-            equations = self._equations("total", band)
-            own = alpha[run, : equations.size]
+        equations = self._equations("total", math.inf)
+        sizes = []
+        for _, run in self._chunks([math.inf] * len(t), 1, dense=False):
             operator = equations.operator(equations.density(t[run]))
-            sizes[run] = (own * operator(own)).sum(dim=-1).clamp(min=0).sqrt()
-        return sizes
+            sizes.append((alpha[run] * operator(alpha[run])).sum(dim=-1).clamp(min=0).sqrt())
+        return torch.cat(sizes)

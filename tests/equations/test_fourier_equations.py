@@ -1,0 +1,188 @@
+"""A_t and b_t on the torus against averages over the points, and over noised points."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from oism import Fourier, Quadrature, Semigroup, Torus
+from oism.equations import FourierEquations
+from oism.moments import FourierMoments, fold_of
+
+FOLDS = 3
+SPARSE = Fourier(torch.tensor([[0.0, 2.0], [1.0, -2.0], [3.0, 0.0], [2.0, 3.0]]))
+BASES = {
+    "circle": Fourier.lattice(1, 25),
+    "T2": Fourier.lattice(2, 5),
+    "T2, not a full lattice": SPARSE,
+    "T3": Fourier.lattice(3, 2),
+    "T4": Fourier.lattice(4, 2),
+}
+bases = pytest.mark.parametrize("basis", BASES.values(), ids=BASES.keys())
+planar = pytest.mark.parametrize(
+    "basis", [basis for basis in BASES.values() if basis.dim <= 2], ids=list(BASES)[:3]
+)
+TIMES = torch.tensor([0.0, 0.02, 0.7], dtype=torch.float64)
+
+
+def points(dim: int, n: int = 12) -> Tensor:
+    generator = torch.Generator().manual_seed(dim)
+    return 0.4 + torch.randn(n, dim, generator=generator, dtype=torch.float64)
+
+
+def moments(basis: Fourier, x: Tensor) -> FourierMoments:
+    return FourierMoments(basis, FOLDS).update(x)
+
+
+def equations(
+    basis: Fourier, x: Tensor, part: str = "total", band: float = math.inf
+) -> FourierEquations:
+    sums = moments(basis, x)
+    return FourierEquations(basis, sums.frequencies, getattr(sums.averages(), part), band)
+
+
+def products(basis: Fourier, x: Tensor) -> Tensor:
+    """∇φ_k·∇φ_ℓ and Δφ_k at points, in one row: all that A and b are averages of."""
+    jet = basis.jet(x)
+    pairs = torch.einsum("nki,nli->nkl", jet.gradients, jet.gradients).flatten(1)
+    return torch.cat((pairs, jet.laplacians), dim=1)
+
+
+def noised(basis: Fourier, x: Tensor, t: float) -> tuple[Tensor, Tensor]:
+    """The same for each point, averaged over the noise by quadrature."""
+    rule = Quadrature(24 + 2 * int(basis.frequencies.abs().max()))
+    rows = Semigroup(Torus(), t, rule)(lambda y: products(basis, y))(x)
+    return rows[:, : -basis.size].reshape(len(x), basis.size, -1), rows[:, -basis.size :]
+
+
+def assert_near(got: Tensor, expected: Tensor, relative: float = 1e-12) -> None:
+    torch.testing.assert_close(
+        got, expected, rtol=0, atol=relative * float(expected.abs().max()), check_stride=False
+    )
+
+
+@bases
+def test_at_time_zero_they_are_averages_over_the_points(basis: Fourier) -> None:
+    x = points(basis.dim)
+    own, t = equations(basis, x), torch.zeros(1, dtype=torch.float64)
+    rows = products(basis, x).mean(dim=0)
+    assert_near(own.dense(t)[0], rows[: -basis.size].reshape(basis.size, -1))
+    values = (basis.eigenvalues * basis(x)).mean(dim=0)
+    assert_near(own.right(t)[0], values)
+    assert_near(own.right(t)[0], rows[-basis.size :])  # on the torus λφ = Δφ
+
+
+@planar
+@pytest.mark.parametrize("part", ["total", "training", "heldout"])
+def test_later_they_are_averages_over_noised_points(basis: Fourier, part: str) -> None:
+    x = points(basis.dim)
+    own = equations(basis, x, part)
+    dense, right = own.dense(TIMES), own.right(TIMES)
+    fold = fold_of(x, FOLDS)
+    rows = {
+        "total": [fold >= 0],
+        "training": [fold != one for one in torch.unique(fold)],
+        "heldout": [fold == one for one in torch.unique(fold)],
+    }[part]
+    batch = () if part == "total" else (len(rows),)
+    assert len(rows) > 1 or part == "total"
+    assert dense.shape == (3, *batch, basis.size, basis.size)
+    assert right.shape == (3, *batch, basis.size)
+    for i, t in enumerate(TIMES.tolist()):
+        pairs, values = noised(basis, x, t)
+        expected = torch.stack([pairs[own].mean(dim=0) for own in rows])
+        assert_near(dense[i].reshape(expected.shape), expected)
+        expected = torch.stack([values[own].mean(dim=0) for own in rows])
+        assert_near(right[i].reshape(expected.shape), expected)
+
+
+@bases
+def test_the_characteristic_function_decays_like_heat(basis: Fourier) -> None:
+    x = points(basis.dim)
+    own = equations(basis, x)
+    direct = torch.exp(-1j * (x @ own.lattice.mT)).mean(dim=0)
+    for i, t in enumerate(TIMES.tolist()):
+        decay = torch.exp(-t * own.lattice.norm(dim=1) ** 2)
+        torch.testing.assert_close(own.characteristic(TIMES)[i], decay * direct, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("basis", [Fourier.lattice(1, 25), Fourier.lattice(2, 25)])
+def test_the_density_is_that_of_the_noised_points(basis: Fourier) -> None:
+    # The lattice ends at 2r = 10, where e^{-100t} is below rounding.
+    x, t = points(basis.dim), 0.5
+    own = equations(basis, x)
+    got = own.density(torch.tensor([t], dtype=torch.float64))[0]
+    axis = torch.arange(own.grid.points, dtype=torch.float64) * (2 * math.pi / own.grid.points)
+    axes = torch.meshgrid(*[axis] * basis.dim, indexing="ij")
+    grid = torch.stack(axes[::-1], dim=-1).flatten(0, -2)
+    law = Torus().transition(t)
+    each = [law.log_density(grid, one.expand_as(grid)).exp() for one in x]
+    ratio = (2 * math.pi) ** basis.dim * torch.stack(each).mean(dim=0)
+    torch.testing.assert_close(got.flatten(), ratio, rtol=1e-12, atol=1e-12)
+
+
+@bases
+def test_without_a_matrix_the_product_is_the_same(basis: Fourier) -> None:
+    own = equations(basis, points(basis.dim))
+    generator = torch.Generator().manual_seed(1)
+    operator = own.operator(own.density(TIMES))
+    dense = own.dense(TIMES)
+    for extra in ((), (5,), (2, 3), ()):  # candidates between the systems and the functions
+        alpha = torch.randn(3, *extra, own.size, generator=generator, dtype=torch.float64)
+        expected = torch.einsum("tkl,t...l->t...k", dense, alpha)
+        assert_near(operator(alpha), expected)
+
+
+@planar
+def test_without_a_matrix_for_many_folds(basis: Fourier) -> None:
+    own = equations(basis, points(basis.dim), "training")
+    dense, density = own.dense(TIMES), own.density(TIMES)
+    assert density.shape == (*dense.shape[:2], *own.grid.shape)
+    alpha = torch.linspace(-1, 2, dense.shape[1] * own.size * 3, dtype=torch.float64)
+    alpha = alpha.reshape(*dense.shape[:2], own.size)
+    got = own.operator(density.flatten(0, 1))(alpha.flatten(0, 1))
+    assert_near(got, (dense @ alpha[..., None])[..., 0].flatten(0, 1))
+
+
+@pytest.mark.parametrize(
+    ("basis", "band"),
+    [(BASES["circle"], 3.0), (Fourier.lattice(2, 13), 2.5), (SPARSE, 3.0), (BASES["T3"], 1.0)],
+)
+def test_a_band_is_a_leading_block(basis: Fourier, band: float) -> None:
+    x = points(basis.dim)
+    full, part = equations(basis, x), equations(basis, x, band=band)
+    inside = basis.frequencies.norm(dim=1) <= band
+    size = part.size
+    assert size == 2 * int(inside.sum()) < full.size
+    assert torch.equal(part.eigenvalues, full.eigenvalues[:size])
+    assert_near(part.dense(TIMES), full.dense(TIMES)[..., :size, :size], 1e-14)
+    assert_near(part.right(TIMES), full.right(TIMES)[..., :size], 1e-14)
+    assert part.reach == int(basis.frequencies[inside].abs().max())
+    alpha = torch.linspace(-1, 1, 3 * size, dtype=torch.float64).reshape(3, size)
+    expected = (part.dense(TIMES) @ alpha[..., None])[..., 0]
+    assert_near(part.operator(part.density(TIMES))(alpha), expected)
+
+
+@bases
+def test_sample_means_make_positive_semidefinite_matrices(basis: Fourier) -> None:
+    # Fewer points than functions: at t = 0 the matrix has a kernel, and no negative eigenvalue.
+    few = 1 + basis.size // (2 * basis.dim)
+    dense = equations(basis, points(basis.dim, few)).dense(TIMES)
+    assert torch.equal(dense, dense.mT)
+    values = torch.linalg.eigvalsh(dense)
+    assert bool((values[:, 0] > -1e-13 * values[:, -1]).all())
+    rank = few * basis.dim
+    assert float(values[0, basis.size - rank - 1].abs()) < 1e-13 * float(values[0, -1])
+    assert bool((values[2] > 0).all())
+
+
+@bases
+def test_noise_makes_the_functions_orthogonal(basis: Fourier) -> None:
+    late = torch.tensor([60.0], dtype=torch.float64)
+    own = equations(basis, points(basis.dim))
+    rates = -basis.eigenvalues
+    assert_near(own.dense(late)[0], torch.diag(rates), 1e-15)
+    assert float(own.right(late).abs().max()) < 1e-20

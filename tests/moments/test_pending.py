@@ -1,0 +1,244 @@
+"""Tests that fail on this source: each states what was expected. Not part of the suite yet."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from oism import Fourier, Hermite, JamesStein, Modulation, TensorHermite, fit_moments
+from oism.basis.hermite import affine, gram, products, tabulate
+from oism.moments import (
+    FourierMoments,
+    GaussianMoments,
+    HermiteMoments,
+    TensorHermiteMoments,
+    gather,
+)
+from oism.shrinkage import Monotone, shrink_hermite
+
+
+def normal(n: int, dim: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(100 * dim + seed)
+    return torch.randn(n, dim, generator=generator, dtype=torch.float64)
+
+
+def agrees(moments: HermiteMoments, x: Tensor) -> float:
+    """Return the largest difference from two passes, relative to max(1, |value|)."""
+    standard = moments.standardised()
+    shift, scale = x.mean(dim=0), x.std(dim=0, correction=0)
+    exact = tabulate((x - shift) / scale, moments.degree).mean(dim=0)
+    error = (standard.averages.total - exact).abs() / exact.abs().clamp(min=1)
+    return max(float((standard.scale / scale - 1).abs().max()), float(error.max()))
+
+
+# 1. affine has absolute, not relative, accuracy: φ_k(γu + δ) for small γ ---------------------
+
+
+@pytest.mark.parametrize("gamma", [0.5, 0.1, 0.01, 1e-3])
+def test_affine_is_accurate_relative_to_each_entry(gamma: float) -> None:
+    matrix = affine(torch.tensor(gamma, dtype=torch.float64), torch.tensor(0.0), 16)
+    powers = gamma ** torch.arange(17, dtype=torch.float64)
+    torch.testing.assert_close(matrix.diagonal(), powers, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("order", [5, 9])
+@pytest.mark.parametrize("ratio", [1e-1, 1e-2, 1e-3, 1e-6, 1e-9])
+def test_rows_that_spread_only_later(order: int, ratio: float) -> None:
+    x = torch.cat((ratio * normal(1024, 1), normal(3000, 1, 1)))
+    assert agrees(HermiteMoments(Hermite(1, order)).update(x), x) < 1e-12
+
+
+@pytest.mark.parametrize("n", [2_000, 20_000])
+@pytest.mark.parametrize("order", [5, 9])
+def test_sorted_rows(order: int, n: int) -> None:
+    z = normal(n, 1)
+    x = (z + 0.2 * z.square()).sort(dim=0).values
+    assert agrees(HermiteMoments(Hermite(1, order)).update(x), x) < 1e-11
+
+
+@pytest.mark.parametrize("step", [32.0, 64.0])
+@pytest.mark.parametrize("order", [5, 9])
+@pytest.mark.parametrize("squares", [False, True])
+def test_batches_that_drift(order: int, step: float, squares: bool) -> None:
+    batches = [normal(300, 1, k) + step * k for k in range(7)]
+    one, merged = (HermiteMoments(Hermite(1, order), squares=squares) for _ in range(2))
+    for batch in batches:
+        one.update(batch)
+        merged = merged.merge(HermiteMoments(Hermite(1, order), squares=squares).update(batch))
+    assert agrees(one, torch.cat(batches)) < 1e-12
+    assert agrees(merged, torch.cat(batches)) < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_small_splits_merge(seed: int) -> None:
+    x = normal(7000, 1, seed)
+    merged = HermiteMoments(Hermite(1, 3), squares=True)
+    for part in torch.split(x, [1, 2, 2, 5, 90, 2900, 4000]):
+        merged = merged.merge(HermiteMoments(Hermite(1, 3), squares=True).update(part))
+    assert agrees(merged, x) < 1e-12
+
+
+# 2. a column that was constant so far has scale 1, whatever its unit -------------------------
+
+
+@pytest.mark.parametrize("order", [3, 9])
+@pytest.mark.parametrize("unit", [0.1, 1e-2, 1e-3, 1e-8])
+def test_the_first_row_alone(order: int, unit: float) -> None:
+    x = unit * normal(500, 1)
+    basis = Hermite(1, order)
+    assert agrees(HermiteMoments(basis).update(x[:1]).update(x[1:]), x) < 1e-12
+    merged = HermiteMoments(basis).update(x[:1]).merge(HermiteMoments(basis).update(x[1:]))
+    assert agrees(merged, x) < 1e-12
+
+
+@pytest.mark.parametrize("squares", [False, True])
+def test_a_constant_whose_deviation_rounds_to_more_than_zero(squares: bool) -> None:
+    flat = torch.full((1000, 1), 0.1, dtype=torch.float64)
+    assert float(flat.std(dim=0, correction=0)) > 0  # 2.8e-17
+    x = torch.cat((flat, normal(500, 1)))
+    moments = HermiteMoments(Hermite(1, 9), squares=squares).update(flat).update(x[1000:])
+    assert agrees(moments, x) < 1e-12
+
+
+# 3. rows of weight zero choose the coordinates ------------------------------------------------
+
+
+@pytest.mark.parametrize("offset", [10.0, 1e3, 1e6])
+def test_rows_of_weight_zero_come_first(offset: float) -> None:
+    x, none = offset + normal(300, 2), normal(50, 2, 1)
+    moments = HermiteMoments(Hermite(2, 5)).update(none, torch.zeros(50)).update(x)
+    assert agrees(moments, x) < 1e-9
+    gaussian = GaussianMoments(TensorHermite(2, 2)).update(none, torch.zeros(50)).update(x)
+    standard = gaussian.standardised()
+    assert standard.rotation is not None
+    covariance = (standard.rotation.mT * standard.scale.square()) @ standard.rotation
+    assert float((covariance - torch.cov(x.mT, correction=0)).abs().max()) < 1e-9
+
+
+def test_rows_of_weight_zero_have_no_range() -> None:
+    x = torch.tensor([[0.0], [1.0], [100.0]])
+    assert FourierMoments(Fourier.lattice(1, 1)).update(x, [1, 1, 0]).high.tolist() == [1.0]
+    standard = HermiteMoments(Hermite(1, 3)).update(x, [1, 1, 0]).standardised()
+    assert standard.high.tolist() == [1.0]
+
+
+# 4. merging into an empty accumulator overflows ------------------------------------------------
+
+
+def test_merging_into_an_empty_accumulator_far_away() -> None:
+    full = HermiteMoments(Hermite(1, 9), squares=True).update(1e12 + normal(100, 1))
+    empty = HermiteMoments(Hermite(1, 9), squares=True)
+    assert bool(empty.merge(full).standardised().averages.total.isfinite().all())
+
+
+# 5. directions of little spread among products ------------------------------------------------
+
+
+@pytest.mark.parametrize("ratio", [0.1, 0.01, 1e-3])
+def test_products_of_correlated_columns(ratio: float) -> None:
+    z = normal(2000, 2)
+    x = torch.stack((z[:, 0], z[:, 0] + ratio * z[:, 1]), dim=1)
+    moments = TensorHermiteMoments(TensorHermite(2, 4)).update(x)
+    standard = moments.standardised()
+    assert standard.rotation is not None
+    u = (x @ standard.rotation.mT - standard.shift) / standard.scale
+    exact = products(u, moments.indices).mean(dim=0)
+    assert float((standard.averages.total - exact).abs().max()) < 1e-9
+
+
+# 6. James-Stein leaves degrees one and two of the training folds: no mixture -------------------
+
+
+@pytest.mark.parametrize(("n", "order"), [(50, 5), (100, 9), (200, 9)])
+def test_james_stein_keeps_training_moments_positive(n: int, order: int) -> None:
+    for seed in range(10):
+        moments = HermiteMoments(Hermite(1, order), 5, squares=True).update(normal(n, 1, seed))
+        training = shrink_hermite(moments, JamesStein()).averages.training
+        assert float(torch.linalg.eigvalsh(gram(training.mT, order - 1)).min()) > -1e-12
+
+
+# 7. shrinkage of Hermite moments that were gathered without squares ----------------------------
+
+
+@pytest.mark.parametrize("shrinkage", [JamesStein(), Modulation()])
+def test_hermite_variances_must_be_there(shrinkage: JamesStein | Modulation) -> None:
+    moments = HermiteMoments(Hermite(1, 4)).update(normal(100, 1))
+    with pytest.raises(ValueError, match="squares must be True"):
+        shrink_hermite(moments, shrinkage)
+    with pytest.raises(ValueError, match="squares must be True"):
+        fit_moments(moments, shrinkage=shrinkage)
+
+
+def test_monotone_in_float32_without_signal() -> None:
+    zero = torch.zeros(3)
+    assert bool(Monotone().factors(zero, zero, -torch.arange(1.0, 4.0)).isfinite().all())
+
+
+# 8. input ------------------------------------------------------------------------------------
+
+
+def test_arrays_with_negative_strides() -> None:
+    x = normal(20, 2).numpy()
+    assert gather(x[::-1], Hermite(2, 3)).count == 20
+    assert gather(x, Hermite(2, 3), sample_weight=np.ones(20)[::-1]).count == 20
+
+
+def test_unsigned_integers_do_not_wrap() -> None:
+    x = np.full((3, 1), 2**63 + 2**20, dtype=np.uint64)
+    standard = gather(x, Hermite(1, 2)).standardised()  # type: ignore[attr-defined]
+    assert float(standard.shift) > 0
+
+
+def test_masked_rows_are_not_unmasked() -> None:
+    x = np.ma.masked_greater(normal(20, 1).numpy(), 0.5)
+    with pytest.raises((TypeError, ValueError), match="data"):
+        gather(x, Hermite(1, 2))
+
+
+def test_sample_weights_are_named() -> None:
+    x = normal(5, 1)
+    for wrong in ("abcde", np.ones(5, dtype=object), np.ones(5) + 1j):
+        with pytest.raises((TypeError, ValueError), match="sample_weight"):
+            gather(x, Hermite(1, 2), sample_weight=wrong)
+    for weights in ([np.ones(5)], [np.ones(5)] * 3):
+        with pytest.raises(ValueError, match="sample_weight"):
+            gather([x, x], Hermite(1, 2), sample_weight=weights)
+
+
+def test_sample_weights_of_other_dtypes() -> None:
+    x = normal(5, 1)
+    for weights in (np.ones(5, ">f8"), np.ones(5, np.longdouble), np.broadcast_to(1.0, 5)):
+        assert gather(x, Hermite(1, 2), sample_weight=weights).count == 5
+
+
+def test_a_refused_batch_leaves_nothing_behind() -> None:
+    moments = HermiteMoments(Hermite(1, 3))
+    moments.block = 4
+    x = normal(20, 1)
+    x[13] = math.nan
+    with pytest.raises(ValueError, match="row 13"):
+        moments.update(x)
+    assert moments.count == 0
+
+
+def test_weights_of_very_different_size() -> None:
+    x = normal(20, 1)
+    weights = torch.ones(20, dtype=torch.float64)
+    weights[0] = 1e20
+    averages = FourierMoments(Fourier.lattice(1, 1)).update(x, weights).averages()
+    assert bool(averages.training.isfinite().all())
+    averages = FourierMoments(Fourier.lattice(1, 1)).update(x, 1e-200 * weights).averages()
+    assert bool(averages.counts.isfinite().all())
+
+
+def test_huge_rows_are_refused_or_finite() -> None:
+    x = torch.tensor([[1e308], [1e308], [0.0]], dtype=torch.float64)
+    try:
+        standard = HermiteMoments(Hermite(1, 3)).update(x).standardised()
+    except ValueError:
+        return
+    assert bool(standard.shift.isfinite().all())

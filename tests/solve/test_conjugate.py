@@ -1,0 +1,280 @@
+"""Krylov solvers against direct ones."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from oism.solve.conjugate import Operator, Solution, conjugate_gradients, ridge_path
+
+SHIFTS = torch.tensor([1e-3, 0.02, 1.0, 30.0], dtype=torch.float64)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def matrices(spectra: Tensor, seed: int = 0) -> Tensor:
+    """Random symmetric matrices with given eigenvalues (S, n)."""
+    modes: Tensor = torch.linalg.qr(normal(*spectra.shape, spectra.shape[-1], seed=seed))[0]
+    return (modes * spectra[:, None]) @ modes.mT
+
+
+def product(matrix: Tensor) -> Operator:
+    return lambda y: (matrix @ y[..., None])[..., 0]
+
+
+def shifted(matrix: Tensor, shift: Tensor) -> Tensor:
+    return matrix + shift[..., None, None] * torch.eye(matrix.shape[-1], dtype=torch.float64)
+
+
+def direct_path(matrix: Tensor, right: Tensor) -> Tensor:
+    systems = shifted(matrix[:, None], SHIFTS)
+    values: Tensor = torch.linalg.solve(systems, right[:, None].expand(-1, len(SHIFTS), -1))
+    return values
+
+
+def path(matrix: Tensor, right: Tensor, tolerance: float = 1e-14, most: int = 400) -> Solution:
+    return ridge_path(product(matrix), right, SHIFTS, tolerance=tolerance, iterations=most)
+
+
+def relative(got: Tensor, expected: Tensor) -> float:
+    """The largest error of any solution, relative to its norm."""
+    return float(((got - expected).norm(dim=-1) / expected.norm(dim=-1)).max())
+
+
+@pytest.mark.parametrize(("systems", "n"), [(1, 1), (1, 5), (6, 40), (3, 120)])
+def test_a_path_of_ridges_is_that_of_direct_solves(systems: int, n: int) -> None:
+    spectra = torch.logspace(-1, 1, n, dtype=torch.float64).expand(systems, n)
+    matrix, right = matrices(spectra), normal(systems, n, seed=1)
+    found = path(matrix, right)
+    assert found.values.shape == (systems, len(SHIFTS), n)
+    assert relative(found.values, direct_path(matrix, right)) < 1e-11
+    assert bool((found.residual <= 1e-14).all())
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 12), decades=st.floats(0, 3))
+def test_both_solvers_on_random_systems(seed: int, n: int, decades: float) -> None:
+    spectra = 10 ** (-decades * torch.rand(2, n, generator=torch.Generator().manual_seed(seed)))
+    matrix, right = matrices(spectra.double(), seed), normal(2, n, seed=seed + 1)
+    expected = direct_path(matrix, right)
+    assert relative(path(matrix, right).values, expected) < 1e-9
+    for i, shift in enumerate(SHIFTS):
+        found = conjugate_gradients(
+            product(matrix), right, shift.expand(2), tolerance=1e-13, iterations=400
+        )
+        assert relative(found.values, expected[:, i]) < 1e-9
+
+
+def test_a_singular_matrix() -> None:
+    # Rank 7 of 20, and a right-hand side that is not in the range.
+    factor, right = normal(2, 20, 7), normal(2, 20, seed=1)
+    matrix = factor @ factor.mT
+    expected = direct_path(matrix, right)
+    assert relative(path(matrix, right).values, expected) < 1e-11
+    found = conjugate_gradients(
+        product(matrix), right, SHIFTS[:1].expand(2), tolerance=1e-13, iterations=400
+    )
+    assert relative(found.values, expected[:, 0]) < 1e-10
+
+
+def test_a_right_hand_side_of_zero_among_others() -> None:
+    spectra = torch.linspace(0.5, 4, 10, dtype=torch.float64).expand(3, 10)
+    matrix, right = matrices(spectra), normal(3, 10, seed=1)
+    right[1] = 0
+    found = path(matrix, right)
+    assert bool((found.values[1] == 0).all())
+    others = [0, 2]
+    expected = direct_path(matrix, right)[others]
+    assert relative(found.values[others], expected) < 1e-12
+    single = conjugate_gradients(
+        product(matrix), right, torch.full((3,), 0.1).double(), tolerance=1e-13, iterations=50
+    )
+    assert bool((single.values[1] == 0).all())
+    assert int(single.iterations[1]) == 0
+    for field in (found.values, found.residual, single.values, single.residual, single.smallest):
+        assert bool(field.isfinite().all())
+
+
+def test_nothing_to_do() -> None:
+    zero = torch.zeros(2, 4, dtype=torch.float64)
+    matrix = torch.eye(4, dtype=torch.float64).expand(2, 4, 4)
+    assert bool((path(matrix, zero).values == 0).all())
+    found = conjugate_gradients(
+        product(matrix), zero, torch.ones(2).double(), tolerance=1e-9, iterations=9
+    )
+    assert bool((found.values == 0).all())
+    assert found.iterations.tolist() == [0, 0]
+
+
+def test_few_distinct_eigenvalues_end_the_space_early() -> None:
+    # The space of the first is exhausted after three steps, of the second after one; a third has
+    # all its eigenvalues apart and goes on.
+    spectra = torch.stack(
+        (
+            torch.tensor([1.0, 2.0, 5.0]).repeat(10),
+            torch.full((30,), 3.0),
+            torch.linspace(0.1, 6, 30),
+        )
+    ).double()
+    matrix, right = matrices(spectra), normal(3, 30, seed=1)
+    found = path(matrix, right)
+    assert relative(found.values, direct_path(matrix, right)) < 1e-12
+    assert found.iterations[:2].tolist() == [3, 1]
+    assert int(found.iterations[2]) > 15
+    alone = path(matrix[:1], right[:1])
+    assert int(alone.iterations) == 3
+    assert float(alone.smallest) == pytest.approx(1.0, rel=1e-12)
+    assert float(alone.largest) == pytest.approx(5.0, rel=1e-12)
+    single = conjugate_gradients(
+        product(matrix), right, torch.full((3,), 0.5).double(), tolerance=1e-12, iterations=400
+    )
+    assert single.iterations[:2].tolist() == [3, 1]
+
+
+def test_fast_and_slow_systems_share_a_batch() -> None:
+    n = 60
+    spectra = torch.stack(
+        [torch.logspace(-decades, 0, n, dtype=torch.float64) for decades in (0.2, 1.5, 3.0)]
+    )
+    matrix, right = matrices(spectra), normal(3, n, seed=1)
+    found = path(matrix, right, tolerance=1e-13)
+    assert relative(found.values, direct_path(matrix, right)) < 1e-9
+    assert bool((found.iterations.diff() > 10).all())
+    shift = SHIFTS[:1].expand(3)
+    single = conjugate_gradients(product(matrix), right, shift, tolerance=1e-12, iterations=400)
+    assert relative(single.values, direct_path(matrix, right)[:, 0]) < 1e-9
+    assert bool((single.iterations.diff() > 10).all())
+    for i in range(3):  # a system does not notice the others
+        own = product(matrix[i : i + 1])
+        alone = conjugate_gradients(
+            own, right[i : i + 1], shift[:1], tolerance=1e-12, iterations=400
+        )
+        assert abs(int(alone.iterations) - int(single.iterations[i])) <= 2  # rounding
+        torch.testing.assert_close(alone.values[0], single.values[i], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("most", [1, 4, 9])
+def test_iterations_are_bounded_and_the_residual_says_what_is_left(most: int) -> None:
+    spectra = torch.logspace(-2, 0, 50, dtype=torch.float64).expand(2, 50)
+    matrix, right = matrices(spectra), normal(2, 50, seed=1)
+    calls = []
+
+    def counted(y: Tensor) -> Tensor:
+        calls.append(len(y))
+        return product(matrix)(y)
+
+    found = ridge_path(counted, right, SHIFTS, tolerance=1e-12, iterations=most)
+    assert len(calls) == most
+    assert found.iterations.tolist() == [most, most]
+    left = right[:, None] - (shifted(matrix[:, None], SHIFTS) @ found.values[..., None])[..., 0]
+    size = left.norm(dim=-1) / right.norm(dim=-1, keepdim=True)
+    torch.testing.assert_close(found.residual, size[:, 0], rtol=1e-9, atol=0)
+    assert bool((size.diff(dim=1) < 0).all())  # larger ridges have converged further
+    single = conjugate_gradients(
+        product(matrix), right, SHIFTS[:1].expand(2), tolerance=1e-12, iterations=most
+    )
+    assert single.iterations.tolist() == [most, most]
+    torch.testing.assert_close(single.values, found.values[:, 0], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(single.residual, found.residual, rtol=1e-9, atol=0)
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-5, 1e-8])
+def test_the_tolerance_is_kept_and_not_outdone_by_much(tolerance: float) -> None:
+    spectra = torch.logspace(-2, 0, 80, dtype=torch.float64).expand(2, 80)
+    matrix, right = matrices(spectra), normal(2, 80, seed=1)
+    found = path(matrix, right, tolerance=tolerance)
+    systems = shifted(matrix, SHIFTS[:1].expand(2))
+    left = right - (systems @ found.values[:, 0, :, None])[..., 0]
+    size = left.norm(dim=-1) / right.norm(dim=-1)
+    assert float(size.max()) <= tolerance * (1 + 1e-6)
+    assert float(size.max()) > 0.1 * tolerance
+
+
+def test_ritz_values_lie_inside_the_spectrum_and_find_its_ends() -> None:
+    spectra = torch.linspace(0.3, 7, 40, dtype=torch.float64).expand(3, 40)
+    matrix, right = matrices(spectra), normal(3, 40, seed=1)
+    found = path(matrix, right, tolerance=1e-14)
+    single = conjugate_gradients(
+        product(matrix),
+        right,
+        torch.tensor([0.0, 0.1, 2.0]).double(),
+        tolerance=1e-14,
+        iterations=400,
+    )
+    for one, systems in ((found, [0, 1, 2]), (single, [0, 1])):
+        assert bool((one.smallest >= 0.3 - 1e-9).all())
+        assert bool((one.largest <= 7 + 1e-9).all())
+        assert float((one.smallest[systems] - 0.3).max()) < 1e-3
+        assert float((7 - one.largest[systems]).max()) < 1e-3
+    few = path(matrix, right, most=4)
+    assert bool((few.smallest > found.smallest).all())
+    assert bool((few.largest < found.largest).all())
+
+
+def test_a_start_at_the_solution_is_returned_as_it_is() -> None:
+    spectra = torch.linspace(0.5, 4, 10, dtype=torch.float64).expand(3, 10)
+    matrix, right = matrices(spectra), normal(3, 10, seed=1)
+    shift = torch.tensor([0.1, 1.0, 10.0], dtype=torch.float64)
+    solution = torch.linalg.solve(shifted(matrix, shift), right)
+    found = conjugate_gradients(
+        product(matrix), right, shift, start=solution, tolerance=1e-12, iterations=50
+    )
+    assert found.iterations.tolist() == [0, 0, 0]
+    assert torch.equal(found.values, solution)
+    assert found.values.data_ptr() != solution.data_ptr()
+
+
+def test_a_near_start_saves_steps_and_any_start_arrives() -> None:
+    spectra = torch.logspace(-2, 0, 60, dtype=torch.float64).expand(2, 60)
+    matrix, right = matrices(spectra), normal(2, 60, seed=1)
+    shift = torch.full((2,), 1e-3, dtype=torch.float64)
+    solution = torch.linalg.solve(shifted(matrix, shift), right)
+    near = solution + 1e-6 * normal(2, 60, seed=2)
+    far = 100 * normal(2, 60, seed=3)
+    kept = far.clone()
+    starts = [None, near, far]
+    runs = [
+        conjugate_gradients(
+            product(matrix), right, shift, start=start, tolerance=1e-11, iterations=400
+        )
+        for start in starts
+    ]
+    for run in runs:
+        assert relative(run.values, solution) < 1e-8
+    assert bool((runs[1].iterations < 0.7 * runs[0].iterations).all())
+    assert torch.equal(far, kept)
+
+
+def test_every_system_has_its_own_shift() -> None:
+    spectra = torch.linspace(0.0, 4, 12, dtype=torch.float64).expand(4, 12)
+    matrix, right = matrices(spectra), normal(4, 12, seed=1)
+    found = conjugate_gradients(product(matrix), right, SHIFTS, tolerance=1e-13, iterations=400)
+    expected = torch.linalg.solve(shifted(matrix, SHIFTS), right)
+    assert relative(found.values, expected) < 1e-10
+
+
+@pytest.mark.parametrize("size", [1e-90, 1e-150, 1e-300])
+def test_tiny_right_hand_sides(size: float) -> None:
+    spectra = torch.linspace(0.5, 4, 10, dtype=torch.float64).expand(2, 10)
+    matrix, unit = matrices(spectra), normal(2, 10, seed=1)
+    right = unit.clone()
+    right[0] *= size
+    shift = torch.full((2,), 0.1, dtype=torch.float64)
+    expected = torch.linalg.solve(shifted(matrix, shift), unit)
+    found = conjugate_gradients(product(matrix), right, shift, tolerance=1e-12, iterations=50)
+    many = path(matrix, right)
+    for field in (found.values, found.residual, found.smallest, found.largest, many.values):
+        assert bool(field.isfinite().all())
+    assert relative(found.values[1:], expected[1:]) < 1e-11
+    if size > 1e-160:  # the path scales its right-hand sides
+        ridges = direct_path(matrix, unit)
+        assert relative(many.values[:1] / size, ridges[:1]) < 1e-11
+    if size > 1e-100:  # below, its square is nothing: the solution is taken as zero
+        assert relative(found.values[:1] / size, expected[:1]) < 1e-11
+    else:
+        assert bool((found.values[0] == 0).all())

@@ -1,0 +1,322 @@
+"""The torus system: two algorithms against each other, and both against brute force."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import pytest
+import torch
+from torch import Tensor
+
+from oism import Fourier
+from oism.equations import FourierEquations
+from oism.moments import FourierMoments, fold_of
+from oism.solve import RIDGES, TorusSystem, choose
+from oism.solve.torus import SWEEP_TOLERANCE
+
+FOLDS = 4
+CASES = {  # dimension, largest eigenvalue, points and their spread
+    "circle": (1, 200.0, 150, 0.5),
+    "circle, sharp and many": (1, 81.0, 4000, 0.2),  # here small ridges pay
+    "T2": (2, 30.0, 150, 0.5),
+    "T3": (3, 6.0, 150, 0.5),
+}
+cases = pytest.mark.parametrize("case", CASES)
+TIMES = torch.tensor([0.0, 1e-3, 0.02, 0.3, 2.0], dtype=torch.float64)
+
+
+def points(dim: int, n: int = 150, spread: float = 0.5) -> Tensor:
+    """Two clusters."""
+    generator = torch.Generator().manual_seed(dim)
+    noise = torch.randn(n, dim, generator=generator, dtype=torch.float64)
+    return torch.where(torch.arange(n)[:, None] % 3 > 0, 1.0, -1.2) + spread * noise
+
+
+def system(basis: Fourier, x: Tensor, dense: bool | None = None) -> TorusSystem:
+    moments = FourierMoments(basis, FOLDS).update(x)
+    return TorusSystem(basis, moments.frequencies, moments.averages(), dense=dense)
+
+
+@lru_cache
+def pair(case: str) -> tuple[TorusSystem, TorusSystem]:
+    """One system solved both ways."""
+    dim, bound, n, spread = CASES[case]
+    basis, x = Fourier.lattice(dim, bound), points(dim, n, spread)
+    return system(basis, x, dense=True), system(basis, x, dense=False)
+
+
+def full(value: float, like: Tensor = TIMES) -> Tensor:
+    return torch.full_like(like, value)
+
+
+def penalised(own: TorusSystem, t: Tensor, ridge: float, level: float, size: int) -> Tensor:
+    """Solve (A + ε ΛP) α = -b for the leading functions, one time after the other."""
+    equations = FourierEquations(own.basis, own.lattice, own.averages.total)
+    rates = -own.basis.eigenvalues[:size]
+    cutoff = own.radius * 2 ** (-level / 2)
+    diagonal = torch.diag(ridge * rates * rates * (1 + (rates / cutoff**2) ** 6))
+    alpha = torch.zeros(len(t), own.basis.size, dtype=torch.float64)
+    for i in range(len(t)):
+        matrix = equations.dense(t[i : i + 1])[0, :size, :size]
+        right = equations.right(t[i : i + 1])[0, :size]
+        alpha[i, :size] = torch.linalg.solve(matrix + diagonal, -right)
+    return alpha
+
+
+def apart(one: Tensor, other: Tensor) -> float:
+    """The largest difference at any time, relative to the largest coefficient then."""
+    return float(((one - other).abs().amax(dim=1) / other.abs().amax(dim=1)).max())
+
+
+def test_cutoffs_and_penalties() -> None:
+    own = system(Fourier.lattice(1, 400), points(1))
+    assert own.radius == 20
+    cutoffs = own.cutoff(torch.tensor([0.0, 1.0, 2.0, 5.0], dtype=torch.float64))
+    expected = torch.tensor([20, 20 / math.sqrt(2), 10, 20 / math.sqrt(32)], dtype=torch.float64)
+    torch.testing.assert_close(cutoffs, expected, rtol=1e-15, atol=0)
+    # c = 10 at level 2: P(ξ) = ξ² (1 + (ξ/10)¹²); without a cutoff P = ξ².
+    eigenvalues = -torch.tensor([1.0, 25.0, 100.0, 400.0], dtype=torch.float64)
+    levels = torch.tensor([2.0, own.untruncated], dtype=torch.float64)
+    penalty = own.penalty(levels, eigenvalues)
+    hand = [1 * (1 + 1e-12), 25 * (1 + 2.0**-12), 100 * 2.0, 400 * (1 + 2.0**12)]
+    assert penalty[0].tolist() == pytest.approx(hand, rel=1e-14)
+    torch.testing.assert_close(penalty[1], -eigenvalues, rtol=1e-14, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("bound", "levels"), [(1, 1), (9, 1), (17, 1), (20, 2), (25, 2), (36, 3), (400, 6)]
+)
+def test_levels_go_down_to_a_cutoff_of_three(bound: int, levels: int) -> None:
+    basis = Fourier.lattice(2, bound)
+    own = system(basis, points(2, 10))
+    assert own.levels == levels
+    last = torch.tensor([levels - 1.0, levels], dtype=torch.float64)
+    smallest, next_one = own.cutoff(last).tolist()
+    assert smallest >= 3 - 1e-12 or levels == 1
+    assert next_one < 3 + 1e-12
+
+
+@cases
+@pytest.mark.parametrize(("ridge", "allowed"), [(1e-3, 1e-7), (1e-2, 3e-8), (1.0, 1e-8)])
+def test_with_and_without_a_matrix_the_solution_is_the_same(
+    case: str, ridge: float, allowed: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In coordinates where A is of order one, a residual of 1e-9 leaves an error of 1e-9/ε at most.
+    dense, free = pair(case)
+    for level in (0.0, 0.5, dense.levels - 1.0, dense.untruncated):
+        one = dense.solve(TIMES, full(ridge), full(level))
+        other = free.solve(TIMES, full(ridge), full(level))
+        assert apart(other.alpha, one.alpha) < allowed
+        assert bool((one.iterations == 0).all())
+        assert bool((other.iterations > 0).all())
+    monkeypatch.setattr("oism.solve.torus.FINAL_TOLERANCE", 1e-12)
+    exact = dense.solve(TIMES, full(ridge), full(0.0)).alpha
+    assert apart(free.solve(TIMES, full(ridge), full(0.0)).alpha, exact) < 1e-9
+
+
+@cases
+@pytest.mark.parametrize("level", [-32.0, 0.0, 0.7, 1.0, 2.0])
+def test_the_solution_is_that_of_the_penalised_equations(case: str, level: float) -> None:
+    dense, _ = pair(case)
+    early = TIMES[:3]
+    for ridge in (1e-4, 1e-2, 1.0):
+        found = dense.solve(early, full(ridge, early), full(level, early)).alpha
+        assert apart(found, penalised(dense, early, ridge, level, dense.basis.size)) < 1e-11
+
+
+def test_beyond_twice_the_cutoff_functions_are_left_out() -> None:
+    own = system(Fourier.lattice(1, 900), points(1), dense=True)
+    early = TIMES[:3]
+    for level in (3.2, 4.5):
+        cutoff = 30 * 2 ** (-level / 2)
+        steps = math.floor(level - 2)  # bands are 30, 30/√2, 15, …, the least that holds 2c
+        size = 2 * math.floor(30 * 2 ** (-steps / 2))
+        assert 2 * cutoff <= size / 2 + 1 < 2 * math.sqrt(2) * cutoff + 1
+        found = own.solve(early, full(0.01, early), full(level, early)).alpha
+        assert bool((found[:, size:] == 0).all())
+        assert apart(found, penalised(own, early, 0.01, level, size)) < 1e-10
+        whole = penalised(own, early, 0.01, level, own.basis.size)
+        assert apart(found, whole) < 1e-5
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_functions_below_rounding_change_nothing(dense: bool) -> None:
+    basis, t = Fourier.lattice(1, 900), torch.tensor([0.4, 1.0, 3.0], dtype=torch.float64)
+    own = system(basis, points(1), dense=dense)
+    for ridge in (1e-2, 0.1):
+        found = own.solve(t, full(ridge, t), full(0.0, t)).alpha
+        assert bool((found[:, -2:] == 0).all())  # something was left out
+        assert apart(found, penalised(own, t, ridge, 0.0, basis.size)) < 1e-8
+
+
+def test_of_functions_below_rounding_for_a_point_mass() -> None:
+    # The worst case: log ρ_t has coefficients of order e^{-|ξ|t}, and not e^{-ξ²t}.
+    basis, t = Fourier.lattice(1, 900), torch.tensor([0.4, 1.0, 3.0], dtype=torch.float64)
+    own = system(basis, torch.zeros(5, 1, dtype=torch.float64))
+    matrix = FourierEquations(basis, own.lattice, own.averages.total).dense(t)
+    for ridge, allowed in ((1e-3, 3e-5), (1e-2, 3e-7), (0.1, 1e-8)):
+        found = own.solve(t, full(ridge, t), full(0.0, t)).alpha
+        whole = penalised(own, t, ridge, 0.0, basis.size)
+        change, score = (
+            (alpha[:, None] @ matrix @ alpha[..., None]).flatten().sqrt()
+            for alpha in (found - whole, whole)
+        )
+        assert bool((change < allowed * score).all())
+
+
+@cases
+def test_the_norm_is_that_of_the_gradient(case: str) -> None:
+    dim, _, n, spread = CASES[case]
+    x = points(dim, n, spread)
+    for own in pair(case):
+        alpha = own.solve(TIMES, full(1e-2), full(0.0)).alpha
+        norm = own.norm(TIMES, alpha)
+        slopes = own.basis.series(x, alpha[0], derivative=1)  # at t = 0, E|∇f|² over the points
+        assert float(norm[0]) == pytest.approx(float(slopes.square().sum(dim=1).mean().sqrt()))
+        matrix = FourierEquations(own.basis, own.lattice, own.averages.total).dense(TIMES)
+        form = (alpha[:, None] @ matrix @ alpha[..., None]).flatten()
+        torch.testing.assert_close(norm, form.sqrt(), rtol=1e-9, atol=0)
+
+
+def test_a_start_at_the_solution_takes_no_steps() -> None:
+    _, free = pair("T2")
+    arguments = TIMES, full(1e-2), full(1.0)
+    cold = free.solve(*arguments)
+    warm = free.solve(*arguments, start=cold.alpha)
+    assert bool((warm.iterations <= 1).all())
+    torch.testing.assert_close(warm.alpha, cold.alpha, rtol=1e-7, atol=1e-9)
+    near = free.solve(*arguments, start=1.0001 * cold.alpha)
+    assert bool((near.iterations < 0.8 * cold.iterations).all())
+    assert apart(near.alpha, cold.alpha) < 1e-8
+
+
+@cases
+def test_diagnosis_finds_the_ends_of_the_spectrum(case: str) -> None:
+    dense, free = pair(case)
+    early = TIMES[:3]
+    arguments = early, full(1e-2, early), full(1.0, early)
+    one, other = dense.diagnose(*arguments), free.diagnose(*arguments)
+    equations = FourierEquations(dense.basis, dense.lattice, dense.averages.total)
+    penalty = dense.penalty(full(1.0, early), dense.basis.eigenvalues)
+    scale = (-dense.basis.eigenvalues * penalty).rsqrt()
+    values = torch.linalg.eigvalsh(scale[..., None] * equations.dense(early) * scale[:, None])
+    torch.testing.assert_close(one.smallest, values[:, 0], rtol=0, atol=1e-13)
+    torch.testing.assert_close(one.largest, values[:, -1], rtol=1e-12, atol=0)
+    assert apart(one.alpha, dense.solve(*arguments).alpha) < 1e-12
+    assert bool((other.smallest >= values[:, 0] - 1e-10).all())
+    assert bool((other.largest <= values[:, -1] + 1e-10).all())
+    torch.testing.assert_close(other.largest, values[:, -1], rtol=1e-3, atol=0)
+
+
+def brute_force(basis: Fourier, x: Tensor, level: int, radius: float) -> Tensor:
+    """Fit on the training rows, judge E|∇f|² + 2EΔf on the others: (folds, ridges) at t = 0."""
+    cutoff = radius * 2 ** (-level / 2)
+    inside = (basis.frequencies.norm(dim=1) <= 2 * cutoff * (1 + 1e-12)).repeat_interleave(2)
+    rates = torch.where(inside, -basis.eigenvalues, math.inf)
+    fold, losses = fold_of(x, FOLDS), []
+    for held in torch.unique(fold):
+        jet = basis.jet(x[fold != held])
+        flat = jet.gradients.movedim(1, 2).flatten(0, 1)
+        matrix = flat.mT @ flat / len(jet.values)
+        right = jet.laplacians.mean(dim=0)
+        penalty = rates.square() * (1 + (rates / cutoff**2) ** 6)
+        keep = inside.nonzero()[:, 0]
+        for ridge in RIDGES:
+            own = matrix[keep][:, keep] + torch.diag(ridge * penalty[keep])
+            alpha = torch.zeros(basis.size, dtype=torch.float64)
+            alpha[keep] = torch.linalg.solve(own, -right[keep])
+            rest = x[fold == held]
+            slopes, bends = basis.series(rest, alpha, 1), basis.series(rest, alpha, 2)
+            losses.append(slopes.square().sum(dim=1).mean() + 2 * bends.mean())
+    return torch.stack(losses).reshape(-1, len(RIDGES))
+
+
+@pytest.mark.parametrize(
+    ("dim", "bound", "n", "spread", "levels"),
+    [(1, 81, 60, 0.5, 4), (1, 81, 4000, 0.2, 4), (2, 25, 200, 0.5, 2), (3, 3, 60, 0.5, 1)],
+)
+def test_losses_by_brute_force(dim: int, bound: int, n: int, spread: float, levels: int) -> None:
+    basis, x = Fourier.lattice(dim, bound), points(dim, n, spread)
+    own = system(basis, x, dense=True)
+    assert own.levels == levels
+    losses = own.losses(torch.zeros(1, dtype=torch.float64))
+    fold = fold_of(x, FOLDS)
+    assert losses.shares.tolist() == pytest.approx(
+        [float((fold == one).double().mean()) for one in torch.unique(fold)]
+    )
+    assert losses.values.shape == (len(torch.unique(fold)), 1, levels, len(RIDGES))
+    for level in range(levels):
+        got, expected = losses.values[:, 0, level], brute_force(basis, x, level, own.radius)
+        offered = got.isfinite()
+        assert bool(offered[:, 5:].all())
+        torch.testing.assert_close(got[offered], expected[offered], rtol=1e-9, atol=1e-12)
+
+
+@cases
+def test_a_loss_is_infinite_exactly_where_a_candidate_is_not_offered(case: str) -> None:
+    dense, _ = pair(case)
+    losses = dense.losses(TIMES)
+    values = losses.values
+    assert not bool(values.isnan().any())
+    finite = values.isfinite()
+    assert torch.equal(finite.all(dim=0), finite.any(dim=0))
+    assert bool(finite[..., :5].any()) == ("sharp" in case)
+    offered = finite[0]  # (T, levels, ridges)
+    cutoffs = dense.cutoff(torch.arange(dense.levels, dtype=torch.float64))
+    smoothed = cutoffs.square() * TIMES[:, None] > 0.3
+    smoothed[:, 0] = False
+    assert torch.equal(offered[..., 5:], ~smoothed[..., None].expand_as(offered[..., 5:]))
+    mean = torch.einsum("f,ftle->tle", losses.shares, values)
+    for below, above in ((slice(3, 5), 5), (slice(0, 3), 3)):
+        # Smaller ridges: where the loss falls by a thousandth, and within two hundredths of best.
+        known = mean[..., above:]
+        best = known.amin(dim=(1, 2))[:, None]
+        falls = known[..., 1] - known[..., 0] > 1e-3 * best.abs()
+        close = known.amin(dim=2) - best < 0.02 * best.abs()
+        wanted = offered[..., above] & falls & close
+        assert torch.equal(offered[..., below], wanted[..., None].expand_as(offered[..., below]))
+
+
+@cases
+def test_losses_with_and_without_a_matrix(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dense, free = pair(case)
+    exact, swept = dense.losses(TIMES), free.losses(TIMES)
+    assert torch.equal(exact.values.isfinite(), swept.values.isfinite())
+    offered = exact.values.isfinite()
+    # A relative residual of 1e-3 shows in the losses as about as much of their size (over folds and
+    # levels), except at the smallest ridge of a tier: it is the last to converge, and there some
+    # directions of α lag behind the residual.
+    scale = exact.values.abs().where(offered, 0).amax(dim=(0, 2), keepdim=True)
+    error = ((exact.values - swept.values).abs() / scale)[offered]
+    assert float(error.max()) < 20 * SWEEP_TOLERANCE
+    error = ((exact.values - swept.values).abs() / scale)[..., 6:][offered[..., 6:]]
+    assert float(error.max()) < SWEEP_TOLERANCE
+    # It is enough to choose by.
+    (ridge, level, loss), (other_ridge, other_level, other_loss) = choose(exact), choose(swept)
+    assert torch.equal(level, other_level)
+    torch.testing.assert_close(ridge, other_ridge, rtol=0, atol=0.05)
+    torch.testing.assert_close(loss, other_loss, rtol=1e-3, atol=0)
+    # And what is left is the tolerance's doing.
+    monkeypatch.setattr("oism.solve.torus.SWEEP_TOLERANCE", 1e-12)
+    monkeypatch.setattr("oism.solve.torus.SWEEP_ITERATIONS", 1000)
+    error = ((exact.values - free.losses(TIMES).values).abs() / scale)[offered]
+    assert float(error.max()) < 1e-9
+
+
+def test_many_times_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    dense, free = pair("circle")
+    level = torch.linspace(0, 1, len(TIMES), dtype=torch.float64)
+    wholes = [own.solve(TIMES, full(0.01), level).alpha for own in (dense, free)]
+    losses = dense.losses(TIMES).values
+    monkeypatch.setattr("oism.solve.torus.CHUNK", 1)
+    for own, whole in zip((dense, free), wholes, strict=True):
+        assert apart(own.solve(TIMES, full(0.01), level).alpha, whole) < 1e-8
+    torch.testing.assert_close(dense.losses(TIMES).values, losses, rtol=1e-9, atol=1e-12)
+
+
+def test_the_number_of_functions_decides_how_to_solve() -> None:
+    few, some, many = (system(Fourier.lattice(1, r**2), points(1, 9)) for r in (80, 81, 257))
+    assert (few.dense, few.dense_solve) == (True, True)
+    assert (some.dense, some.dense_solve) == (False, True)
+    assert (many.dense, many.dense_solve) == (False, False)
