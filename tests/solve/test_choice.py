@@ -75,15 +75,15 @@ def test_a_plateau_moves_nothing() -> None:
 
 
 # Level 1 is worse by ±1 in turn on top of a gap: over four folds of the same share the standard
-# error of the paired difference is √(1/3), half of it 0.2887.
+# error of the paired difference is √(1/3) = 0.577.
 SIGNS = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=torch.float64)
-HALF = 0.5 * math.sqrt(1 / 3)
+ERROR = math.sqrt(1 / 3)
 
 
 @pytest.mark.parametrize(("gap", "level"), [(0.0, 1), (0.99, 1), (1.01, 0), (3.0, 0)])
-def test_within_half_a_standard_error_the_simpler_level_is_chosen(gap: float, level: int) -> None:
+def test_within_a_standard_error_the_simpler_level_is_chosen(gap: float, level: int) -> None:
     noise = torch.stack((torch.zeros_like(SIGNS), SIGNS), dim=1)
-    values = folds(bowl(-6.0), bowl(-2.0, gap * HALF), noise=noise)
+    values = folds(bowl(-6.0), bowl(-2.0, gap * ERROR), noise=noise)
     log_ridge, chosen, loss = choose(losses(values))
     assert float(chosen) == level
     assert float(log_ridge) == pytest.approx((-6.0, -2.0)[level], abs=1e-9)  # that level's own
@@ -92,7 +92,7 @@ def test_within_half_a_standard_error_the_simpler_level_is_chosen(gap: float, le
 
 def test_of_several_ties_the_simplest() -> None:
     noise = torch.stack((torch.zeros_like(SIGNS), SIGNS, SIGNS, SIGNS), dim=1)
-    levels = [bowl(-6.0), bowl(-6.0, 0.1), bowl(-6.0, 0.2), bowl(-6.0, 0.4)]
+    levels = [bowl(-6.0), bowl(-6.0, 0.1), bowl(-6.0, 0.5), bowl(-6.0, 0.7)]
     assert float(choose(losses(folds(*levels, noise=noise)))[1]) == 2
 
 

@@ -98,19 +98,18 @@ def test_levels_go_down_to_a_cutoff_of_three(bound: int, levels: int) -> None:
 
 
 @cases
-@pytest.mark.parametrize(("ridge", "allowed"), [(1e-3, 1e-7), (1e-2, 3e-8), (1.0, 1e-8)])
+@pytest.mark.parametrize("ridge", [1e-3, 1e-2, 1.0])
 def test_with_and_without_a_matrix_the_solution_is_the_same(
-    case: str, ridge: float, allowed: float, monkeypatch: pytest.MonkeyPatch
+    case: str, ridge: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In coordinates where A is of order one, a residual of 1e-9 leaves an error of 1e-9/ε at most.
     dense, free = pair(case)
     for level in (0.0, 0.5, dense.levels - 1.0, dense.untruncated):
         one = dense.solve(TIMES, full(ridge), full(level))
         other = free.solve(TIMES, full(ridge), full(level))
-        assert apart(other.alpha, one.alpha) < allowed
+        assert apart(other.alpha, one.alpha) < 1e-8
         assert bool((one.iterations == 0).all())
         assert bool((other.iterations > 0).all())
-    monkeypatch.setattr("oism.solve.torus.FINAL_TOLERANCE", 1e-12)
+    monkeypatch.setattr("oism.solve.torus.FINAL_TOLERANCE", 1e-13)
     exact = dense.solve(TIMES, full(ridge), full(0.0)).alpha
     assert apart(free.solve(TIMES, full(ridge), full(0.0)).alpha, exact) < 1e-9
 
@@ -125,26 +124,26 @@ def test_the_solution_is_that_of_the_penalised_equations(case: str, level: float
         assert apart(found, penalised(dense, early, ridge, level, dense.basis.size)) < 1e-11
 
 
-def test_beyond_twice_the_cutoff_functions_are_left_out() -> None:
+def test_beyond_three_times_the_cutoff_functions_are_left_out() -> None:
     own = system(Fourier.lattice(1, 900), points(1), dense=True)
     early = TIMES[:3]
-    for level in (3.2, 4.5):
+    for level in (4.3, 5.5):
         cutoff = 30 * 2 ** (-level / 2)
-        steps = math.floor(level - 2)  # bands are 30, 30/√2, 15, …, the least that holds 2c
+        steps = math.floor(level - 2 * math.log2(3))  # bands are 30, 30/√2, 15, …, to hold 3c
         size = 2 * math.floor(30 * 2 ** (-steps / 2))
-        assert 2 * cutoff <= size / 2 + 1 < 2 * math.sqrt(2) * cutoff + 1
+        assert 3 * cutoff <= size / 2 + 1 < 3 * math.sqrt(2) * cutoff + 1
         found = own.solve(early, full(0.01, early), full(level, early)).alpha
         assert bool((found[:, size:] == 0).all())
         assert apart(found, penalised(own, early, 0.01, level, size)) < 1e-10
         whole = penalised(own, early, 0.01, level, own.basis.size)
-        assert apart(found, whole) < 1e-5
+        assert apart(found, whole) < 1e-7
 
 
 @pytest.mark.parametrize("dense", [True, False])
 def test_functions_below_rounding_change_nothing(dense: bool) -> None:
-    basis, t = Fourier.lattice(1, 900), torch.tensor([0.4, 1.0, 3.0], dtype=torch.float64)
+    basis, t = Fourier.lattice(1, 900), torch.tensor([1.5, 3.0, 9.0], dtype=torch.float64)
     own = system(basis, points(1), dense=dense)
-    for ridge in (1e-2, 0.1):
+    for ridge in (1e-3, 1e-2, 0.1):
         found = own.solve(t, full(ridge, t), full(0.0, t)).alpha
         assert bool((found[:, -2:] == 0).all())  # something was left out
         assert apart(found, penalised(own, t, ridge, 0.0, basis.size)) < 1e-8
@@ -152,17 +151,17 @@ def test_functions_below_rounding_change_nothing(dense: bool) -> None:
 
 def test_of_functions_below_rounding_for_a_point_mass() -> None:
     # The worst case: log ρ_t has coefficients of order e^{-|ξ|t}, and not e^{-ξ²t}.
-    basis, t = Fourier.lattice(1, 900), torch.tensor([0.4, 1.0, 3.0], dtype=torch.float64)
+    basis, t = Fourier.lattice(1, 900), torch.tensor([0.4, 1.5, 3.0], dtype=torch.float64)
     own = system(basis, torch.zeros(5, 1, dtype=torch.float64))
     matrix = FourierEquations(basis, own.lattice, own.averages.total).dense(t)
-    for ridge, allowed in ((1e-3, 3e-5), (1e-2, 3e-7), (0.1, 1e-8)):
+    for ridge in (1e-4, 1e-3, 1e-2, 0.1):
         found = own.solve(t, full(ridge, t), full(0.0, t)).alpha
         whole = penalised(own, t, ridge, 0.0, basis.size)
         change, score = (
             (alpha[:, None] @ matrix @ alpha[..., None]).flatten().sqrt()
             for alpha in (found - whole, whole)
         )
-        assert bool((change < allowed * score).all())
+        assert bool((change < 1e-8 * score).all())
 
 
 @cases
@@ -188,7 +187,7 @@ def test_a_start_at_the_solution_takes_no_steps() -> None:
     torch.testing.assert_close(warm.alpha, cold.alpha, rtol=1e-7, atol=1e-9)
     near = free.solve(*arguments, start=1.0001 * cold.alpha)
     assert bool((near.iterations < 0.8 * cold.iterations).all())
-    assert apart(near.alpha, cold.alpha) < 1e-8
+    assert apart(near.alpha, cold.alpha) < 1e-6, "what a guess asks for is less than exact"
 
 
 @cases

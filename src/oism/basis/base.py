@@ -86,7 +86,7 @@ class Basis(ABC):
                 f"alpha must have shape ({self.size},) or ({len(x)}, {self.size}), got "
                 f"{tuple(alpha.shape)}"
             )
-        if checks.integer(derivative, "derivative", minimum=0) > 2:
+        if isinstance(derivative, bool) or derivative not in (0, 1, 2):
             raise ValueError(f"derivative must be 0, 1 or 2, got {derivative!r}")
         return self._series(x, alpha, derivative)
 

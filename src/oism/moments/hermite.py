@@ -6,8 +6,8 @@ coordinate z (in units of the invariant law), they are well conditioned. But m a
 after the pass. So sums are kept in provisional coordinates and *rebased*: φ_k(γu + δ) is a
 combination of φ_0(u), …, φ_k(u) (`oism.basis.hermite.affine`), hence a change of coordinates is a
 linear map of the sums, exact whatever the data. An accumulator rebases itself whenever its running
-mean or deviation has left the provisional one by a factor of two, which keeps that map benign, and
-two accumulators merge in the coordinates of the heavier one.
+mean or deviation has drifted from the provisional one, by a factor of two at most, which keeps that
+map benign; two accumulators merge in the coordinates of the heavier one.
 """
 
 from __future__ import annotations
@@ -123,7 +123,8 @@ class HermiteFamilyMoments(Moments):
         mean, variance = self._location()
         deviation = variance.clamp(min=0).sqrt()
         known = deviation > CONSTANT
-        off = (mean.abs() > 0.5) | (deviation > 2) | ((deviation < 0.5) & known)
+        drift = min(2.0, 10 ** (3 / self.degree))  # a change by γ multiplies rounding by γ^degree
+        off = (mean.abs() > drift - 1) | (deviation > drift) | ((deviation * drift < 1) & known)
         if bool(off.any()):
             shift = torch.where(off, self.shift + self.scale * mean, self.shift)
             scale = torch.where(off & known, self.scale * deviation, self.scale)
