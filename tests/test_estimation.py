@@ -363,3 +363,17 @@ def test_a_progress_bar_is_shown_when_asked(capsys: pytest.CaptureFixture[str]) 
     assert "choosing ridge and truncation" in capsys.readouterr().err
     fit(cloud(), Hermite(2, 3))
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("n", [3, 4, 6])
+@pytest.mark.parametrize("basis", [TensorHermite(3, 3), TensorHermite(2, 4), Hermite(3, 6)])
+def test_hardly_any_rows(n: int, basis: Basis) -> None:
+    for seed in range(4):
+        x = cloud(n, basis.dim, seed)
+        for shrinkage in (SampleMeans(), JamesStein()):
+            try:
+                score = fit(x, basis, shrinkage=shrinkage)
+            except ValueError as error:  # by chance all rows share a fold
+                assert "at least two folds" in str(error)  # noqa: PT017
+                continue
+            assert bool(score.score(x, 0.2).isfinite().all())

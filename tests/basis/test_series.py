@@ -209,3 +209,14 @@ def test_products_are_the_tensor_functions_and_the_constant() -> None:
     values = products(u, indices)
     assert bool((values[:, 0] == 1).all())
     torch.testing.assert_close(values[:, 1:], TensorHermite(3, 4).values(u), rtol=1e-13, atol=1e-13)
+
+
+def test_no_rows_and_no_autocast() -> None:
+    for basis in (Fourier.lattice(2, 4), Hermite(2, 3), TensorHermite(2, 3)):
+        alpha = torch.linspace(-1, 1, basis.size)
+        for derivative, shape in enumerate(((0,), (0, 2), (0,))):
+            assert basis.series(torch.zeros(0, 2), alpha, derivative).shape == shape
+            x = torch.linspace(-1, 1, 8).reshape(4, 2)
+            plain = basis.series(x, alpha, derivative)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                assert torch.equal(basis.series(x, alpha, derivative), plain)

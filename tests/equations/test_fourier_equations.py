@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import Fourier, Quadrature, Semigroup, Torus
+from oism import Fourier, Quadrature, Semigroup, Torus, fit
 from oism.equations import FourierEquations
-from oism.moments import FourierMoments, fold_of
+from oism.moments import FourierMoments, extended, fold_of, gather
 
 FOLDS = 3
 SPARSE = Fourier(torch.tensor([[0.0, 2.0], [1.0, -2.0], [3.0, 0.0], [2.0, 3.0]]))
@@ -186,3 +186,33 @@ def test_noise_makes_the_functions_orthogonal(basis: Fourier) -> None:
     rates = -basis.eigenvalues
     assert_near(own.dense(late)[0], torch.diag(rates), 1e-15)
     assert float(own.right(late).abs().max()) < 1e-20
+
+
+def test_either_sign_of_a_frequency_serves() -> None:
+    generator = torch.Generator().manual_seed(4)
+    x = torch.randn(60, 2, generator=generator, dtype=torch.float64)
+    lattice = Fourier.lattice(2, 5).frequencies
+    signs = torch.tensor([1.0, -1.0]).repeat(len(lattice))[: len(lattice), None].double()
+    basis = Fourier(signs * lattice)
+    moments = gather(x, basis)
+    assert isinstance(moments, FourierMoments)
+    equations = FourierEquations(basis, moments.frequencies, moments.averages().total[None])
+    t = torch.zeros(1, dtype=torch.float64)
+    gradients = basis.gradients(x)
+    matrix = torch.einsum("nkd,nld->kl", gradients, gradients) / len(x)
+    right = (basis.eigenvalues * basis.values(x)).mean(dim=0)
+    torch.testing.assert_close(equations.dense(t)[0, 0], matrix, rtol=1e-11, atol=1e-11)
+    torch.testing.assert_close(equations.right(t)[0, 0], right, rtol=1e-11, atol=1e-11)
+    alpha = torch.randn(1, basis.size, generator=generator, dtype=torch.float64)
+    applied = equations.operator(equations.density(t)[0])(alpha)
+    torch.testing.assert_close(applied[0], matrix @ alpha[0], rtol=1e-11, atol=1e-11)
+    one, other = (fit(x, b, ridge=0.01).score(x, 0.1) for b in (basis, Fourier(lattice)))
+    torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
+
+
+def test_a_band_without_functions_is_refused() -> None:
+    basis = Fourier(torch.tensor([[5.0]]))
+    lattice = extended(basis)
+    with pytest.raises(ValueError, match="band must hold at least one frequency"):
+        FourierEquations(basis, lattice, torch.zeros(len(lattice), dtype=torch.complex128), 2.0)
+    assert bool(fit(torch.zeros(9, 1), basis, ridge=0.1).score(torch.zeros(1, 1), 10.0).isfinite())

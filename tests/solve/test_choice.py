@@ -208,3 +208,11 @@ def test_one_ridge_for_all_times(batch: tuple[int, ...], ridge: float) -> None:
     assert found.shape == level.shape == (3, *batch)
     torch.testing.assert_close(found, torch.full_like(found, ridge), rtol=1e-14, atol=0)
     assert bool((level == -32).all())
+
+
+def test_where_no_candidate_is_known_the_simplest_is_taken() -> None:
+    values = torch.full((3, 2, 4, len(RIDGES)), torch.inf, dtype=torch.float64)
+    values[:, 1, 2] = torch.nan
+    log_ridge, level, _ = choose(losses(values))
+    assert level.tolist() == [3, 3]
+    torch.testing.assert_close(log_ridge, RIDGES[-1].log().expand(2))

@@ -280,3 +280,26 @@ def test_tiny_right_hand_sides(size: float) -> None:
         assert relative(found.values[:1] / size, expected[:1]) < 1e-11
     else:
         assert bool((found.values[0] == 0).all())
+
+
+def test_an_indefinite_system_stops_and_says_so() -> None:
+    matrix = torch.diag(torch.tensor([2.0, 1.0, -3.0], dtype=torch.float64)).expand(2, 3, 3).clone()
+    matrix[1] = torch.eye(3)
+    right = torch.ones(2, 3, dtype=torch.float64)
+    found = conjugate_gradients(
+        product(matrix), right, torch.zeros(2).double(), tolerance=1e-12, iterations=5000
+    )
+    assert int(found.iterations.max()) < 10
+    assert float(found.residual[0]) > 1e-3
+    assert bool(found.values.isfinite().all())
+    torch.testing.assert_close(found.values[1], right[1])
+
+
+def test_a_path_down_to_no_ridge() -> None:
+    matrix = torch.diag(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)).expand(3, 3, 3)
+    right = torch.tensor([[0.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
+    shifts = torch.tensor([0.0, 1.0], dtype=torch.float64)
+    found = ridge_path(product(matrix), right, shifts, tolerance=1e-13, iterations=10)
+    expected = right[:, None] / (torch.tensor([1.0, 2.0, 3.0]) + shifts[:, None])
+    torch.testing.assert_close(found.values, expected, rtol=1e-12, atol=1e-12)
+    assert float(found.smallest[0]) == pytest.approx(2)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from oism import Fourier
 from oism.equations import FourierEquations
-from oism.moments import FourierMoments, fold_of
+from oism.moments import Averages, FourierMoments, extended, fold_of
 from oism.solve import RIDGES, TorusSystem, choose
 from oism.solve.torus import SWEEP_TOLERANCE
 
@@ -319,3 +319,17 @@ def test_the_number_of_functions_decides_how_to_solve() -> None:
     assert (few.dense, few.dense_solve) == (True, True)
     assert (some.dense, some.dense_solve) == (False, True)
     assert (many.dense, many.dense_solve) == (False, False)
+
+
+def test_moments_of_no_density_are_warned_of() -> None:
+    basis = Fourier.lattice(1, 25)
+    lattice = extended(basis)
+    generator = torch.Generator().manual_seed(0)
+    means = 2 * torch.randn(len(lattice), generator=generator, dtype=torch.complex128)
+    none = torch.zeros(0, dtype=torch.float64)
+    own = TorusSystem(basis, lattice, Averages(means, none, none, none, none), dense=False)
+    zero = torch.zeros(1, dtype=torch.float64)
+    with pytest.warns(
+        RuntimeWarning, match="the ridge is too small, or no density has the moments"
+    ):
+        own.solve(zero + 1e-3, zero, zero)

@@ -50,8 +50,8 @@ class FourierMoments(Moments):
     ½(1 + cos 2ζ·x). ``low`` and ``high`` are the range of each column, before wrapping.
 
     >>> moments = FourierMoments(Fourier.lattice(1, 1)).update(torch.zeros(7, 1))
-    >>> moments.averages().total  # all points at zero: every wave is 1
-    tensor([1.+0.j, 1.+0.j], dtype=torch.complex128)
+    >>> moments.averages().total.real  # all points at zero: every wave is 1
+    tensor([1.0000, 1.0000], dtype=torch.float64)
     """
 
     basis: Fourier
