@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from typing import Self
 
-import finufft
 import torch
 from torch import Tensor
 
@@ -90,6 +89,8 @@ class FourierMoments(Moments):
 
     def _nufft(self, x: Tensor, weights: Tensor) -> Tensor:
         """Return the sums over each fold through a grid of all |ζ_j| ≤ reach."""
+        import finufft  # noqa: PLC0415 (so that machines without it can use fitted scores)
+
         dim, side = self.basis.dim, 2 * self._reach + 1
         transform = getattr(finufft, f"nufft{dim}d1")
         grids = torch.zeros(self.folds, side**dim, dtype=torch.complex128)

@@ -22,7 +22,7 @@ import math
 import torch
 from torch import Tensor
 
-from oism.basis import TensorHermite
+from oism.basis import OrthogonalFrame, TensorHermite
 from oism.basis.hermite import HermiteFamily, recurrence, series
 from oism.clock import Clock
 from oism.equations.hermite import Coordinates
@@ -63,6 +63,7 @@ class HermiteFamilyScore(OperatorScore):
     low: Tensor
     high: Tensor
     rotation: Tensor | None
+    directions: Tensor | None
     means: Tensor
     spectral = (*OperatorScore.spectral, "shift", "scale", "low", "high", "means")
 
@@ -79,6 +80,9 @@ class HermiteFamilyScore(OperatorScore):
         for name in ("shift", "scale", "low", "high", "rotation"):
             self.register_buffer(name, getattr(standard, name))
         self.register_buffer("means", standard.averages.total)
+        # The directions move with the module: a frame lives on the host, and may be large.
+        fixed = basis.frame.matrix if isinstance(basis.frame, OrthogonalFrame) else None
+        self.register_buffer("directions", fixed, persistent=False)
 
     def standard(self) -> Standardised:
         """Return the averages behind the coefficients, on the CPU in float64."""
@@ -95,10 +99,19 @@ class HermiteFamilyScore(OperatorScore):
 
     def _place(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return z, u of the Gaussian part, and m_t and s_t, in the dtype of ``x``."""
-        z = self.basis.scale * self.basis.frame._analyse(x)
+        if self.directions is None:
+            z = self.basis.scale * self.basis.frame._analyse(x)
+        else:
+            z = self.basis.scale * matmul(x, self.directions.to(x).mT)
         shift, scale = Coordinates(self.basis.process, self.shift, self.scale).at(t)
         shift, scale = shift.to(z), scale.to(z)
         return z, (self._rotate(z) - shift) / scale, shift, scale
+
+    def _back(self, z: Tensor) -> Tensor:
+        """Return vectors from their frame coordinates, in units of the data."""
+        if self.directions is None:
+            return self.basis.scale * self.basis.frame._synthesise(z)
+        return self.basis.scale * matmul(z, self.directions.to(z))
 
     def _rotate(self, z: Tensor) -> Tensor:
         return z if self.rotation is None else matmul(z, self.rotation.to(z).mT)
@@ -140,7 +153,7 @@ class HermiteScore(HermiteFamilyScore):
         z, u, shift, scale = self._place(x, t)
         inner, slope, _ = self._clamped(z, t, shift, scale)
         total = (slope * self._series(inner, alpha, 1) - u) / scale
-        return self.basis.scale * self.basis.frame._synthesise(total)
+        return self._back(total)
 
     def _divergence(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         z, _, shift, scale = self._place(x, t)
@@ -193,7 +206,7 @@ class TensorHermiteScore(HermiteFamilyScore):
         if alpha.shape[-1]:
             inner, slope, _ = self._clamped(z, t, shift, scale)
             total = total + slope * self._potential_gradient(inner, alpha, scale)
-        return self.basis.scale * self.basis.frame._synthesise(total)
+        return self._back(total)
 
     def _divergence(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         z, u, shift, scale = self._place(x, t)
