@@ -30,7 +30,7 @@ bench: $(STAMP)  ## ratios, side by side in one run
 	$(BIN)/python benchmarks/hermite.py
 	$(BIN)/python benchmarks/hermite.py --threads 1
 	$(BIN)/python benchmarks/moments.py
-	$(BIN)/python benchmarks/torus.py --space
+	$(BIN)/python benchmarks/torus.py
 
 # The build backend is installed first and build isolation is off, so that it too is a pinned version.
 $(STAMP): pyproject.toml constraints.txt

@@ -14,12 +14,13 @@ while c²t ≤ 0.3.
 
 Functions that cannot matter are left out. Far beyond a cutoff the penalty leaves nothing of them.
 And late: b falls like e^{-‖ξ‖²t}, but the coefficients of a logarithm fall like e^{-‖ξ‖t} (exactly
-so for a point mass), so a solution keeps ‖ξ‖ ≤ max(√(80/t), 25/t); for choosing among candidates
-the first bound is enough.
+so for a point mass), so an exact solution keeps ‖ξ‖ ≤ max(√(160/t), 25/t). For coefficients that
+are interpolated √(160/t) is enough, and for choosing among candidates √(80/t).
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import warnings
 from collections.abc import Iterator
@@ -55,8 +56,11 @@ WORTH = 1e-3
 BEHIND = 0.02
 """The relative gain that makes smaller ridges worth trying, and how far behind a level may be."""
 
+PATIENCE = 2
+"""How many larger cutoffs in a row may be clearly worse before no larger one is tried."""
+
 SWEEP_TOLERANCE = 1e-3
-KNOT_TOLERANCE = 1e-8
+KNOT_TOLERANCE = 1e-7
 FINAL_TOLERANCE = 1e-11
 """Relative residuals: of a path, of coefficients that are interpolated, of exact ones."""
 
@@ -127,9 +131,10 @@ class TorusSystem(System):
     def _sweep_band(self, t: float, cutoff: float) -> float:
         return self._band(1.5 * cutoff, math.sqrt(FORGOTTEN / max(t, 1e-300)))
 
-    def _final_band(self, t: float, cutoff: float) -> float:
+    def _final_band(self, t: float, cutoff: float, *, exact: bool) -> float:
         t = max(t, 1e-300)
-        return self._band(3 * cutoff, max(math.sqrt(FORGOTTEN / t), FADED / t))
+        late = math.sqrt(2 * FORGOTTEN / t)
+        return self._band(3 * cutoff, max(late, FADED / t) if exact else late)
 
     def _chunks(
         self, bands: list[float], folds: int, *, dense: bool
@@ -149,27 +154,47 @@ class TorusSystem(System):
     def losses(self, t: Tensor) -> Losses:
         """Return the held-out losses ``(folds, T, levels, ridges)``.
 
-        Small ridges take many steps, so they come last and only where they may pay: where the loss
-        still falls towards them, at levels that are not far behind the best.
+        What cannot be chosen is not computed. Cutoffs are tried from the smallest, which is cheap,
+        upwards, and no further once two in a row are clearly worse than the best so far. Small
+        ridges take many steps, so they come last and only where they may pay: where the loss still
+        falls towards them, at levels that are not far behind the best.
         """
-        folds = len(self.averages.shares)
+        folds, shares = len(self.averages.shares), self.averages.shares
         values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
-        cutoffs = self.cutoff(torch.arange(self.levels, dtype=t.dtype))
-        worth = cutoffs.square() * t[:, None] <= SMOOTHED
-        worth[:, 0] = True
-        for tier in TIERS:
-            for level in range(self.levels):
-                where = worth[:, level].nonzero()[:, 0]
-                bands = [self._sweep_band(float(one), float(cutoffs[level])) for one in t[where]]
-                for band, run in self._chunks(bands, folds, dense=self.dense):
-                    found = self._path(t[where[run]], level, band, RIDGES[tier])
-                    values[:, where[run], level, tier] = found.movedim(1, 0)
-            mean = torch.einsum("f,ftle->tle", self.averages.shares, values)
+        offered = self.cutoff(torch.arange(self.levels).double()).square() * t[:, None] <= SMOOTHED
+        offered[:, 0] = True
+        best = torch.full((folds, len(t)), math.inf, dtype=t.dtype)  # fold by fold
+        worse = torch.zeros(len(t), dtype=torch.int64)
+        for level in reversed(range(self.levels)):
+            where = (offered[:, level] & (worse < PATIENCE)).nonzero()[:, 0]
+            self._fill(values, t, where, level, TIERS[0])
+            mean = torch.einsum("f,fte->te", shares, values[:, where, level])
+            own = values[:, where, level].gather(2, mean.argmin(dim=1).expand(folds, -1)[..., None])
+            gap = own[..., 0] - best[:, where]
+            centre = shares @ gap
+            error = (shares @ (gap - centre).square() / max(1, folds - 1)).sqrt()
+            behind = BEHIND * (shares @ best[:, where]).abs()
+            worse[where] = torch.where(
+                (centre > behind) & (centre > 2 * error), worse[where] + 1, 0
+            )
+            best[:, where] = torch.where(centre < 0, own[..., 0], best[:, where])
+        for tier, after in itertools.pairwise(TIERS):
+            mean = torch.einsum("f,ftle->tle", shares, values)
             lowest = mean.amin(dim=2)
-            best = lowest.amin(dim=1, keepdim=True)
+            least = lowest.amin(dim=1, keepdim=True)
             gain = mean[..., tier.start + 1] - mean[..., tier.start]
-            worth &= (gain > WORTH * best.abs()) & (lowest - best < BEHIND * best.abs())
-        return Losses(values, self.averages.shares)
+            worth = (gain > WORTH * least.abs()) & (lowest - least < BEHIND * least.abs())
+            for level in range(self.levels):
+                self._fill(values, t, worth[:, level].nonzero()[:, 0], level, after)
+        return Losses(values, shares)
+
+    def _fill(self, values: Tensor, t: Tensor, where: Tensor, level: int, tier: slice) -> None:
+        """Compute the losses of one level and some ridges at some of the times."""
+        folds, cutoff = len(values), float(self.cutoff(torch.tensor(float(level))))
+        bands = [self._sweep_band(one, cutoff) for one in t[where].tolist()]
+        for band, run in self._chunks(bands, folds, dense=self.dense):
+            found = self._path(t[where[run]], level, band, RIDGES[tier])
+            values[:, where[run], level, tier] = found.movedim(1, 0)
 
     def _path(self, t: Tensor, level: int, band: float, ridges: Tensor) -> Tensor:
         """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``."""
@@ -205,12 +230,11 @@ class TorusSystem(System):
 
         With a guess, to the accuracy that interpolation between times asks for; without, exactly.
         """
-        tolerance = FINAL_TOLERANCE if start is None else KNOT_TOLERANCE
-        return self._solve(t, ridge, level, start, dense=self.dense_solve, tolerance=tolerance)
+        return self._solve(t, ridge, level, start, dense=self.dense_solve, exact=start is None)
 
     def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
         """Return the solution with the extreme eigenvalues, or what conjugate gradients saw."""
-        return self._solve(t, ridge, level, None, dense=self.dense, tolerance=KNOT_TOLERANCE)
+        return self._solve(t, ridge, level, None, dense=self.dense, exact=False)
 
     def _solve(
         self,
@@ -220,13 +244,13 @@ class TorusSystem(System):
         start: Tensor | None,
         *,
         dense: bool,
-        tolerance: float,
+        exact: bool,
     ) -> Solved:
         alpha = torch.zeros(len(t), self.basis.size, dtype=torch.float64)
         low, high = torch.full((2, len(t)), torch.nan, dtype=torch.float64)
         iterations = torch.zeros(len(t), dtype=torch.int64)
         pairs = zip(t.tolist(), self.cutoff(level).tolist(), strict=True)
-        bands = [self._final_band(one, cutoff) for one, cutoff in pairs]
+        bands = [self._final_band(one, cutoff, exact=exact) for one, cutoff in pairs]
         for band, run in self._chunks(bands, 1, dense=dense):
             equations = self._equations("total", band)
             rates = -equations.eigenvalues
@@ -245,7 +269,7 @@ class TorusSystem(System):
                     right,
                     ridge[run],
                     start=None if start is None else start[run, : equations.size] / scale,
-                    tolerance=tolerance,
+                    tolerance=FINAL_TOLERANCE if exact else KNOT_TOLERANCE,
                     iterations=FINAL_ITERATIONS,
                 )
                 self._warn(found.residual, t[run])
