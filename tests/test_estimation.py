@@ -29,6 +29,7 @@ from oism import (
     VariancePreserving,
     fit,
     fit_moments,
+    principal_frame,
 )
 from oism.moments import gather
 from oism.shrinkage import Shrinkage
@@ -377,3 +378,15 @@ def test_hardly_any_rows(n: int, basis: Basis) -> None:
                 assert "at least two folds" in str(error)  # noqa: PT017
                 continue
             assert bool(score.score(x, 0.2).isfinite().all())
+
+
+def test_order_one_of_products_is_order_one_of_each() -> None:
+    one, other = (fit(cloud(), kind(2, 1)) for kind in (Hermite, TensorHermite))
+    torch.testing.assert_close(one.score(cloud(5), 0.3), other.score(cloud(5), 0.3))
+
+
+def test_polynomials_in_principal_directions() -> None:
+    x = cloud() @ torch.tensor([[2.0, 1.0], [0.0, 0.3]], dtype=torch.float64)
+    frame = principal_frame(x, dim=2)
+    score = fit(x, Hermite(2, 2, frame=frame))
+    torch.testing.assert_close(score.score(x, 0.1), fit(x, TensorHermite(2, 2)).score(x, 0.1))

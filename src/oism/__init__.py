@@ -9,7 +9,7 @@ from oism.basis import Basis, Fourier, Hermite, IdentityFrame, OrthogonalFrame, 
 from oism.clock import Clock, IdentityClock, Noising, VarianceExploding, VariancePreserving
 from oism.estimation import CrossValidation, EvenKnots, PlacedKnots, fit, fit_moments
 from oism.expectation import MonteCarlo, Quadrature
-from oism.moments import Moments
+from oism.moments import Moments, principal_frame
 from oism.operators import (
     AdjointGenerator,
     CarreDuChamp,
@@ -57,4 +57,5 @@ __all__ = [
     "VariancePreserving",
     "fit",
     "fit_moments",
+    "principal_frame",
 ]

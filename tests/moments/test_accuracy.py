@@ -14,9 +14,9 @@ from oism import (
     Hermite,
     JamesStein,
     Modulation,
-    OrthogonalFrame,
     TensorHermite,
     fit_moments,
+    principal_frame,
 )
 from oism.basis.hermite import affine, gram, products, tabulate
 from oism.moments import (
@@ -154,9 +154,11 @@ def test_products_of_correlated_columns() -> None:
 @pytest.mark.parametrize("ratio", [0.01, 1e-3])
 def test_nearly_collinear_columns_want_a_frame(ratio: float) -> None:
     x = collinear(ratio)
-    with pytest.warns(RuntimeWarning, match="give the basis the principal directions as its frame"):
+    with pytest.warns(RuntimeWarning, match="give the basis frame=principal_frame"):
         TensorHermiteMoments(TensorHermite(2, 4)).update(x).standardised()
-    frame = OrthogonalFrame(torch.linalg.eigh(torch.cov(x.mT))[1].mT)
+    frame = principal_frame(x, dim=2)
+    largest = torch.linalg.eigh(torch.cov(x.mT))[1][:, -1]
+    assert float((frame.matrix[0] @ largest).abs()) == pytest.approx(1, abs=1e-12)
     turned = TensorHermiteMoments(TensorHermite(2, 4, frame=frame)).update(x)
     assert product_error(turned, x) < 1e-9
 

@@ -131,6 +131,14 @@ class FourierEquations:
         return GalerkinOperator(self, density)
 
 
+PIECE = 2**19
+"""The number of entries of the fields that are transformed at a time.
+
+Small enough that their memory stays with the process: fields of several megabytes go back to the
+system after every use, and touching fresh pages then costs several times the transforms.
+"""
+
+
 class GalerkinOperator:
     """α ↦ Aα for S densities at once: ``(S, …, size)`` to the same shape, in float64.
 
@@ -146,20 +154,32 @@ class GalerkinOperator:
     def __call__(self, alpha: Tensor) -> Tensor:
         """Return Aα for coefficients ``(S, …, size)``."""
         alpha = alpha if self._flip is None else self._flip * alpha
+        field = alpha[0].numel() // alpha.shape[-1] * self._grid.dim * self._density[0].numel()
+        step = max(1, PIECE // field)
+        pieces = [
+            self._apply(alpha[start : start + step], self._density[start : start + step])
+            for start in range(0, len(alpha), step)
+        ]
+        result = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        return result if self._flip is None else self._flip * result
+
+    def _apply(self, alpha: Tensor, density: Tensor) -> Tensor:
         a = torch.view_as_complex(alpha.reshape(*alpha.shape[:-1], -1, 2)).conj()
         slopes = self._waves * a[..., None, :]
         shape = (*slopes.shape[:-1], self._grid.slots)
-        if self._buffer is None or self._buffer.shape != shape:
-            self._buffer = slopes.new_zeros(shape)
-        self._buffer[..., self._slots] = slopes
-        self._buffer[..., self._images] = slopes[..., self._mirrored].conj()
-        field = self._grid.synthesise(self._buffer)
-        extra = field.ndim - self._density.ndim
-        density = self._density.reshape(len(alpha), *[1] * extra, *self._grid.shape)
-        flux = self._grid.analyse(field.mul_(density))[..., self._slots]
-        out = (self._waves * flux.conj()).sum(dim=-2)
-        result = torch.view_as_real(out).flatten(-2)
-        return result if self._flip is None else self._flip * result
+        held = self._buffer
+        if held is None or held.shape[1:] != shape[1:] or len(held) < len(slopes):
+            held = self._buffer = slopes.new_zeros(shape)
+        spectrum = held[: len(slopes)]
+        spectrum[..., self._slots] = slopes
+        spectrum[..., self._images] = slopes[..., self._mirrored].conj()
+        field = self._grid.synthesise(spectrum)
+        extra = field.ndim - density.ndim
+        flux = self._grid.analyse(
+            field.mul_(density.reshape(len(alpha), *[1] * extra, *self._grid.shape))
+        )
+        out = (self._waves * flux[..., self._slots].conj()).sum(dim=-2)
+        return torch.view_as_real(out).flatten(-2)
 
 
 def _canonical(xi: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from oism.basis import Basis, Fourier, Hermite, TensorHermite
+from oism.basis import Basis, Fourier, Hermite, OrthogonalFrame, TensorHermite
 from oism.moments.base import Averages, Moments
 from oism.moments.fourier import FourierMoments, extended
 from oism.moments.hermite import (
@@ -32,6 +32,7 @@ __all__ = [
     "fold_of",
     "gather",
     "principal",
+    "principal_frame",
     "rows",
 ]
 
@@ -49,6 +50,20 @@ def accumulator(basis: Basis, folds: int = 5, *, squares: bool = False) -> Momen
         f"basis must be Fourier, Hermite or TensorHermite, got {type(basis).__name__}: nothing is "
         "known about the products of its gradients"
     )
+
+
+def principal_frame(data: object, dim: int, *, sample_weight: object = None) -> OrthogonalFrame:
+    """Return the principal directions of data as a frame, the largest variance first.
+
+    >>> import torch
+    >>> principal_frame(torch.tensor([[0.0, 0.0], [1.0, 2.0], [2.0, 4.1]]), dim=2).matrix[0]
+    tensor([0.4389, 0.8985], dtype=torch.float64)
+    """
+    moments = gather(data, TensorHermite(dim, 2), folds=1, sample_weight=sample_weight)
+    assert isinstance(moments, GaussianMoments)
+    rotation = moments.standardised().rotation
+    assert rotation is not None
+    return OrthogonalFrame(rotation)
 
 
 def gather(

@@ -310,7 +310,7 @@ class TensorHermiteMoments(PolynomialMoments):
         if lost > 1e-4 and float(least) > 1e-12:
             warnings.warn(
                 f"columns are nearly collinear, and products of degree {self.degree} are known to "
-                f"about {lost:.0e} only: give the basis the principal directions as its frame",
+                f"about {lost:.0e} only: give the basis frame=principal_frame(data, dim)",
                 RuntimeWarning,
                 stacklevel=3,
             )
