@@ -57,7 +57,7 @@ def principal_frame(data: object, dim: int, *, sample_weight: object = None) -> 
 
     >>> import torch
     >>> principal_frame(torch.tensor([[0.0, 0.0], [1.0, 2.0], [2.0, 4.1]]), dim=2).matrix[0]
-    tensor([0.4389, 0.8985], dtype=torch.float64)
+    tensor([0.4384, 0.8988], dtype=torch.float64)
     """
     moments = gather(data, TensorHermite(dim, 2), folds=1, sample_weight=sample_weight)
     assert isinstance(moments, GaussianMoments)
