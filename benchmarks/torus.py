@@ -92,7 +92,10 @@ def main(
     bounds = [bound for bound in (30.0, 125.0, 500.0, 2000.0, 8000.0) if bound <= largest][-4:]
     print("choosing ridge and cutoff: seconds")
     print(f"{'functions':>10}{'times':>8}{'matrix-free':>14}{'dense':>12}{'dense/free':>14}")
-    compare(x, min(bounds), t, rounds)
+    for bound in sorted(
+        {30.0, 50.0, min(bounds)}
+    ):  # around the size at which dense algebra gives way
+        compare(x, bound, t, rounds)
     if largest >= 500:
         compare(x, 500.0, t[::10], 1)
     print("\na whole fit: seconds, and the exponent of its growth")

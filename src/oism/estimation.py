@@ -80,7 +80,7 @@ class PlacedKnots:
 
 
 NEGLIGIBLE = 1e-2
-"""A score of this size in L²(ρ_t), per root of the dimension, need not be known relatively."""
+"""A score of this size in L²(ρ_t) need not be known relatively: it is added to the size."""
 
 
 class Progress:

@@ -315,7 +315,7 @@ def test_many_times_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_number_of_functions_decides_how_to_solve() -> None:
-    few, some, many = (system(Fourier.lattice(1, r**2), points(1, 9)) for r in (80, 81, 257))
+    few, some, many = (system(Fourier.lattice(1, r**2), points(1, 9)) for r in (60, 61, 257))
     assert (few.dense, few.dense_solve) == (True, True)
     assert (some.dense, some.dense_solve) == (False, True)
     assert (many.dense, many.dense_solve) == (False, False)

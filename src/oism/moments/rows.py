@@ -21,9 +21,6 @@ from torch import Tensor
 
 from oism import checks
 
-Data = object
-"""An array, a tensor, or an iterable of them; checked where it is read."""
-
 WORD = 1 << 64
 
 
@@ -86,7 +83,7 @@ def weights_of(sample_weight: object, n: int, name: str = "sample_weight") -> Te
     return weights
 
 
-def batches(data: Data, sample_weight: object = None) -> Iterator[tuple[object, object]]:
+def batches(data: object, sample_weight: object = None) -> Iterator[tuple[object, object]]:
     """Yield batches with their weights; an array or tensor is one batch."""
     if isinstance(data, Tensor) or hasattr(data, "__array__"):
         yield data, sample_weight

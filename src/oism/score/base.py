@@ -115,7 +115,7 @@ class OperatorScore(SpectralModule, ABC):
         Interpolated from the table, or with ``exact`` from a solve at these very times.
         """
         t = self._time(t)
-        if not exact:
+        if not exact or not self.curve.values.numel():  # a Gaussian has nothing to solve for
             return self.curve(self.clock._inverse(t))  # type: ignore[no-any-return]
         flat = t.detach().reshape(-1).cpu()
         ridge, level = self.schedule.at(self.clock._inverse(flat))

@@ -1,11 +1,11 @@
 """Conjugate gradients for many symmetric positive systems at once.
 
 `ridge_path` solves (B + εI) y = g for a whole path of shifts ε from one Krylov space: the spaces of
-B and B + εI are the same, so one product with B per step
-serves every ε (multi-shift conjugate gradients; Jegerlehner, hep-lat/9612014, 1996). That needs a
-zero start. The basis of the space is kept and combined at the end, in one matrix product, rather
-than updating a solution for every ε at every step. `conjugate_gradients` solves for one shift per
-system and starts anywhere, which suits a sweep over times where the neighbours are known.
+B and B + εI are the same, so one product with B per step serves every ε (multi-shift conjugate
+gradients; Jegerlehner, hep-lat/9612014, 1996). That needs a zero start. The basis of the space is
+kept and combined at the end, in one matrix product, rather than updating a solution for every ε at
+every step. `conjugate_gradients` solves for one shift per system and starts anywhere, which suits a
+sweep over times where the neighbours are known.
 
 SciPy's solvers take one system at a time and no path of shifts, hence own code.
 """

@@ -36,7 +36,7 @@ from oism.moments import Averages
 from oism.solve.base import RIDGES, Losses, Solved, System
 from oism.solve.conjugate import conjugate_gradients, ridge_path
 
-DENSE = 160
+DENSE = 120
 """The largest number of functions that dense algebra is chosen for (benchmarks/torus.py)."""
 
 DENSE_SOLVE = 512
