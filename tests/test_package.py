@@ -17,9 +17,10 @@ import oism
 
 ROOT = Path(oism.__file__).parent
 # Each room may import only rooms that stand before it.
-ROOMS = ["transforms", "checks", "quadrature", "process", "clock"]
+ROOMS = ["transforms", "checks", "progress", "quadrature", "process", "clock"]
 ROOMS += ["expectation", "operators", "basis"]
-ROOMS += ["moments", "shrinkage", "equations", "solve", "score", "estimation", "studies"]
+ROOMS += ["moments", "shrinkage", "equations", "solve", "score"]
+ROOMS += ["estimation", "flow", "likelihood", "estimator", "studies"]
 
 
 def room(path: Path) -> str:

@@ -9,6 +9,8 @@ from oism.basis import Basis, Fourier, Hermite, IdentityFrame, OrthogonalFrame, 
 from oism.clock import Clock, IdentityClock, Noising, VarianceExploding, VariancePreserving
 from oism.estimation import CrossValidation, EvenKnots, PlacedKnots, fit, fit_moments
 from oism.expectation import MonteCarlo, Quadrature
+from oism.flow import Adaptive, EulerMaruyama, Flow, Heun, RungeKutta4, StochasticHeun
+from oism.likelihood import ExactTrace, Hutchinson, log_density, sample_with_log_density
 from oism.moments import Moments, principal_frame
 from oism.operators import (
     AdjointGenerator,
@@ -24,6 +26,7 @@ from oism.shrinkage import JamesStein, Modulation, Monotone, SampleMeans
 __version__ = "0.1.0"
 
 __all__ = [
+    "Adaptive",
     "AdjointGenerator",
     "Basis",
     "Brownian",
@@ -31,9 +34,14 @@ __all__ = [
     "Clock",
     "CrossValidation",
     "DirichletForm",
+    "EulerMaruyama",
     "EvenKnots",
+    "ExactTrace",
+    "Flow",
     "Fourier",
     "Hermite",
+    "Heun",
+    "Hutchinson",
     "IdentityClock",
     "IdentityFrame",
     "InfinitesimalGenerator",
@@ -49,13 +57,17 @@ __all__ = [
     "PlacedKnots",
     "Process",
     "Quadrature",
+    "RungeKutta4",
     "SampleMeans",
     "Semigroup",
+    "StochasticHeun",
     "TensorHermite",
     "Torus",
     "VarianceExploding",
     "VariancePreserving",
     "fit",
     "fit_moments",
+    "log_density",
     "principal_frame",
+    "sample_with_log_density",
 ]

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from oism import checks
 from oism.basis import Basis, Fourier
@@ -28,6 +25,7 @@ from oism.moments import (
     Standardised,
     gather,
 )
+from oism.progress import Progress, progress_bar
 from oism.score import (
     Curve,
     Diagnostics,
@@ -81,34 +79,6 @@ class PlacedKnots:
 
 NEGLIGIBLE = 1e-2
 """A score of this size in L²(ρ_t) need not be known relatively: it is added to the size."""
-
-
-class Progress:
-    """A bar over the stages of a fit; shown on a terminal once a fit has taken a second."""
-
-    def __init__(self, bar: tqdm[None]) -> None:
-        self._bar = bar
-
-    def stage(self, name: str, total: int | None = None) -> None:
-        """Begin a stage."""
-        self._bar.set_description_str(name, refresh=False)
-        self._bar.reset(total)
-
-    def advance(self, steps: int) -> None:
-        """Report steps done."""
-        self._bar.update(steps)
-
-    def reach(self, place: int) -> None:
-        """Report where a stage without a known end stands."""
-        self._bar.update(place - self._bar.n)
-
-
-@contextmanager
-def progress_bar(show: bool | None) -> Iterator[Progress]:
-    """Open a bar: shown, not shown, or (None) shown on a terminal if it takes a while."""
-    disable = None if show is None else not show
-    with tqdm(disable=disable, delay=1.0 if show is None else 0.0, leave=False) as bar:
-        yield Progress(bar)
 
 
 def fit(  # noqa: PLR0913 (the one place where everything is tied together)

@@ -4,8 +4,10 @@ from oism.basis.base import Basis, Jet
 from oism.basis.fourier import Fourier, half_lattice
 from oism.basis.frame import Frame, IdentityFrame, OrthogonalFrame
 from oism.basis.hermite import Hermite, TensorHermite, product_coefficients
+from oism.basis.scattered import NUFFT_DIM, ScatteredSeries
 
 __all__ = [
+    "NUFFT_DIM",
     "Basis",
     "Fourier",
     "Frame",
@@ -13,6 +15,7 @@ __all__ = [
     "IdentityFrame",
     "Jet",
     "OrthogonalFrame",
+    "ScatteredSeries",
     "TensorHermite",
     "half_lattice",
     "product_coefficients",

@@ -141,6 +141,15 @@ class Fourier(Basis):
     def _laplacians(self, table: Tensor) -> Tensor:
         return self.eigenvalues.to(table) * table.flatten(1)
 
+    def _gradient_and_laplacian(self, x: Tensor, alpha: Tensor) -> Tensor:
+        """Return Σ α_k ∇φ_k and Σ α_k Δφ_k from one table: ``(n, dim + 1)``."""
+        table, alpha = self._table(x), alpha.reshape(*alpha.shape[:-1], -1, 2)
+        slope = table[..., 0] * alpha[..., 1] - table[..., 1] * alpha[..., 0]
+        values = (table * alpha).sum(dim=-1)
+        gradient = matmul(slope, self.frequencies.to(table))
+        laplacian = matmul(values, self.eigenvalues[::2].to(table))
+        return torch.cat((gradient, laplacian[:, None]), dim=1)
+
     def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
         table, alpha = self._table(x), alpha.reshape(*alpha.shape[:-1], -1, 2)
         if derivative == 1:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from oism import checks
-from oism.basis import Fourier, half_lattice
+from oism.basis import NUFFT_DIM, Fourier, half_lattice
 from oism.moments.base import Averages, Moments
 from oism.moments.rows import Scratch
 from oism.process import Torus
@@ -22,9 +22,6 @@ from oism.process.domain import wrapped
 
 TOLERANCE = 1e-13
 """What is asked of FINUFFT, relative: merging must agree with one pass to 1e-12."""
-
-NUFFT_DIM = 3
-"""The largest dimension that FINUFFT serves."""
 
 FEW = 2**20
 """The number of points times modes a side below which FINUFFT runs on one thread."""

@@ -35,6 +35,10 @@ class Brownian(Isotropic):
         """Return zero."""
         return torch.zeros_like(checks.points(x))
 
+    def drift_divergence(self, dim: int) -> float:  # noqa: ARG002
+        """Return 0."""
+        return 0.0
+
     def _alpha(self, t: Tensor) -> Tensor:
         return torch.ones_like(t)
 

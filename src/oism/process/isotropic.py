@@ -95,6 +95,10 @@ class Isotropic(Process):
         """The number g in G = gI."""
 
     @abstractmethod
+    def drift_divergence(self, dim: int) -> float:
+        """Return ∇·b for points of ``dim`` entries: a number, for the drift is linear."""
+
+    @abstractmethod
     def _alpha(self, t: Tensor) -> Tensor:
         """Return α_t for checked times."""
 

@@ -55,6 +55,10 @@ class OrnsteinUhlenbeck(Isotropic):
         """Return -θx."""
         return -self.theta * checks.points(x)
 
+    def drift_divergence(self, dim: int) -> float:
+        """Return -θ dim."""
+        return -self.theta * dim
+
     def _alpha(self, t: Tensor) -> Tensor:
         return torch.exp(-self.theta * t)
 

@@ -109,6 +109,15 @@ class OperatorScore(SpectralModule, ABC):
     def _log_ratio(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         """Return log(ρ_t/π) up to a constant: ``(n,)``."""
 
+    def _joint(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
+        """Return the score and its divergence, ``(n, dim + 1)``."""
+        parts = (self._score(x, t, alpha), self._divergence(x, t, alpha)[:, None])
+        return torch.cat(parts, dim=1)
+
+    def _rows(self, x: Tensor, t: Tensor) -> int:  # noqa: ARG002
+        """Return how many rows are evaluated at a time."""
+        return max(1, ROWS // max(1, self.curve.values[0].numel()))
+
     def coefficients(self, t: Tensor | float, *, exact: bool = False) -> Tensor:
         """Return α(t), of the shape of t followed by that of the coefficients.
 
@@ -129,6 +138,11 @@ class OperatorScore(SpectralModule, ABC):
     def divergence(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ∇·∇ log ρ_t(x), in closed form: ``(n,)``."""
         return self._evaluate(self._divergence, x, t)
+
+    def score_and_divergence(self, x: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Return both, ``x``'s shape and ``(n,)``, for little more than one of them."""
+        both = self._evaluate(self._joint, x, t)
+        return both[:, :-1].reshape(x.shape), both[:, -1]
 
     def log_ratio(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return log(ρ_t/π)(x) up to a constant that depends on t only: ``(n,)``."""
@@ -177,8 +191,7 @@ class OperatorScore(SpectralModule, ABC):
                 f"t must be one number or one per row: {len(flat)} rows, {len(t)} values"
             )
         t = t.to(flat.device)
-        entries = self.curve.values[0].numel()
-        step = len(flat) if torch.compiler.is_compiling() else max(1, ROWS // max(1, entries))
+        step = len(flat) if torch.compiler.is_compiling() else self._rows(flat, t)
         pieces = []
         for start in range(0, max(1, len(flat)), max(1, step)):
             own = t if t.ndim == 0 else t[start : start + step]

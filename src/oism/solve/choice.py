@@ -24,8 +24,8 @@ from oism.solve.base import Losses
 TIE = 1.0
 """The number of standard errors within which a simpler level is preferred."""
 
-BANDWIDTH = 1.5
-"""The deviation of the kernel over time, in steps between the times of choice."""
+BANDWIDTH = 0.0375
+"""The deviation of the kernel over time, a share of the range of times and at least one step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,8 @@ class Schedule:
         if len(self.tau) == 1:
             shape = (len(tau), *self.level.shape[1:])
             return self.log_ridge.exp().expand(shape), self.level.expand(shape)
-        width = BANDWIDTH * (self.tau[1] - self.tau[0])
+        steps = max(1.0, BANDWIDTH * (len(self.tau) - 1))
+        width = steps * (self.tau[1] - self.tau[0])
         kernel = torch.softmax(-0.5 * ((tau[:, None] - self.tau) / width).square(), dim=1)
         ridge, level = (
             torch.tensordot(kernel, choice, dims=1) for choice in (self.log_ridge, self.level)

@@ -52,6 +52,9 @@ CHUNK = 2**17
 TIERS = (slice(5, None), slice(3, 5), slice(0, 3))
 """Ridges from 3e-4 up are always tried, then 3e-5 and 1e-4, then the rest of them."""
 
+LEAST_RIDGE = 0.3
+"""Matrix-free, ridges below this share of 1/n are not tried: they take long, and gain nothing."""
+
 WORTH = 1e-3
 BEHIND = 0.02
 """The relative gain that makes smaller ridges worth trying, and how far behind a level may be."""
@@ -60,7 +63,7 @@ PATIENCE = 2
 """How many larger cutoffs in a row may be clearly worse before no larger one is tried."""
 
 SWEEP_TOLERANCE = 1e-3
-KNOT_TOLERANCE = 1e-7
+KNOT_TOLERANCE = 1e-6
 FINAL_TOLERANCE = 1e-11
 """Relative residuals: of a path, of coefficients that are interpolated, of exact ones."""
 
@@ -178,7 +181,10 @@ class TorusSystem(System):
                 (centre > behind) & (centre > 2 * error), worse[where] + 1, 0
             )
             best[:, where] = torch.where(centre < 0, own[..., 0], best[:, where])
+        least_ridge = 0.0 if self.dense else LEAST_RIDGE / float(self.averages.counts[0])
         for tier, after in itertools.pairwise(TIERS):
+            if float(RIDGES[after][-1]) < least_ridge:
+                break
             mean = torch.einsum("f,ftle->tle", shares, values)
             lowest = mean.amin(dim=2)
             least = lowest.amin(dim=1, keepdim=True)
