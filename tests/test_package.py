@@ -20,7 +20,7 @@ ROOT = Path(oism.__file__).parent
 ROOMS = ["transforms", "checks", "progress", "quadrature", "process", "clock"]
 ROOMS += ["expectation", "operators", "basis"]
 ROOMS += ["moments", "shrinkage", "equations", "solve", "score"]
-ROOMS += ["estimation", "flow", "likelihood", "estimator", "studies"]
+ROOMS += ["estimation", "flow", "likelihood", "density", "estimator", "studies"]
 
 
 def room(path: Path) -> str:

@@ -8,6 +8,7 @@ The rooms of the house, each knowing only those before it: `oism.process` (what 
 from oism.basis import Basis, Fourier, Hermite, IdentityFrame, OrthogonalFrame, TensorHermite
 from oism.clock import Clock, IdentityClock, Noising, VarianceExploding, VariancePreserving
 from oism.estimation import CrossValidation, EvenKnots, PlacedKnots, fit, fit_moments
+from oism.estimator import OISM
 from oism.expectation import MonteCarlo, Quadrature
 from oism.flow import Adaptive, EulerMaruyama, Flow, Heun, RungeKutta4, StochasticHeun
 from oism.likelihood import ExactTrace, Hutchinson, log_density, sample_with_log_density
@@ -26,6 +27,7 @@ from oism.shrinkage import JamesStein, Modulation, Monotone, SampleMeans
 __version__ = "0.1.0"
 
 __all__ = [
+    "OISM",
     "Adaptive",
     "AdjointGenerator",
     "Basis",

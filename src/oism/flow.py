@@ -295,7 +295,7 @@ class Flow:
         return out
 
     @torch.no_grad()
-    def sample(
+    def sample(  # noqa: PLR0913
         self,
         n: int,
         shape: Sequence[int],
@@ -315,15 +315,12 @@ class Flow:
         n = checks.integer(n, "n", minimum=0)
         method = Adaptive() if method is None else method
         shape = checks.shape(shape, minimum=1)
-        kind = checks.dtype(dtype or torch.get_default_dtype())
-        out = torch.empty((n, *shape), dtype=kind, device=device)
-        for rows in out.split(checks.integer(chunk, "chunk", minimum=1)) if n else ():
-            rows.copy_(self.base._fill(torch.empty_like(rows), generator))
+        x = self.base.sample((n, *shape), generator=generator, dtype=dtype, device=device)
         if isinstance(method, OrdinaryMethod):
-            return self.pull(out, method=method, chunk=chunk, progress=progress) if n else out
+            return self.pull(x, method=method, chunk=chunk, progress=progress)
         checks.instance(method, StochasticMethod, "method")
-        self._simulate(out, method, generator, chunk, progress)
-        return out
+        self._simulate(x, method, generator, chunk, progress)
+        return x
 
     def _simulate(
         self,

@@ -113,7 +113,7 @@ class Hutchinson(Divergence):
 
 
 def _gradient(value: Tensor, x: Tensor) -> Tensor:
-    if not value.requires_grad:  # a score that does not depend on x
+    if value.grad_fn is None:  # a score that does not depend on x
         return torch.zeros_like(x)
     found = torch.autograd.grad(value, x, retain_graph=True, allow_unused=True)[0]
     return torch.zeros_like(x) if found is None else found
@@ -147,7 +147,7 @@ def log_density(
     return result
 
 
-def sample_with_log_density(
+def sample_with_log_density(  # noqa: PLR0913
     flow: Flow,
     n: int,
     shape: Sequence[int],
@@ -168,7 +168,7 @@ def sample_with_log_density(
 
 
 @torch.no_grad()
-def _along(
+def _along(  # noqa: PLR0913, PLR0917
     flow: Flow,
     x: Tensor,
     ends: tuple[float, float],

@@ -74,13 +74,21 @@ class Moments(ABC):
     def _key(self) -> object:
         """Return what must be equal for two accumulators to be merged."""
 
-    def update(self, x: object, sample_weight: object = None) -> Self:
-        """Add a batch of rows, each with a weight (1 unless given); return self."""
+    def update(
+        self, x: object, sample_weight: object = None, *, fold: Tensor | None = None
+    ) -> Self:
+        """Add a batch of rows, each with a weight (1 unless given); return self.
+
+        ``fold`` ``(n,)`` holds the fold of each row, where it is not to follow from its content.
+        """
         batch = rows(x, self.basis.dim)
         weights = weights_of(sample_weight, len(batch))
         demand_finite(batch, self.count)  # before anything is added: a refused batch leaves nothing
         count = len(batch)
+        if fold is not None:
+            self._demand_folds(fold, count)
         if weights is not None:  # rows that do not count must not choose coordinates either
+            fold = None if fold is None else fold[weights > 0]
             batch, weights = batch[(weights > 0).to(batch.device)], weights[weights > 0]
         step, scratch = max(1, self.block // self.basis.dim), Scratch()
         for start in range(0, len(batch), step):
@@ -88,12 +96,24 @@ class Moments(ABC):
             block = scratch.like("block", part).copy_(part)
             own = block.new_ones(len(block)) if weights is None else weights[start : start + step]
             spread = block.new_zeros(self.folds, len(block))
-            spread.scatter_(0, fold_of(block, self.folds, scratch)[None], own.to(block)[None])
+            if fold is None:
+                place = fold_of(block, self.folds, scratch)
+            else:
+                place = fold[start : start + step].to(block.device)
+            spread.scatter_(0, place[None], own.to(block)[None])
             self._add(block, spread, scratch)
             self.weight += spread.sum(dim=1).cpu()
             self.weight_squared += spread.square().sum(dim=1).cpu()
         self.count += count
         return self
+
+    def _demand_folds(self, fold: Tensor, count: int) -> None:
+        known = fold.dtype == torch.int64 and fold.shape == (count,)
+        if not known or not bool(((fold >= 0) & (fold < self.folds)).all()):
+            raise ValueError(
+                f"fold must hold one int64 in [0, {self.folds}) per row, ({count},), got "
+                f"{fold.dtype} {tuple(fold.shape)}"
+            )
 
     def merge(self, other: Self) -> Self:
         """Return a new accumulator: the same as one pass over the rows of both."""

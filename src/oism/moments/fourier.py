@@ -7,6 +7,7 @@ dimensions, blocks of exponentials above.
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Self
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from oism import checks
 from oism.basis import NUFFT_DIM, Fourier, half_lattice
+from oism.basis.fourier import leading
 from oism.moments.base import Averages, Moments
 from oism.moments.rows import Scratch
 from oism.process import Torus
@@ -114,6 +116,26 @@ class FourierMoments(Moments):
             own = weights[:, start : start + step]
             total += torch.complex(own @ phase.cos(), -(own @ phase.sin()))
         return total
+
+    def reflected(self, columns: Tensor) -> Self:
+        """Return the moments of the data together with their mirror images in some columns.
+
+        ``columns`` ``(dim,)`` is boolean. Every row is replaced by its images under u_j ↦ -u_j,
+        which share its weight and its fold: c(ζ) becomes the mean of c over the signs of the ζ_j.
+        """
+        result = copy.deepcopy(self)
+        side = 2 * self._reach + 1
+        strides = side ** torch.arange(self.basis.dim)
+        keys = ((self.frequencies.long() + self._reach) * strides).sum(dim=1)
+        place = torch.full((side**self.basis.dim,), -1).scatter(0, keys, torch.arange(len(keys)))
+        for column in columns.nonzero()[:, 0].tolist():
+            mirrored = self.frequencies.long().clone()
+            mirrored[:, column] *= -1
+            sign = leading(mirrored).sign()
+            index = place[((sign[:, None] * mirrored + self._reach) * strides).sum(dim=1)]
+            images = result._sums[..., index]
+            result._sums = 0.5 * (result._sums + torch.where(sign > 0, images, images.conj()))
+        return result
 
     def averages(self) -> Averages:
         """Return the averages of e^{-iζ·x}, complex128."""

@@ -90,7 +90,7 @@ class FourierScore(OperatorScore):
     def _transform_pays(self, n: int) -> bool:
         once, per_point, per_mode = TRANSFORM_COST[self.basis.dim]
         transform = once + per_point * n + per_mode * math.prod(self._scattered.modes)
-        return n * len(self.basis.frequencies) > transform
+        return bool(n * len(self.basis.frequencies) > transform)
 
     def _rows(self, x: Tensor, t: Tensor) -> int:
         return POINTS if self._is_fast(x, t) else super()._rows(x, t)

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors
@@ -37,10 +38,17 @@ CLOCKS: dict[str, type[Clock]] = {
 FAMILIES = {kind.__name__: kind for kind in (Hermite, TensorHermite)}
 
 
-def _describe_clock(clock: Clock) -> dict[str, object]:
+def describe_clock(clock: Clock) -> dict[str, object]:
+    """Return the kind and the settings of a clock."""
     if type(clock) is not CLOCKS.get(type(clock).__name__) or not dataclasses.is_dataclass(clock):
         raise TypeError(f"clock must be one of {sorted(CLOCKS)} to be saved, got {clock!r}")
     return {"kind": type(clock).__name__, **dataclasses.asdict(clock)}
+
+
+def clock_of(settings: Mapping[str, object]) -> Clock:
+    """Return the clock that was described."""
+    arguments = {name: value for name, value in settings.items() if name != "kind"}
+    return CLOCKS[str(settings["kind"])](**arguments)
 
 
 def _describe_basis(basis: Basis) -> tuple[dict[str, object], dict[str, Tensor]]:
@@ -74,10 +82,22 @@ def _restore_basis(settings: dict[str, object], tensors: dict[str, Tensor]) -> B
     return kind(int(str(settings["dim"])), int(str(settings["order"])), process, frame)
 
 
-def save(score: OperatorScore, path: str | os.PathLike[str]) -> None:
-    """Write a score to one file, atomically."""
+def save(
+    score: OperatorScore,
+    path: str | os.PathLike[str],
+    *,
+    more_settings: Mapping[str, object] | None = None,
+    more_tensors: Mapping[str, Tensor] | None = None,
+) -> None:
+    """Write a score to one file, atomically, with settings and tensors of what is built on it."""
     basis, tensors = _describe_basis(score.basis)
-    settings = {"basis": basis, "clock": _describe_clock(score.clock), "order": score.curve.order}
+    settings = {
+        "basis": basis,
+        "clock": describe_clock(score.clock),
+        "order": score.curve.order,
+        **(more_settings or {}),
+    }
+    tensors |= more_tensors or {}
     tensors |= {f"state.{name}": part for name, part in score.state_dict().items()}
     for name, part in vars(score.diagnostics).items():
         tensors[f"diagnostics.{name}"] = part
@@ -94,7 +114,7 @@ def save(score: OperatorScore, path: str | os.PathLike[str]) -> None:
         draft.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> tuple[dict[str, object], dict[str, Tensor]]:
+def read(path: Path) -> tuple[dict[str, object], dict[str, Tensor]]:
     """Return settings and tensors of a file, or say what is wrong with it."""
     if not path.is_file():
         raise FileNotFoundError(f"path must be a file written by OperatorScore.save, got {path}")
@@ -117,12 +137,16 @@ def _read(path: Path) -> tuple[dict[str, object], dict[str, Tensor]]:
 
 def load(path: str | os.PathLike[str]) -> OperatorScore:
     """Return the score that was saved to a file, on the CPU."""
-    settings, tensors = _read(Path(path))
+    return restore(*read(Path(path)))
+
+
+def restore(settings: dict[str, object], tensors: dict[str, Tensor]) -> OperatorScore:
+    """Return the score of what was read from a file."""
     basis_settings, clock_settings = settings["basis"], settings["clock"]
     assert isinstance(basis_settings, dict)
     assert isinstance(clock_settings, dict)
     basis = _restore_basis(basis_settings, tensors)
-    clock = CLOCKS[clock_settings.pop("kind")](**clock_settings)
+    clock = clock_of(clock_settings)
     state = {
         name.removeprefix("state."): part
         for name, part in tensors.items()

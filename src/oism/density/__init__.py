@@ -1,0 +1,26 @@
+"""Densities in the data's units: charts, the defence, the fitted model and what is asked of it."""
+
+from oism.density import storage
+from oism.density.chart import BoxChart, Chart, WhiteChart
+from oism.density.columns import Columns
+from oism.density.conditional import sample_given
+from oism.density.copies import CopyCheck, nearest_neighbour_check
+from oism.density.defence import Defence, Spread
+from oism.density.model import DensityModel, settled_steps
+from oism.density.summary import describe
+
+__all__ = [
+    "BoxChart",
+    "Chart",
+    "Columns",
+    "CopyCheck",
+    "Defence",
+    "DensityModel",
+    "Spread",
+    "WhiteChart",
+    "describe",
+    "nearest_neighbour_check",
+    "sample_given",
+    "settled_steps",
+    "storage",
+]

@@ -1,0 +1,125 @@
+"""What is known about the columns of a table, and the chart to the torus that follows from it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oism import checks
+from oism.density.chart import BoxChart
+
+MARGIN = 0.1
+"""The share of the range of a free column that is left empty, for many rows; see `margin`."""
+
+FAR_TURNS = 2.0
+"""Angles more than this many periods away from zero are wrapped, and said so."""
+
+
+def margin(n: float) -> float:
+    """Return how much wider than the range of n rows the box is: few rows say little of a range."""
+    return MARGIN + 1 / math.sqrt(max(n, 1.0))
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Periods and bounds by the index of the column, out of ``count`` columns."""
+
+    count: int
+    periods: Mapping[int, float]
+    bounds: Mapping[int, tuple[float, float]]
+
+    @classmethod
+    def of(
+        cls,
+        count: int,
+        names: Sequence[str] | None,
+        periodic: Mapping[Any, float] | None,
+        bounds: Mapping[Any, tuple[float, float]] | None,
+        box: Sequence[float] | None,
+    ) -> Columns:
+        """Return what a user said, columns by name or by index; or say what is wrong with it."""
+        if box is not None and (periodic or bounds):
+            raise ValueError("box must be None where periodic or bounds are given: it says both")
+        if box is not None:
+            low, high = _interval(box, "box")
+            periods = dict.fromkeys(range(count), high - low)
+            return cls(count, periods, {})
+        periods, limits = {}, {}
+        for key, period in (periodic or {}).items():
+            name = f"periodic[{key!r}]"
+            periods[index_of(key, count, names, "periodic")] = checks.positive(period, name)
+        for key, pair in (bounds or {}).items():
+            limits[index_of(key, count, names, "bounds")] = _interval(pair, f"bounds[{key!r}]")
+        both = sorted(periods.keys() & limits.keys())
+        if both:
+            raise ValueError(f"a column is either periodic or bounded, but {both} are both")
+        return cls(count, periods, limits)
+
+    @property
+    def are_free(self) -> bool:
+        """Whether nothing is known about any of them."""
+        return not self.periods and not self.bounds
+
+    def chart(self, x: Tensor, n: float) -> BoxChart:
+        """Return the chart that puts rows ``(m, count)``, worth n of them, into the box."""
+        low, high = x.amin(dim=0), x.amax(dim=0)
+        centre, half = 0.5 * (low + high), 0.5 * (high - low)
+        # A constant column has no scale of its own: that of its value, or 1.
+        floor = 1e-9 * torch.maximum(low.abs(), high.abs())
+        half = torch.where(half > floor, half, torch.where(centre != 0, centre.abs(), 1.0))
+        scale = math.pi / (half * (1 + margin(n)))
+        start = torch.zeros_like(centre)
+        periodic, bounded = (torch.zeros(self.count, dtype=torch.bool) for _ in range(2))
+        for column, period in self.periods.items():
+            periodic[column] = True
+            centre[column], scale[column] = 0.0, 2 * math.pi / period
+            start[column] = 0.0 if low[column] >= 0 else -0.5 * period
+            _tell_of_turns(column, period, float(low[column]), float(high[column]))
+        for column, (least, most) in self.bounds.items():
+            bounded[column] = True
+            if low[column] < least or high[column] > most:
+                raise ValueError(
+                    f"bounds of column {column} are ({least:g}, {most:g}), but the data reach from "
+                    f"{float(low[column]):g} to {float(high[column]):g}"
+                )
+            centre[column], scale[column] = least, math.pi / (most - least)
+        return BoxChart(centre, scale, start, periodic, bounded)
+
+
+def _tell_of_turns(column: int, period: float, low: float, high: float) -> None:
+    if max(-low, high) > FAR_TURNS * period:
+        warnings.warn(
+            f"column {column} is periodic with period {period:g}, but reaches from {low:g} to "
+            f"{high:g}: it is wrapped; check the unit of the period",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _interval(pair: object, name: str) -> tuple[float, float]:
+    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+        raise TypeError(f"{name} must be a pair (low, high), got {pair!r}")
+    low, high = (checks.number(end, f"{name}[{i}]") for i, end in enumerate(pair))
+    if not low < high:
+        raise ValueError(f"{name} must have low < high, got {pair!r}")
+    return low, high
+
+
+def index_of(key: object, count: int, names: Sequence[str] | None, what: str) -> int:
+    """Return the index of a column that is named or numbered."""
+    if isinstance(key, str):
+        if names is None:
+            raise ValueError(f"{what} names column {key!r}, but the data have no column names")
+        if key not in list(names):
+            raise ValueError(f"{what} names column {key!r}; the columns are {list(names)}")
+        return list(names).index(key)
+    column = checks.integer(key, f"a column of {what}", minimum=-count)
+    if column >= count:
+        raise ValueError(f"{what} has column {column}, but the data have {count} columns")
+    return column % count

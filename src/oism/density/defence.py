@@ -1,0 +1,138 @@
+"""A light Gaussian that keeps every log-density finite.
+
+A density that was fitted in a box is zero outside of it, and one test point there makes a
+likelihood infinite. So a defensive component takes a small part of the mass: N(m, 4S) with the
+data's mean and covariance on free columns, uniform on periodic and bounded ones. Twice the data's
+deviations, because what falls outside of the box is by definition unlike the data.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+WIDENING = 2.0
+FLOOR = 1e-9
+FAR = 1e150
+"""Distances are cut off here, so that their squares stay finite."""
+
+
+class Spread:
+    """Weighted mean and covariance, batch by batch, about a fixed point near the data."""
+
+    def __init__(self, origin: Tensor) -> None:
+        self.origin = origin
+        self.weight = 0.0
+        self.weight_squared = 0.0
+        self._first = torch.zeros_like(origin)
+        self._second = origin.new_zeros(len(origin), len(origin))
+
+    def update(self, x: Tensor, weights: Tensor) -> None:
+        """Add rows ``(n, d)``."""
+        centred = x - self.origin
+        self.weight += float(weights.sum())
+        self.weight_squared += float(weights.square().sum())
+        self._first += weights @ centred
+        self._second += (weights[:, None] * centred).mT @ centred
+
+    @property
+    def count(self) -> float:
+        """The number of rows that the weights are worth: repeated rows count as often."""
+        return max(self.weight, self.weight**2 / self.weight_squared)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.origin + self._first / self.weight
+
+    @property
+    def covariance(self) -> Tensor:
+        """The covariance."""
+        mean = self._first / self.weight
+        return self._second / self.weight - torch.outer(mean, mean)
+
+
+@dataclass(frozen=True, eq=False)
+class Defence:
+    """With probability ``share``: N(mean, factor factorᵀ) on ``free`` columns, else uniform.
+
+    ``low`` and ``width``, ``(d,)``, are the range of the columns that are not free.
+    """
+
+    share: float
+    free: Tensor
+    mean: Tensor
+    factor: Tensor
+    low: Tensor
+    width: Tensor
+
+    @classmethod
+    def of(cls, spread: Spread, free: Tensor, low: Tensor, width: Tensor) -> Defence:
+        """Return the defence for data of this spread; its share is 1/(n + 1)."""
+        index = free.nonzero()[:, 0]
+        covariance = WIDENING**2 * spread.covariance[index[:, None], index]
+        mean = spread.mean[index]
+        # Columns that are constant, or sums of others, have no Gaussian density of their own.
+        size = torch.maximum(covariance.diagonal(), (FLOOR * mean).square())
+        size = torch.where(size > 0, size, 1.0)
+        covariance = covariance + torch.diag(1e-6 * size)
+        share = 1 / (spread.count + 1)
+        return cls(share, free, mean, torch.linalg.cholesky(covariance), low, width)
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """Return the log-density at rows ``(n, d)``, whatever the other columns hold."""
+        gap = (x[:, self.free] - self.mean).clamp(-FAR, FAR)
+        z = torch.linalg.solve_triangular(self.factor, gap.mT, upper=False).clamp(-FAR, FAR)
+        volume = float(self.factor.diagonal().log().sum() + self.width[~self.free].log().sum())
+        normaliser = 0.5 * len(z) * math.log(2 * math.pi) + volume
+        result: Tensor = -0.5 * z.square().sum(dim=0) - normaliser
+        return result
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Return n rows."""
+        return self.sample_given({}, n, generator)
+
+    def _given(self, given: Mapping[int, float]) -> tuple[Tensor, Tensor, Tensor]:
+        """Return which free columns are given, their values, and the covariance of all."""
+        index = self.free.nonzero()[:, 0].tolist()
+        known = torch.tensor([column in given for column in index], dtype=torch.bool)
+        values = torch.tensor([given[c] for c in index if c in given], dtype=torch.float64)
+        return known, values, self.factor @ self.factor.mT
+
+    def log_marginal(self, given: Mapping[int, float]) -> float:
+        """Return the log-density of some columns alone."""
+        known, values, covariance = self._given(given)
+        part = torch.linalg.cholesky(covariance[known][:, known])
+        gap = (values - self.mean[known]).clamp(-FAR, FAR)
+        z = torch.linalg.solve_triangular(part, gap[:, None], upper=False).clamp(-FAR, FAR)
+        widths = [float(self.width[c]) for c in given if not bool(self.free[c])]
+        return float(
+            -0.5 * z.square().sum()
+            - part.diagonal().log().sum()
+            - 0.5 * len(values) * math.log(2 * math.pi)
+            - sum(math.log(width) for width in widths)
+        )
+
+    def sample_given(
+        self, given: Mapping[int, float], n: int, generator: torch.Generator
+    ) -> Tensor:
+        """Return n rows with some columns at given values."""
+        known, values, covariance = self._given(given)
+        open_, fixed = ~known, known
+        kind = torch.float64
+        across = covariance[open_][:, fixed] @ torch.linalg.pinv(covariance[fixed][:, fixed])
+        centre = self.mean[open_] + across @ (values - self.mean[fixed])
+        rest = covariance[open_][:, open_] - across @ covariance[fixed][:, open_]
+        rest = rest + torch.diag(1e-12 * covariance.diagonal()[open_])
+        noise = torch.empty(n, int(open_.sum()), dtype=kind).normal_(generator=generator)
+        uniform = torch.empty(n, len(self.free), dtype=kind).uniform_(generator=generator)
+        x = self.low + self.width * uniform
+        index = self.free.nonzero()[:, 0]
+        x[:, index[open_]] = centre + noise @ torch.linalg.cholesky(rest).mT
+        for column, value in given.items():
+            x[:, column] = value
+        return x
