@@ -115,8 +115,7 @@ class Hutchinson(Divergence):
 def _gradient(value: Tensor, x: Tensor) -> Tensor:
     if value.grad_fn is None:  # a score that does not depend on x
         return torch.zeros_like(x)
-    found = torch.autograd.grad(value, x, retain_graph=True, allow_unused=True)[0]
-    return torch.zeros_like(x) if found is None else found
+    return torch.autograd.grad(value, x, retain_graph=True, materialize_grads=True)[0]
 
 
 def log_density(

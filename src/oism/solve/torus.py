@@ -215,18 +215,22 @@ class TorusSystem(System):
             alpha = scale * (damped @ vectors.mT)
             quadratic = ((alpha @ heldout.dense(t)) * alpha).sum(dim=-1)
         else:
-            operator = training.operator(training.density(t).flatten(0, 1))
+            # Choosing needs three digits: single precision halves the time of the transforms.
+            single = torch.float32
+            operator = training.operator(training.density(t).flatten(0, 1).to(single))
             solution = ridge_path(
-                Scaled(operator, scale),
-                right.flatten(0, 1),
+                Scaled(operator, scale.to(single)),
+                right.flatten(0, 1).to(single),
                 ridges,
                 tolerance=SWEEP_TOLERANCE,
                 iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
             )
             alpha = (scale * solution.values).reshape(*right.shape[:2], len(ridges), -1)
-            judge = heldout.operator(heldout.density(t).flatten(0, 1))
+            judge = heldout.operator(heldout.density(t).flatten(0, 1).to(single))
             candidates = alpha.flatten(0, 1).unbind(dim=1)
-            quadratic = torch.stack([(judge(a) * a).sum(dim=-1) for a in candidates], dim=-1)
+            quadratic = torch.stack(
+                [(judge(a.to(single)) * a).sum(dim=-1) for a in candidates], dim=-1
+            )
             quadratic = quadratic.reshape(*right.shape[:2], -1)
         loss: Tensor = quadratic + 2 * (alpha * heldout.right(t)[..., None, :]).sum(dim=-1)
         return loss
