@@ -112,10 +112,8 @@ def ridge_path(
         zero = used[:, 0].to(right)
         return Solution(right[:, None] * shifts[:, None] * 0, used[:, 0], zero, zero, zero)
     # What is small is double, whatever the vectors are.
-    diagonal, beside = (
-        torch.cat(diagonals, dim=1).double(),
-        torch.cat(besides, dim=1)[:, :-1].double(),
-    )
+    diagonal, beside = (torch.cat(many, dim=1).double() for many in (diagonals, besides))
+    beside = beside[:, :-1]
     # Beyond an exhausted space T goes on apart from it, with copies of its first entry.
     joined = torch.cat((torch.ones_like(diagonal[:, :1]), (beside > 0).to(diagonal)), dim=1)
     live = joined.cumprod(dim=1) > 0
