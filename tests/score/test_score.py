@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import sys
 from functools import cache
 
 import pytest
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from oism import (
     Basis,
+    Brownian,
     Fourier,
     Hermite,
     OperatorScore,
@@ -21,7 +23,10 @@ from oism import (
     VariancePreserving,
     fit,
 )
-from oism.score import soft_clamp
+from oism.basis import ScatteredSeries
+from oism.score import FourierScore, soft_clamp
+from oism.score.fourier import TRANSFORM_COST, _has_finufft
+from oism.score.interpolation import Curve
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 
@@ -263,3 +268,180 @@ def test_times_are_those_of_the_clock() -> None:
     clock = VariancePreserving(beta_0=0.2, beta_1=8.0)
     score = fit(skewed(), Hermite(2, 3), clock=clock)
     assert score.times == (0.0, float(clock.time(1.0)))
+
+
+@cases
+def test_both_at_once_are_the_two_of_them(name: str) -> None:
+    score = fitted(name)
+    for x in (POINTS, POINTS.float()):
+        for t in (TIMES, 0.07):
+            value, divergence = score.score_and_divergence(x, t)
+            assert value.shape == x.shape
+            assert divergence.shape == (len(x),)
+            assert value.dtype == divergence.dtype == x.dtype
+            accuracy = 1e-12 if x.dtype == torch.float64 else 2e-5
+            pairs = ((value, score.score(x, t)), (divergence, score.divergence(x, t)))
+            for one, other in pairs:
+                torch.testing.assert_close(one, other, rtol=accuracy, atol=10 * accuracy)
+    images = fitted(name).score_and_divergence(POINTS.reshape(6, 1, 2, 1), 0.07)
+    assert images[0].shape == (6, 1, 2, 1)
+    assert score.score_and_divergence(POINTS[:0], 0.07)[1].shape == (0,)
+
+
+SCATTERED = {1: 400, 2: 100, 3: 22}
+"""Dimensions, and a largest eigenvalue for each with which transforms soon pay."""
+
+
+@cache
+def on_torus(dim: int) -> FourierScore:
+    generator = torch.Generator().manual_seed(dim)
+    x = 0.7 * torch.randn(300, dim, generator=generator, dtype=torch.float64)
+    score = fit(x, Fourier.lattice(dim, SCATTERED.get(dim, 4)), ridge=0.01)
+    assert isinstance(score, FourierScore)
+    return score
+
+
+def many(dim: int, n: int) -> Tensor:
+    generator = torch.Generator().manual_seed(7)
+    return 12 * torch.rand(n, dim, generator=generator, dtype=torch.float64) - 6
+
+
+class Transforms:
+    """How often FINUFFT was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        own = ScatteredSeries.__call__
+
+        def call(series: ScatteredSeries, x: Tensor, spectra: Tensor) -> Tensor:
+            self.count += 1
+            return own(series, x, spectra)
+
+        monkeypatch.setattr(ScatteredSeries, "__call__", call)
+
+
+@pytest.fixture
+def transforms(monkeypatch: pytest.MonkeyPatch) -> Transforms:
+    return Transforms(monkeypatch)
+
+
+def parts(score: OperatorScore, x: Tensor, t: Tensor | float) -> list[Tensor]:
+    both = score.score_and_divergence(x, t)
+    return [score.score(x, t), score.divergence(x, t), score.log_ratio(x, t), *both]
+
+
+@pytest.mark.parametrize("dim", SCATTERED)
+def test_transforms_and_products_agree(
+    dim: int, transforms: Transforms, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score, x = on_torus(dim), many(dim, 2500)
+    for t in (score.times[0], 0.05, torch.tensor(1.0, dtype=torch.float64)):
+        before = transforms.count
+        fast = parts(score, x, t)
+        assert transforms.count == before + 4
+        with monkeypatch.context() as patch:
+            patch.setattr("oism.score.fourier._has_finufft", lambda: False)
+            plain = parts(score, x, t)
+        assert transforms.count == before + 4
+        for one, other in zip(fast, plain, strict=True):
+            assert one.shape == other.shape
+            assert one.dtype == other.dtype
+            assert float((one - other).abs().max()) < 1e-8 * float(other.abs().max())
+        rows = parts(score, x[:5], torch.as_tensor(t, dtype=torch.float64).expand(5))
+        for one, other in zip(fast, rows, strict=True):
+            torch.testing.assert_close(one[:5], other, rtol=1e-7, atol=1e-7)
+
+
+def test_where_products_must_serve(transforms: Transforms) -> None:
+    score, x = on_torus(1), many(1, 4000)
+    expected = score.score_and_divergence(x, 0.1)
+    assert transforms.count == 1
+    score.score(x[:0], 0.1)
+    score.score(x[:3], 0.1)
+    score.score(x, torch.full((4000,), 0.1, dtype=torch.float64))  # one time per row
+    own = x.clone().requires_grad_()
+    value = score.score(own, 0.1)
+    (slope,) = torch.autograd.grad(value.sum(), own)
+    torch.testing.assert_close(slope[:, 0], expected[1], rtol=1e-6, atol=1e-6)
+    t = torch.tensor(0.1, dtype=torch.float64, requires_grad=True)
+    (change,) = torch.autograd.grad(score.score(x, t).sum(), t)
+    assert float(change) != 0
+    mapped = torch.func.vmap(lambda one: score.score(one[None], 0.1)[0])(x)
+    torch.testing.assert_close(mapped, expected[0], rtol=1e-6, atol=1e-6)
+    tangent = torch.func.jvp(lambda x: score.score(x, 0.1), (x,), (torch.ones_like(x),))[1]
+    torch.testing.assert_close(tangent[:, 0], expected[1], rtol=1e-6, atol=1e-6)
+    meta = copy.deepcopy(score).to("meta")
+    assert meta.score(x.to("meta"), 0.1).device.type == "meta"
+    torch.compiler.reset()
+    compiled = torch.compile(score, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, t.detach()), expected[0], rtol=1e-6, atol=1e-6)
+    four = on_torus(4)
+    assert four.score(many(4, 4000), 0.1).shape == (4000, 4)
+    assert transforms.count == 1
+    with torch.no_grad():
+        score.score(own, 0.1)  # nothing is recorded here
+    assert transforms.count == 2
+
+
+def test_waves_on_the_line_are_not_those_of_the_circle(transforms: Transforms) -> None:
+    basis, x = Fourier(torch.arange(1.0, 200.0).double()[:, None] / 3, Brownian()), many(1, 4000)
+    alpha, own = torch.ones(basis.size, dtype=torch.float64), on_torus(1)
+    curve = Curve(torch.tensor([0.0, 1.0], dtype=torch.float64), alpha.expand(2, -1), order=2)
+    means = torch.view_as_complex(own.means)
+    score = FourierScore(basis, own.clock, curve, own.schedule, own.diagnostics, means)
+    torch.testing.assert_close(score.score(x, 0.1), basis.series(x, alpha, derivative=1))
+    assert transforms.count == 0
+
+
+def test_single_precision_goes_through_a_transform(transforms: Transforms) -> None:
+    score, x = on_torus(2), many(2, 4000).float()
+    fast = parts(score, x, 0.1)
+    assert transforms.count == 4
+    for one, other in zip(fast, parts(score, x.double(), 0.1), strict=True):
+        assert one.dtype == torch.float32
+        torch.testing.assert_close(one.double(), other, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("dim", SCATTERED)
+def test_a_transform_is_chosen_where_it_costs_less(dim: int, transforms: Transforms) -> None:
+    score = on_torus(dim)
+    waves = len(score.basis.frequencies)
+    reach = score.basis.frequencies.abs().amax(dim=0).tolist()
+    modes = 1
+    for one in reach:
+        modes *= 2 * int(one) + 1
+    once, per_point, per_mode = TRANSFORM_COST[dim]
+    crossing = int((once + per_mode * modes) / (waves - per_point))  # n·m = once + …·n + …·modes
+    assert 10 < crossing < 4000
+    score.score(many(dim, crossing - 1), 0.1)
+    assert transforms.count == 0
+    score.score(many(dim, crossing + 1), 0.1)
+    assert transforms.count == 1
+
+
+def test_transforms_come_in_pieces(transforms: Transforms, monkeypatch: pytest.MonkeyPatch) -> None:
+    score, x = on_torus(1), many(1, 5000)
+    whole = score.score(x, 0.1)
+    monkeypatch.setattr("oism.score.fourier.POINTS", 2000)
+    torch.testing.assert_close(score.score(x, 0.1), whole, rtol=1e-8, atol=1e-8)
+    assert transforms.count == 1 + 3
+
+
+def test_without_finufft_products_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    score, x = on_torus(1), many(1, 4000)
+    expected = parts(score, x, 0.1)
+    monkeypatch.setitem(sys.modules, "finufft", None)
+    _has_finufft.cache_clear()
+    try:
+        for one, other in zip(parts(score, x, 0.1), expected, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-7)
+    finally:
+        _has_finufft.cache_clear()
+
+
+def test_what_was_kept_for_transforms_does_not_travel() -> None:
+    score, x = on_torus(1), many(1, 4000)
+    expected = score.score(x, 0.1)
+    again = pickle.loads(pickle.dumps(score))
+    assert torch.equal(again.score(x, 0.1), expected)
+    assert set(score.state_dict()) == set(fitted("fourier, dense").state_dict())

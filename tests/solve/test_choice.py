@@ -169,18 +169,23 @@ def test_a_schedule_reproduces_constants() -> None:
     torch.testing.assert_close(level, torch.full_like(level, 2.5), rtol=1e-13, atol=0)
 
 
-def test_a_schedule_is_a_gaussian_average_over_neighbours() -> None:
-    # A single choice apart from the others is spread over 1.5 steps, in the logarithm of the ridge.
-    tau = torch.linspace(0, 2, 41, dtype=torch.float64)
-    spike = torch.zeros(41, dtype=torch.float64)
-    spike[20] = 1.0
+@pytest.mark.parametrize(
+    ("count", "width"), [(41, 1.5), (81, 3.0), (161, 6.0), (21, 1.0), (11, 1.0)]
+)
+def test_a_schedule_is_a_gaussian_average_over_neighbours(count: int, width: float) -> None:
+    # A single choice apart from the others is spread, in the logarithm of the ridge, over a share
+    # of the range that does not depend on how many choices there are, or over one step.
+    tau = torch.linspace(0, 2, count, dtype=torch.float64)
+    spike, middle = torch.zeros(count, dtype=torch.float64), count // 2
+    spike[middle] = 1.0
     ridge, level = Schedule(tau, spike, spike).at(tau)
-    offsets = torch.arange(-20, 21, dtype=torch.float64)
-    weights = torch.exp(-0.5 * (offsets / 1.5).square())
+    offsets = torch.arange(count, dtype=torch.float64) - middle
+    weights = torch.exp(-0.5 * (offsets / width).square())
     peak = 1 / float(weights.sum())
     torch.testing.assert_close(ridge.log(), level, rtol=1e-12, atol=1e-14)
-    assert float(level[20]) == pytest.approx(peak, rel=1e-12)
-    torch.testing.assert_close(level[10:31], peak * weights[10:31], rtol=1e-6, atol=1e-12)
+    assert float(level[middle]) == pytest.approx(peak, rel=1e-6)
+    near = offsets.abs() <= count // 4
+    torch.testing.assert_close(level[near], peak * weights[near], rtol=1e-3, atol=1e-12)
 
 
 @given(seed=st.integers(0, 10**6))
@@ -188,7 +193,7 @@ def test_a_schedule_is_smooth_and_within_the_choices(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     jumps = torch.randint(0, 2, (21,), generator=generator).double()  # the roughest choices
     own = schedule(jumps, jumps)
-    step, width = 0.1 / 50, 0.15  # finely sampled; the kernel's deviation
+    step, width = 0.1 / 50, 0.1  # finely sampled; the kernel's deviation, a step of 21
     tau = torch.arange(0, 2, step, dtype=torch.float64)
     ridge, level = own.at(tau)
     torch.testing.assert_close(ridge.log(), level, rtol=0, atol=1e-13)

@@ -13,7 +13,7 @@ from oism import Fourier
 from oism.equations import FourierEquations
 from oism.moments import Averages, FourierMoments, extended, fold_of
 from oism.solve import RIDGES, TorusSystem, choose
-from oism.solve.torus import SWEEP_TOLERANCE
+from oism.solve.torus import KNOT_TOLERANCE, SWEEP_TOLERANCE, TIERS
 
 FOLDS = 4
 CASES = {  # dimension, largest eigenvalue, points and their spread
@@ -280,6 +280,7 @@ def test_a_loss_is_infinite_exactly_where_a_candidate_is_not_offered(case: str) 
 @cases
 def test_losses_with_and_without_a_matrix(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dense, free = pair(case)
+    monkeypatch.setattr("oism.solve.torus.LEAST_RIDGE", 0.0)
     exact, swept = dense.losses(TIMES), free.losses(TIMES)
     assert torch.equal(exact.values.isfinite(), swept.values.isfinite())
     offered = exact.values.isfinite()
@@ -302,6 +303,26 @@ def test_losses_with_and_without_a_matrix(case: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("oism.solve.torus.SWEEP_DTYPE", torch.float64)
     error = ((exact.values - free.losses(TIMES).values).abs() / scale)[offered]
     assert float(error.max()) < 1e-9
+
+
+def test_without_a_matrix_ridges_far_below_one_row_are_not_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # 0.3/n lies between 1e-5 and 1e-4 for 4000 rows: the last tier is left out, and nothing else.
+    dense, free = pair("circle, sharp and many")
+    every, some = (own.losses(TIMES).values.isfinite() for own in (dense, free))
+    assert bool(every[..., :3].any())
+    assert not bool(some[..., :3].any())
+    assert torch.equal(some[..., 3:], every[..., 3:])
+    assert bool(some[..., 3:5].any())
+    for share, tiers in ((0.039, 3), (0.041, 2), (0.39, 2), (0.41, 1)):  # 1e-5 n and 1e-4 n
+        monkeypatch.setattr("oism.solve.torus.LEAST_RIDGE", share)
+        finite = free.losses(TIMES).values.isfinite()
+        assert [bool(finite[..., one].any()) for one in TIERS] == [k < tiers for k in range(3)]
+    monkeypatch.setattr("oism.solve.torus.LEAST_RIDGE", 1e9)
+    assert torch.equal(dense.losses(TIMES).values.isfinite(), every), (
+        "a matrix has them all at once"
+    )
 
 
 def test_many_times_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
