@@ -7,7 +7,8 @@ random_state)``, and take ``periodic``, a map from columns to periods, as `OISM`
 and an embedding e that leaves ordinary columns alone and lays a column of period P around a circle
 of circumference P. An ordinary column contributes a normal kernel of deviation h, a periodic one a
 von Mises kernel of concentration κ(P/2π)², which is of width h too. The sums run over all points
-and are exact; scikit-learn's tree can be far off at isolated points.
+and are exact; scikit-learn's tree can be far off at isolated points. `Defended` gives the uniform
+law a share as small as that of one point.
 
 **Width.** One number for all columns, the most likely by five-fold cross-validation among
 h₀·2^{-k/6}. Three consecutive widths take an exponential each; all others follow from these by
@@ -33,6 +34,7 @@ from torch import Tensor
 Array = NDArray[np.float64]
 
 PER_OCTAVE = 3  # precisions between κ and 2κ
+RATE = 5e-3
 BLOCK = 2**17  # entries of a table of kernels: 1 MB, which stays in the cache
 
 
@@ -168,11 +170,56 @@ class KDE:
         return x
 
 
+class Defended:
+    """Kernels and, with a weight of 1/(n + 1), the uniform law of periodic columns.
+
+    A single isolated test point can cost kernels hundreds of nats; here it costs log n.
+
+    Parameters
+    ----------
+    kernels
+        The kernels, with periods for all columns; they are fitted unless they have been.
+    """
+
+    def __init__(self, kernels: KDE) -> None:
+        self.kernels = kernels
+
+    def fit(self, X: Array) -> Self:  # noqa: N803
+        """Fit the kernels."""
+        periods = self.kernels.periodic or {}
+        if set(periods) != set(range(X.shape[1])):
+            raise ValueError(f"all {X.shape[1]} columns must be periodic, got {periods}")
+        if not hasattr(self.kernels, "bandwidth_"):
+            self.kernels.fit(X)
+        self._periods = np.array([periods[i] for i in range(X.shape[1])])
+        self._size = len(X)
+        return self
+
+    def score_samples(self, X: Array) -> Array:  # noqa: N803
+        """Return log-densities."""
+        uniform = -np.log(self._periods).sum() - math.log(self._size)
+        both = np.logaddexp(self.kernels.score_samples(X), uniform)
+        log: Array = both - math.log1p(1 / self._size)
+        return log
+
+    def sample(self, n: int = 1, random_state: int = 0) -> Array:
+        """Draw points."""
+        rng = np.random.default_rng((random_state, 1))
+        x = self.kernels.sample(n, random_state)
+        lost = rng.random(n) * (self._size + 1) < 1
+        x[lost] = rng.random((int(lost.sum()), len(self._periods))) * self._periods
+        return x
+
+
 def spline_flow(dim: int, *, circular: bool) -> Any:  # noqa: ANN401
-    """Return a neural spline flow of three transforms with networks of two layers of 64."""
+    """Return a flow of three autoregressive transforms by splines of 16 bins, networks of 2 × 64.
+
+    With 8 bins, zuko's default, or a rate of 1e-3 a minute leaves the rings 0.1 to 0.2 nats worse.
+    (Tried on rings, moons and checkerboard of a seed that no table uses.)
+    """
     flows = zuko_flows()
     kind = flows.NCSF if circular else flows.NSF
-    return kind(features=dim, transforms=3, hidden_features=(64, 64))
+    return kind(features=dim, transforms=3, hidden_features=(64, 64), bins=16)
 
 
 def zuko_flows() -> Any:  # noqa: ANN401
@@ -189,7 +236,7 @@ def zuko_flows() -> Any:  # noqa: ANN401
 class Flow:
     """A neural spline flow, trained for a time on the clock.
 
-    Data are standardised, or periodic columns wrapped into [-π, π). Adam at 1e-3, decayed to zero
+    Data are standardised, or periodic columns wrapped into [-π, π). Adam at 5e-3, decayed to zero
     along a cosine over the time; minibatches of 512; a tenth of the data is set aside, and the
     epoch that serves it best is kept.
 
@@ -242,7 +289,7 @@ class Flow:
         return self
 
     def _train(self, train: Tensor, valid: Tensor, start: float) -> None:
-        optimiser = torch.optim.Adam(self._flow.parameters(), lr=1e-3)
+        optimiser = torch.optim.Adam(self._flow.parameters(), lr=RATE)
         best, kept = math.inf, self._flow.state_dict()
         self.epochs_, self.steps_, self.best_epoch_ = 0, 0, 0
         passed = 0.0
@@ -250,7 +297,7 @@ class Flow:
             for some in torch.split(train[torch.randperm(len(train))], 512):
                 passed = min(1.0, (time.perf_counter() - start) / self.seconds)
                 for group in optimiser.param_groups:
-                    group["lr"] = 0.5e-3 * (1 + math.cos(math.pi * passed))
+                    group["lr"] = RATE / 2 * (1 + math.cos(math.pi * passed))
                 optimiser.zero_grad()
                 (-self._flow().log_prob(some).mean()).backward()
                 optimiser.step()

@@ -63,6 +63,7 @@ class Outcome:
     fit: float
     sample: float
     density: float
+    lowest: float  # log-density of a test point
     notes: dict[str, float] = field(default_factory=dict)
 
 
@@ -109,7 +110,7 @@ def measure(method: Estimator, train: Array, test: Array) -> tuple[Array, Outcom
     clock.append(time.perf_counter())
     fit, sample, density = np.diff(clock).tolist()
     notes = getattr(method, "notes_", {})
-    return log, Outcome(-float(log.mean()), fit, sample, density, notes)
+    return log, Outcome(-float(log.mean()), fit, sample, density, float(log.min()), notes)
 
 
 def difference(first: Array, second: Array) -> tuple[float, float]:
@@ -145,7 +146,8 @@ def average(records: list[Record]) -> Record:
     for name in first.outcomes:
         rows = [[o.nll, o.fit, o.sample, o.density] for o in (r.outcomes[name] for r in records)]
         nll, fit, sample, density = np.mean(rows, axis=0).tolist()
-        mean.outcomes[name] = Outcome(nll, fit, sample, density)
+        lowest = min(r.outcomes[name].lowest for r in records)
+        mean.outcomes[name] = Outcome(nll, fit, sample, density, lowest)
     for pair in first.differences:
         gaps, errors = np.array([r.differences[pair] for r in records]).T
         error = math.sqrt(float(np.square(errors).sum())) / len(records)
@@ -203,7 +205,9 @@ def report(records: list[Record], allowed: float) -> None:
     means = groups(records)
     total = average([Record("mean", 0, r.known, r.outcomes, r.differences) for r in means])
     print(line(total))
-    print("negative log-likelihoods in nats; ± one standard error of the test points\n")
+    print("negative log-likelihoods in nats; ± one standard error of the test points")
+    lowest = [f"{name} {outcome.lowest:.1f}" for name, outcome in total.outcomes.items()]
+    print(f"lowest log-density of a test point: {', '.join(lowest)}\n")
     for pair in total.differences:
         print(verdict(means, pair, allowed if pair.endswith("-kernels") else 0.0))
     print(f"\n{'seconds':<30}" + "".join(f"{phase:>10}{'':<10}" for phase in PHASES))

@@ -56,7 +56,7 @@ def split(options: Density, name: str, seed: int) -> Record:
     tree = cast(Estimator, KernelDensity(bandwidth=kernels.bandwidth_))
     _, outcome = comparison.measure(tree, train.numpy(), test.numpy())
     outcome.notes = {**exact.notes, "choosing": exact.fit, "nll of the tree": outcome.nll}
-    outcome.nll = exact.nll
+    outcome.nll, outcome.lowest = exact.nll, exact.lowest
     record.outcomes["kernels"] = outcome
     return record
 

@@ -7,7 +7,9 @@ points: the width of the kernels is cross-validated on the training points (30 w
 
 All methods see degrees. What is printed is the negative log-likelihood per radian in each angle,
 that per degree less d log(180/π). All sums over kernels are exact, and their times, which include
-the choice of the width, are those of the exact sums.
+the choice of the width, are those of the exact sums. The mean for kernels hangs on a few isolated
+test points; "defended" are the same kernels, already fitted, with a weight of 1/(n + 1) on the
+uniform law.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import comparison
 import numpy as np
 import tyro
-from baselines import Array
+from baselines import KDE, Array, Defended
 from comparison import Options, Record
 
 PERIOD = 360.0
@@ -58,9 +61,11 @@ def split(options: Torsion, name: str, x: Array, seed: int) -> Record:
     test, train = np.split(x[order], [len(x) // 5])
     record = Record(name, seed)
     methods = comparison.contenders(options, seed, periodic=dict.fromkeys(range(dim), PERIOD))
+    methods["defended"] = Defended(cast(KDE, methods["kernels"]))
     comparison.contend(record, methods, train, test)
     for outcome in record.outcomes.values():
         outcome.nll -= dim * math.log(180 / math.pi)
+        outcome.lowest += dim * math.log(180 / math.pi)
     return record
 
 

@@ -119,6 +119,18 @@ def test_periodic_kernels_are_a_density_on_the_circle(
     assert draws.std(axis=0) ** 2 == pytest.approx(x.var(axis=0) + kde.bandwidth_**2, rel=0.05)
 
 
+def test_defended_kernels_are_a_density_too(baselines: ModuleType) -> None:
+    x = np.random.default_rng(0).normal(0, 10, size=(100, 1))
+    model = baselines.Defended(baselines.KDE(periodic={0: 360.0})).fit(x)
+    grid = np.arange(0, 360, 0.5)[:, None]
+    log = model.score_samples(grid)
+    assert np.exp(log).sum() * 0.5 == pytest.approx(1, abs=1e-8)
+    assert log.min() == pytest.approx(-math.log(101 * 360))
+    draws = model.sample(100_000, random_state=0)
+    share = np.mean(np.abs(np.remainder(draws, 360) - 180) < 90)
+    assert share == pytest.approx(0.5 / 101, rel=0.2)
+
+
 def test_a_missing_zuko_is_said_first(
     baselines: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
