@@ -7,8 +7,7 @@ random_state)``, and take ``periodic``, a map from columns to periods, as `OISM`
 and an embedding e that leaves ordinary columns alone and lays a column of period P around a circle
 of circumference P. An ordinary column contributes a normal kernel of deviation h, a periodic one a
 von Mises kernel of concentration κ(P/2π)², which is of width h too. The sums run over all points
-and are exact; scikit-learn's tree can be far off at isolated points. `Defended` gives the uniform
-law a share as small as that of one point.
+and are exact; scikit-learn's tree can be far off at isolated points.
 
 **Width.** One number for all columns, the most likely by five-fold cross-validation among
 h₀·2^{-k/6}. Three consecutive widths take an exponential each; all others follow from these by
@@ -67,6 +66,9 @@ class KDE:
     ----------
     periodic
         The periods of columns.
+    defended
+        Mix in the uniform law with a weight of 1/(n + 1); all columns must be periodic. A single
+        isolated test point can cost kernels hundreds of nats; with this it costs log n.
     widest
         The largest width tried; by default 0.5 or, where all columns are periodic, a tenth of the
         mean period.
@@ -86,12 +88,14 @@ class KDE:
         self,
         *,
         periodic: Mapping[int, float] | None = None,
+        defended: bool = False,
         widest: float | None = None,
         octaves: int = 9,
         folds: int = 5,
         random_state: int = 0,
     ) -> None:
         self.periodic = periodic
+        self.defended = defended
         self.widest = widest
         self.octaves = octaves
         self.folds = folds
@@ -136,12 +140,24 @@ class KDE:
             rest = np.setdiff1d(order, held)
             sums = log_sums(points[held], points[rest], torch.from_numpy(base), self.octaves)
             mass = self._log_mass(precisions, dim) + math.log(len(rest))
-            total += (sums.reshape(len(precisions), -1).numpy() - mass[:, None]).sum(axis=1)
+            logs = sums.reshape(len(precisions), -1).numpy() - mass[:, None]
+            total += self._mixed(logs, len(rest), dim).sum(axis=1)
         self.widths_ = precisions**-0.5
         self.likelihoods_ = total / len(X)
         self.bandwidth_ = float(self.widths_[np.argmax(total)])
         self._data, self._points = X, points
         return self
+
+    def _mixed(self, logs: Array, n: int, dim: int) -> Array:
+        """Return log-densities of n kernels with the share of the uniform law, if it has one."""
+        if not self.defended:
+            return logs
+        periods = self.periodic or {}
+        if set(periods) != set(range(dim)):
+            raise ValueError(f"defended kernels need periods for all {dim} columns, got {periods}")
+        uniform = -sum(map(math.log, periods.values())) - math.log(n)
+        mixed: Array = np.logaddexp(logs, uniform) - math.log1p(1 / n)
+        return mixed
 
     @property
     def notes_(self) -> dict[str, float]:
@@ -154,8 +170,7 @@ class KDE:
         precision = np.array([self.bandwidth_**-2])
         sums = log_sums(self._embed(X), self._points, torch.from_numpy(precision), 0)[0, 0]
         mass = self._log_mass(precision, X.shape[1])[0] + math.log(len(self._points))
-        log: Array = sums.numpy() - mass
-        return log
+        return self._mixed(sums.numpy() - mass, len(self._points), X.shape[1])
 
     def sample(self, n: int = 1, random_state: int = 0) -> Array:
         """Draw points of the data and move each by a draw from the kernel."""
@@ -167,47 +182,10 @@ class KDE:
             else:
                 radius = period / (2 * math.pi)
                 x[:, i] += radius * rng.vonmises(0, (radius / self.bandwidth_) ** 2, size=n)
-        return x
-
-
-class Defended:
-    """Kernels and, with a weight of 1/(n + 1), the uniform law of periodic columns.
-
-    A single isolated test point can cost kernels hundreds of nats; here it costs log n.
-
-    Parameters
-    ----------
-    kernels
-        The kernels, with periods for all columns; they are fitted unless they have been.
-    """
-
-    def __init__(self, kernels: KDE) -> None:
-        self.kernels = kernels
-
-    def fit(self, X: Array) -> Self:  # noqa: N803
-        """Fit the kernels."""
-        periods = self.kernels.periodic or {}
-        if set(periods) != set(range(X.shape[1])):
-            raise ValueError(f"all {X.shape[1]} columns must be periodic, got {periods}")
-        if not hasattr(self.kernels, "bandwidth_"):
-            self.kernels.fit(X)
-        self._periods = np.array([periods[i] for i in range(X.shape[1])])
-        self._size = len(X)
-        return self
-
-    def score_samples(self, X: Array) -> Array:  # noqa: N803
-        """Return log-densities."""
-        uniform = -np.log(self._periods).sum() - math.log(self._size)
-        both = np.logaddexp(self.kernels.score_samples(X), uniform)
-        log: Array = both - math.log1p(1 / self._size)
-        return log
-
-    def sample(self, n: int = 1, random_state: int = 0) -> Array:
-        """Draw points."""
-        rng = np.random.default_rng((random_state, 1))
-        x = self.kernels.sample(n, random_state)
-        lost = rng.random(n) * (self._size + 1) < 1
-        x[lost] = rng.random((int(lost.sum()), len(self._periods))) * self._periods
+        if self.defended and self.periodic:
+            lost = rng.random(n) * (len(self._data) + 1) < 1
+            periods = np.array([self.periodic[i] for i in range(x.shape[1])])
+            x[lost] = rng.random((int(lost.sum()), x.shape[1])) * periods
         return x
 
 

@@ -8,8 +8,8 @@ points: the width of the kernels is cross-validated on the training points (30 w
 All methods see degrees. What is printed is the negative log-likelihood per radian in each angle,
 that per degree less d log(180/π). All sums over kernels are exact, and their times, which include
 the choice of the width, are those of the exact sums. The mean for kernels hangs on a few isolated
-test points; "defended" are the same kernels, already fitted, with a weight of 1/(n + 1) on the
-uniform law.
+test points; "defended" are kernels with a weight of 1/(n + 1) on the uniform law, and a width that
+was chosen with it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import comparison
 import numpy as np
 import tyro
-from baselines import KDE, Array, Defended
+from baselines import KDE, Array
 from comparison import Options, Record
 
 PERIOD = 360.0
@@ -60,8 +59,9 @@ def split(options: Torsion, name: str, x: Array, seed: int) -> Record:
     order, dim = np.random.default_rng(seed).permutation(len(x)), x.shape[1]
     test, train = np.split(x[order], [len(x) // 5])
     record = Record(name, seed)
-    methods = comparison.contenders(options, seed, periodic=dict.fromkeys(range(dim), PERIOD))
-    methods["defended"] = Defended(cast(KDE, methods["kernels"]))
+    periodic = dict.fromkeys(range(dim), PERIOD)
+    methods = comparison.contenders(options, seed, periodic=periodic)
+    methods["defended"] = KDE(periodic=periodic, defended=True)
     comparison.contend(record, methods, train, test)
     for outcome in record.outcomes.values():
         outcome.nll -= dim * math.log(180 / math.pi)

@@ -121,7 +121,7 @@ def test_periodic_kernels_are_a_density_on_the_circle(
 
 def test_defended_kernels_are_a_density_too(baselines: ModuleType) -> None:
     x = np.random.default_rng(0).normal(0, 10, size=(100, 1))
-    model = baselines.Defended(baselines.KDE(periodic={0: 360.0})).fit(x)
+    model = baselines.KDE(periodic={0: 360.0}, defended=True).fit(x)
     grid = np.arange(0, 360, 0.5)[:, None]
     log = model.score_samples(grid)
     assert np.exp(log).sum() * 0.5 == pytest.approx(1, abs=1e-8)
