@@ -11,7 +11,7 @@ and since the determinant of f ↦ x/2 is 1 + b e^a/4 = h'(ψ),
 
     p(x) = Σ φ(a, b) / (5 · 4 · |h'(ψ)|).
 
-For b ≪ 0 the map folds (h' < 0), with a probability of about 1e-8; at a fold p is infinite and
+For b ≪ 0 the map folds (h' < 0), with a probability of 1.4e-9; at a fold p is infinite and
 integrable. On [0, π] h' ≥ 1; on (-π, 0) it falls once and rises once. So one turn splits into two
 arcs on which h is monotone, the one between the folds and the rest, each with one root for every
 level that h passes there. Bisection finds folds and roots.
