@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+import json
+import math
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import KernelDensity
+
+from oism.datasets import PLANE
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -30,3 +41,119 @@ def test_torus() -> None:
     printed = output("torus.py", "--points", "500", "--largest", "30", "--rounds", "1")
     assert "dense/free" in printed
     assert "growth" in printed
+
+
+STAND_IN = ["--model", "baselines:KDE", "--no-flow"]  # the face of OISM, and takes no time
+
+
+def test_density(tmp_path: Path) -> None:
+    file = tmp_path / "records.json"
+    sizes = ["--points", "300", "--tested", "100", "--seeds", "0", "1", "--json", str(file)]
+    printed = output("density.py", "--sets", "moons", "rings", *sizes, *STAND_IN)
+    assert "KDE-kernels: mean +0.0000; within 0.01 or below on 2 of 2" in printed
+    records = json.loads(file.read_text())["records"]
+    assert [(r["name"], r["seed"]) for r in records] == [
+        ("moons", 0), ("moons", 1), ("rings", 0), ("rings", 1),
+    ]  # fmt: skip
+    assert records[0]["differences"]["KDE-kernels"] == [0, 0]
+    rows = [line.split() for line in printed.splitlines() if line.startswith("moons")]
+    truth, nll = (np.mean([r["known"]["truth"] for r in records[:2]]), float(rows[0][3]))
+    assert float(rows[0][2]) == pytest.approx(truth, abs=6e-5)
+    assert truth < nll < truth + 0.5
+
+
+def test_torsion(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    angles = np.remainder(rng.normal(180, 20, size=(301, 3)), 360) - 180
+    rows = [",".join(f"{angle:.3f}" for angle in row) for row in angles]
+    rows[7] = "1.0,,2.0"
+    file = tmp_path / "angles.csv"
+    file.write_text("\n".join(["phi,psi,chi1", *rows]) + "\n")
+    printed = output("torsion.py", str(file), "--columns", "phi", "psi", "--seeds", "0", *STAND_IN)
+    assert "angles.csv, phi, psi: 301 rows, 1 incomplete, dropped" in printed
+    nll = float(
+        next(line for line in printed.splitlines() if line.startswith("angles ")).split()[1]
+    )
+    normal = 2 * math.log(math.radians(20) * math.sqrt(2 * math.pi * math.e))
+    assert nll == pytest.approx(normal, abs=0.2)  # per radian
+
+
+@pytest.fixture
+def baselines(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("baselines")
+
+
+def test_kernels_are_scikit_learns(baselines: ModuleType, generator: torch.Generator) -> None:
+    x = PLANE["moons"].sample(400, generator).numpy()
+    train, test = x[:300], np.append(x[300:], [[40.0, -30.0]], axis=0)  # one of them isolated
+    kde = baselines.KDE(octaves=3).fit(train)
+    assert len(kde.widths_) == 12
+    assert kde.widths_[0] == 0.5
+    assert np.allclose(kde.widths_[:-1] / kde.widths_[1:], 2 ** (1 / 6))
+    folds = np.array_split(np.random.default_rng(0).permutation(300), 5)
+    for width, likelihood in zip(kde.widths_, kde.likelihoods_, strict=True):
+        model = KernelDensity(bandwidth=width, rtol=1e-12)
+        expected = sum(
+            model.fit(np.delete(train, held, axis=0)).score(train[held]) for held in folds
+        )
+        assert likelihood == pytest.approx(expected / 300, abs=1e-9)
+    assert kde.bandwidth_ == kde.widths_[kde.likelihoods_.argmax()]
+    squares = np.square(test[:, None] - train).sum(axis=2) / (2 * kde.bandwidth_**2)
+    exact = np.logaddexp.reduce(-squares, axis=1) - math.log(2 * math.pi * kde.bandwidth_**2 * 300)
+    np.testing.assert_allclose(kde.score_samples(test), exact, rtol=1e-12, atol=1e-9)
+
+
+def test_periodic_kernels_are_a_density_on_the_circle(
+    baselines: ModuleType, generator: torch.Generator
+) -> None:
+    x = torch.randn(200, 2, generator=generator, dtype=torch.float64).numpy() * [40.0, 0.4]
+    kde = baselines.KDE(periodic={0: 360.0}, widest=8.0).fit(x)
+    angle, line = np.linspace(0, 360, 600, endpoint=False), np.linspace(-20, 20, 81)
+    grid = np.stack(np.meshgrid(angle, line), axis=-1).reshape(-1, 2)
+    assert 1 < kde.bandwidth_ < 3  # twice the spacing of the grid, and far from its ends
+    log = kde.score_samples(grid)
+    assert np.exp(log).sum() * 0.6 * 0.5 == pytest.approx(1, abs=1e-8)
+    np.testing.assert_allclose(kde.score_samples(grid - [720.0, 0.0]), log, atol=1e-8)
+    draws = kde.sample(20_000, random_state=0)
+    assert draws.std(axis=0) ** 2 == pytest.approx(x.var(axis=0) + kde.bandwidth_**2, rel=0.05)
+
+
+def test_defended_kernels_are_a_density_too(baselines: ModuleType) -> None:
+    x = np.random.default_rng(0).normal(0, 10, size=(100, 1))
+    model = baselines.KDE(periodic={0: 360.0}, defended=True).fit(x)
+    grid = np.arange(0, 360, 0.5)[:, None]
+    log = model.score_samples(grid)
+    assert np.exp(log).sum() * 0.5 == pytest.approx(1, abs=1e-8)
+    assert log.min() == pytest.approx(-math.log(101 * 360))
+    draws = model.sample(100_000, random_state=0)
+    share = np.mean(np.abs(np.remainder(draws, 360) - 180) < 90)
+    assert share == pytest.approx(0.5 / 101, rel=0.2)
+
+
+def test_a_missing_zuko_is_said_first(
+    baselines: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zuko", None)
+    with pytest.raises(SystemExit, match=r"zuko, which is not installed: .*--no-flow"):
+        baselines.zuko_flows()
+
+
+def test_a_flow_is_a_density(baselines: ModuleType, generator: torch.Generator) -> None:
+    pytest.importorskip("zuko")
+    x = PLANE["moons"].sample(1000, generator).numpy()
+    flow = baselines.Flow(seconds=0.5).fit(x)
+    axis = np.linspace(-12, 12, 301)
+    log = flow.score_samples(np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2))
+    assert np.exp(log).sum() * 0.08**2 == pytest.approx(1, abs=0.01)
+    assert flow.sample(5).shape == (5, 2)
+    circular = baselines.Flow(seconds=0.5, periodic={0: 8.0, 1: 8.0}).fit(x)
+    axis = np.linspace(0, 8, 200, endpoint=False)
+    log = circular.score_samples(np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2))
+    assert np.exp(log).sum() * 0.04**2 == pytest.approx(1, abs=0.01)
+
+
+def test_a_model_that_is_not_there_is_said() -> None:
+    with pytest.raises(subprocess.CalledProcessError) as failure:
+        output("density.py", "--no-flow", "--model", "oism:Nothing")
+    assert "oism has no 'Nothing'" in failure.value.stderr
