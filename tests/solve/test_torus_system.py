@@ -300,7 +300,6 @@ def test_losses_with_and_without_a_matrix(case: str, monkeypatch: pytest.MonkeyP
     # And what is left is the tolerance's doing.
     monkeypatch.setattr("oism.solve.torus.SWEEP_TOLERANCE", 1e-12)
     monkeypatch.setattr("oism.solve.torus.SWEEP_ITERATIONS", 1000)
-    monkeypatch.setattr("oism.solve.torus.SWEEP_DTYPE", torch.float64)
     error = ((exact.values - free.losses(TIMES).values).abs() / scale)[offered]
     assert float(error.max()) < 1e-9
 

@@ -140,7 +140,7 @@ system after every use, and touching fresh pages then costs several times the tr
 
 
 class GalerkinOperator:
-    """α ↦ Aα for S densities at once: ``(S, …, size)`` to the same shape, in their dtype.
+    """α ↦ Aα for S densities at once: ``(S, …, size)`` to the same shape, in float64.
 
     Its buffer is kept between calls: only the slots of the functions are ever written.
     """
@@ -148,7 +148,7 @@ class GalerkinOperator:
     def __init__(self, equations: FourierEquations, density: Tensor) -> None:
         self._grid, self._density = equations.grid, density
         self._slots, self._mirrored, self._images = equations._placed
-        self._waves, self._flip = 1j * equations._canonical.mT.to(density), equations._flip
+        self._waves, self._flip = 1j * equations._canonical.mT, equations._flip
         self._buffer: Tensor | None = None
 
     def __call__(self, alpha: Tensor) -> Tensor:

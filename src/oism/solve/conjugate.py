@@ -111,17 +111,14 @@ def ridge_path(
     if not diagonals:
         zero = used[:, 0].to(right)
         return Solution(right[:, None] * shifts[:, None] * 0, used[:, 0], zero, zero, zero)
-    # What is small is double, whatever the vectors are.
-    diagonal, beside = (torch.cat(many, dim=1).double() for many in (diagonals, besides))
-    beside = beside[:, :-1]
+    diagonal, beside = torch.cat(diagonals, dim=1), torch.cat(besides, dim=1)[:, :-1]
     # Beyond an exhausted space T goes on apart from it, with copies of its first entry.
     joined = torch.cat((torch.ones_like(diagonal[:, :1]), (beside > 0).to(diagonal)), dim=1)
     live = joined.cumprod(dim=1) > 0
     values, modes = torch.linalg.eigh(_tridiagonal(diagonal.where(live, diagonal[:, :1]), beside))
     bottom = values.clamp(min=0)[:, None] + shifts[:, None]
     weights = size[..., None] * modes[:, :1] / bottom.where(bottom > 0, math.inf)
-    combined = (weights @ modes.mT).to(right.dtype)
-    solutions = combined @ vectors[: len(diagonals)].movedim(0, 1)
+    solutions = weights @ modes.mT @ vectors[: len(diagonals)].movedim(0, 1)
     low, high = (values[:, end].where(size[:, 0] > 0, math.nan) for end in (0, -1))
     return Solution(solutions, used[:, 0], left[:, 0], low, high)
 

@@ -74,9 +74,6 @@ UNSOLVED = 1e-5
 """A residual beyond which a solution is not one, and a warning is given."""
 
 SWEEP_ITERATIONS = 300
-SWEEP_DTYPE = torch.float32
-"""Choosing needs three digits, and single precision halves the time of the transforms."""
-
 FINAL_ITERATIONS = 5000
 
 
@@ -218,20 +215,18 @@ class TorusSystem(System):
             alpha = scale * (damped @ vectors.mT)
             quadratic = ((alpha @ heldout.dense(t)) * alpha).sum(dim=-1)
         else:
-            operator = training.operator(training.density(t).flatten(0, 1).to(SWEEP_DTYPE))
+            operator = training.operator(training.density(t).flatten(0, 1))
             solution = ridge_path(
-                Scaled(operator, scale.to(SWEEP_DTYPE)),
-                right.flatten(0, 1).to(SWEEP_DTYPE),
+                Scaled(operator, scale),
+                right.flatten(0, 1),
                 ridges,
                 tolerance=SWEEP_TOLERANCE,
                 iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
             )
             alpha = (scale * solution.values).reshape(*right.shape[:2], len(ridges), -1)
-            judge = heldout.operator(heldout.density(t).flatten(0, 1).to(SWEEP_DTYPE))
+            judge = heldout.operator(heldout.density(t).flatten(0, 1))
             candidates = alpha.flatten(0, 1).unbind(dim=1)
-            quadratic = torch.stack(
-                [(judge(a.to(SWEEP_DTYPE)) * a).sum(dim=-1) for a in candidates], dim=-1
-            )
+            quadratic = torch.stack([(judge(a) * a).sum(dim=-1) for a in candidates], dim=-1)
             quadratic = quadratic.reshape(*right.shape[:2], -1)
         loss: Tensor = quadratic + 2 * (alpha * heldout.right(t)[..., None, :]).sum(dim=-1)
         return loss
