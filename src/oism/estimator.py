@@ -3,9 +3,10 @@
     data ─► chart ─► moments ─► score ─► flow ─► log-densities and samples, in the data's units
 
 The model's density is that of the probability flow, mixed with a light *defensive* Gaussian where
-columns are free: p(x) = (1 - w) ρ(x) + w N(x; m, 4S) with w = 1/(n + 1) and the data's mean and
-covariance, so that the log-density is finite everywhere and a point outside of the box costs what a
-rare event should. Samples are drawn from the same mixture.
+columns are free: p(x) = (1 - w) ρ(x) + w N(x; m, 4S) with the data's mean and covariance and
+w = 1/(n + 1), or more where the data have wild rows that a box should not be stretched for. So the
+log-density is finite everywhere, and a point outside of the box costs what a rare event should.
+Samples are drawn from the same mixture.
 
 The flow is integrated by Runge and Kutta's method on a grid of times that is fixed when the model
 is fitted: it is refined until the log-densities of samples do not change, and then a point's
@@ -88,6 +89,9 @@ ORDER = 6
 
 FIRST_SIGMA = 0.01
 """The noise, in whitened units, at which the flow of an Ornstein-Uhlenbeck process ends."""
+
+OUTSIDE = 0.01
+"""The share of a later batch that may lie outside of the box without a word."""
 
 TIMES = 17
 """The number of times at which ridge and cutoff are chosen."""
@@ -388,7 +392,8 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         first.update(rows, weights)
         process = self._choose_process(columns)
         self.columns_ = columns
-        self.chart_ = self._choose_chart(process, columns, rows[used], first)
+        self.outside_ = 0.0
+        self.chart_ = self._choose_chart(process, columns, rows[used], weights[used], first)
         self.basis_ = self._choose_basis(process, columns.count, first.count)
         folds, fold = split(self.cv, len(rows))
         squares = SHRINKAGES[self.shrinkage].needs_variances
@@ -420,9 +425,11 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
             )
         return process
 
-    def _choose_chart(self, process: Process, columns: Columns, rows: Tensor, of: Spread) -> Chart:
+    def _choose_chart(
+        self, process: Process, columns: Columns, rows: Tensor, weights: Tensor, of: Spread
+    ) -> Chart:
         if isinstance(process, Torus):
-            return columns.chart(rows, of.count)
+            return columns.chart(rows, weights, of.count)
         assert isinstance(process, OrnsteinUhlenbeck)
         chart = WhiteChart.of(of.mean, of.covariance, rotate=self.frame == "pca")
         return chart.scaled(math.sqrt(process.stationary_variance))
@@ -440,16 +447,21 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         return Hermite(dim, order, process)
 
     def _add(self, rows: Tensor, weights: Tensor, fold: Tensor | None = None) -> None:
-        self.moments_.update(self.chart_.to(rows), weights, fold=fold)
         self.spread_.update(rows, weights)
+        if isinstance(self.chart_, BoxChart):
+            outside = ~self.chart_.covers(rows)
+            self.outside_ += float(weights[outside].sum())
+            weights = weights.where(~outside, 0.0)
+        self.moments_.update(self.chart_.to(rows), weights, fold=fold)
 
     def _tell_of_outside(self, rows: Tensor) -> None:
-        outside = ~self.chart_.covers(rows)
-        if bool(outside.any()):
+        self.columns_.demand(rows.amin(dim=0), rows.amax(dim=0))
+        outside = (~self.chart_.covers(rows)).double().mean()
+        if float(outside) > OUTSIDE:
             warnings.warn(
-                f"{int(outside.sum())} of {len(rows)} rows lie outside of the box that the first "
-                "batch gave, and are wrapped into it: give bounds or box, or a first batch that "
-                "covers the range",
+                f"{float(outside):.1%} of {len(rows)} rows lie outside of the box that the first "
+                "batch gave, and are left to the defensive Gaussian: give bounds or box, or a "
+                "first batch that covers the range",
                 UserWarning,
                 stacklevel=3,
             )
@@ -513,7 +525,7 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
             width = torch.where(chart.periodic, 2.0, 1.0) * math.pi / chart.scale
         if not bool(free.any()):
             return None
-        return Defence.of(self.spread_, free, low, width)
+        return Defence.of(self.spread_, self.outside_, free, low, width)
 
     def _columns_given(self, given: Mapping[Any, float]) -> dict[int, float]:
         count, names = self.n_features_in_, getattr(self, "feature_names_in_", None)

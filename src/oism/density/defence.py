@@ -1,9 +1,10 @@
 """A light Gaussian that keeps every log-density finite.
 
 A density that was fitted in a box is zero outside of it, and one test point there makes a
-likelihood infinite. So a defensive component takes a small part of the mass: N(m, 4S) with the
-data's mean and covariance on free columns, uniform on periodic and bounded ones. Twice the data's
-deviations, because what falls outside of the box is by definition unlike the data.
+likelihood infinite. So a defensive component takes a small part of the mass, 1/(n + 1) and what the
+rows outside of the box have: N(m, 4S) with the data's mean and covariance on free columns, uniform
+on periodic and bounded ones. Twice the data's deviations, because what falls outside of the box is
+by definition unlike most of the data.
 """
 
 from __future__ import annotations
@@ -71,8 +72,13 @@ class Defence:
     width: Tensor
 
     @classmethod
-    def of(cls, spread: Spread, free: Tensor, low: Tensor, width: Tensor) -> Defence:
-        """Return the defence for data of this spread; its share is 1/(n + 1)."""
+    def of(
+        cls, spread: Spread, outside: float, free: Tensor, low: Tensor, width: Tensor
+    ) -> Defence:
+        """Return the defence for data of this spread.
+
+        Its share is that of the weight outside of the box, and one row more, of n + 1 rows.
+        """
         index = free.nonzero()[:, 0]
         covariance = WIDENING**2 * spread.covariance[index[:, None], index]
         mean = spread.mean[index]
@@ -80,7 +86,7 @@ class Defence:
         size = torch.maximum(covariance.diagonal(), (FLOOR * mean).square())
         size = torch.where(size > 0, size, 1.0)
         covariance = covariance + torch.diag(1e-6 * size)
-        share = 1 / (spread.count + 1)
+        share = (1 + outside / spread.weight * spread.count) / (spread.count + 1)
         return cls(share, free, mean, torch.linalg.cholesky(covariance), low, width)
 
     def log_density(self, x: Tensor) -> Tensor:
