@@ -131,7 +131,7 @@ def _odeint(field: Field, state: State, ends: tuple[float, float], **settings: o
     times = torch.tensor(ends, dtype=torch.float64, device=state[0].device)
 
     def within(tau: Tensor, state: State) -> State:
-        # torchdiffeq rounds τ to the dtype of the state: t(τ) in float32 would pass the clock's end.
+        # torchdiffeq rounds τ to the state's dtype; in float32 t(τ) would pass the clock's end.
         return field(tau.to(times).clamp(min(ends), max(ends)), state)
 
     return tuple(part[-1] for part in torchdiffeq.odeint(within, state, times, **settings))
