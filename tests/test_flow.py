@@ -618,6 +618,37 @@ def test_chunks_change_nothing_and_bound_the_batch() -> None:
     torch.testing.assert_close(*draws, rtol=0, atol=1e-6)
 
 
+def test_chunks_bound_the_noise_that_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, fill = [], Gaussian._fill
+
+    def spy(law: Gaussian, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        sizes.append(len(x))
+        return fill(law, x, generator)
+
+    monkeypatch.setattr(Gaussian, "_fill", spy)
+    flow = flow_of(LAWS["line"], "ou")
+    for method in (Heun(2), EulerMaruyama(2)):
+        flow.sample(7, (1,), method=method, chunk=3)
+    assert sizes == [3, 3, 1] * 2
+
+
+def test_a_step_of_either_method_by_hand() -> None:
+    # a(x, τ) = τx, from τ = 1 to ½ with ΔM = 0.1: a forward step begins where it is.
+    x, tau, to = torch.tensor([[2.0]]), torch.tensor(1.0), torch.tensor(0.5)
+    noise = torch.tensor([[0.1]])
+    euler, heun = (
+        method.step(lambda tau, x: tau * x, x, tau, to, noise)
+        for method in (EulerMaruyama(), StochasticHeun())
+    )
+    assert float(euler) == pytest.approx(2 - 0.5 * 2 + 0.1)
+    assert float(heun) == pytest.approx(2 - 0.25 * (2 + 0.5 * 1.1) + 0.1)
+    flow, calls = counted(flow_of(LAWS["line"], "ou"))
+    flow.sample(1, (1,), method=EulerMaruyama(4))
+    asked = torch.stack([t for _, t in calls])
+    taus = torch.tensor([1.0, 0.75, 0.5, 0.25], dtype=torch.float64)  # and never the first
+    torch.testing.assert_close(asked, flow.noising.clock.time(taus))
+
+
 def test_nothing_is_recorded_for_autograd() -> None:
     weight = torch.tensor(1.0, requires_grad=True)
 
@@ -669,6 +700,7 @@ def test_a_fitted_score_brings_its_process_and_clock(generator: torch.Generator)
     assert flow.noising.clock is score.clock is clock
     inner = VarianceExploding(0.2, 3.0)
     assert Flow(score, clock=inner).noising.clock is inner
+    assert Flow(score, Brownian()).noising.process == Brownian()
     for method in (None, Heun(20), StochasticHeun(50)):
         y = flow.sample(1000, (1,), method=method, generator=generator)
         assert scipy.stats.ks_2samp(x[:, 0].numpy(), y[:, 0].numpy()).pvalue > 1e-3

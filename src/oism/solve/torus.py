@@ -35,6 +35,7 @@ from oism.equations import FourierEquations, GalerkinOperator
 from oism.moments import Averages
 from oism.solve.base import RIDGES, Losses, Solved, System
 from oism.solve.conjugate import conjugate_gradients, ridge_path
+from oism.transforms import in_parallel
 
 DENSE = 120
 """The largest number of functions that dense algebra is chosen for (benchmarks/torus.py)."""
@@ -67,8 +68,8 @@ KNOT_TOLERANCE = 1e-6
 FINAL_TOLERANCE = 1e-11
 """Relative residuals: of a path, of coefficients that are interpolated, of exact ones."""
 
-KRYLOV = 2**27
-"""The largest number of entries of the Krylov spaces that are kept at a time: a gigabyte."""
+KRYLOV = 2**26
+"""The largest number of entries of the Krylov space of a run of times: half a gigabyte."""
 
 UNSOLVED = 1e-5
 """A residual beyond which a solution is not one, and a warning is given."""
@@ -198,9 +199,13 @@ class TorusSystem(System):
         """Compute the losses of one level and some ridges at some of the times."""
         folds, cutoff = len(values), float(self.cutoff(torch.tensor(float(level))))
         bands = [self._sweep_band(one, cutoff) for one in t[where].tolist()]
-        for band, run in self._chunks(bands, folds, dense=self.dense):
+
+        def fill(chunk: tuple[float, list[int]]) -> None:
+            band, run = chunk
             found = self._path(t[where[run]], level, band, RIDGES[tier])
             values[:, where[run], level, tier] = found.movedim(1, 0)
+
+        in_parallel(fill, list(self._chunks(bands, folds, dense=self.dense)))
 
     def _path(self, t: Tensor, level: int, band: float, ridges: Tensor) -> Tensor:
         """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``."""
@@ -253,11 +258,13 @@ class TorusSystem(System):
         exact: bool,
     ) -> Solved:
         alpha = torch.zeros(len(t), self.basis.size, dtype=torch.float64)
-        low, high = torch.full((2, len(t)), torch.nan, dtype=torch.float64)
+        low, high, left = torch.full((3, len(t)), torch.nan, dtype=torch.float64)
         iterations = torch.zeros(len(t), dtype=torch.int64)
         pairs = zip(t.tolist(), self.cutoff(level).tolist(), strict=True)
         bands = [self._final_band(one, cutoff, exact=exact) for one, cutoff in pairs]
-        for band, run in self._chunks(bands, 1, dense=dense):
+
+        def work(chunk: tuple[float, list[int]]) -> None:
+            band, run = chunk
             equations = self._equations("total", band)
             rates = -equations.eigenvalues
             scale = (rates * self.penalty(level[run], equations.eigenvalues)).rsqrt()
@@ -278,14 +285,14 @@ class TorusSystem(System):
                     tolerance=FINAL_TOLERANCE if exact else KNOT_TOLERANCE,
                     iterations=FINAL_ITERATIONS,
                 )
-                self._warn(found.residual, t[run])
-                low[run], high[run], iterations[run] = (
-                    found.smallest,
-                    found.largest,
-                    found.iterations,
-                )
+                low[run], high[run] = found.smallest, found.largest
+                iterations[run], left[run] = found.iterations, found.residual
                 y = found.values
             alpha[run, : equations.size] = scale * y
+
+        in_parallel(work, list(self._chunks(bands, 1, dense=dense)))
+        if not dense:
+            self._warn(left, t)
         return Solved(alpha, low, high, iterations)
 
     @staticmethod
@@ -302,8 +309,10 @@ class TorusSystem(System):
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½: ``(T,)``."""
         equations = self._equations("total", math.inf)
-        sizes = []
-        for _, run in self._chunks([math.inf] * len(t), 1, dense=False):
+
+        def size(chunk: tuple[float, list[int]]) -> Tensor:
+            run = chunk[1]
             operator = equations.operator(equations.density(t[run]))
-            sizes.append((alpha[run] * operator(alpha[run])).sum(dim=-1).clamp(min=0).sqrt())
-        return torch.cat(sizes)
+            return (alpha[run] * operator(alpha[run])).sum(dim=-1).clamp(min=0).sqrt()
+
+        return torch.cat(in_parallel(size, list(self._chunks([math.inf] * len(t), 1, dense=False))))
