@@ -618,20 +618,6 @@ def test_chunks_change_nothing_and_bound_the_batch() -> None:
     torch.testing.assert_close(*draws, rtol=0, atol=1e-6)
 
 
-def test_chunks_bound_the_noise_that_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, fill = [], Gaussian._fill
-
-    def spy(law: Gaussian, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        sizes.append(len(x))
-        return fill(law, x, generator)
-
-    monkeypatch.setattr(Gaussian, "_fill", spy)
-    flow = flow_of(LAWS["line"], "ou")
-    for method in (Heun(2), EulerMaruyama(2)):
-        flow.sample(7, (1,), method=method, chunk=3)
-    assert sizes == [3, 3, 1] * 2
-
-
 def test_a_step_of_either_method_by_hand() -> None:
     # a(x, τ) = τx, from τ = 1 to ½ with ΔM = 0.1: a forward step begins where it is.
     x, tau, to = torch.tensor([[2.0]]), torch.tensor(1.0), torch.tensor(0.5)

@@ -310,8 +310,8 @@ class Flow:
     ) -> Tensor:
         """Return n samples ``(n, *shape)``, by the flow or, given its method, by the reverse SDE.
 
-        All randomness comes from ``generator``. Memory beyond the result is that of ``chunk``
-        points.
+        All randomness comes from ``generator``. Memory is that of the starting points, the result,
+        and what the score needs for ``chunk`` points.
         """
         n = checks.integer(n, "n", minimum=0)
         method = Adaptive() if method is None else method

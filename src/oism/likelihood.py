@@ -113,8 +113,11 @@ class Hutchinson(Divergence):
 
 
 def _gradient(value: Tensor, x: Tensor) -> Tensor:
-    if value.grad_fn is None:  # a score that does not depend on x
-        return torch.zeros_like(x)
+    if value.grad_fn is None:
+        raise ValueError(
+            "score must be differentiable in x for ExactTrace() and Hutchinson(...), but it was "
+            "computed without gradients: under torch.inference_mode or no_grad, or not from x"
+        )
     return torch.autograd.grad(value, x, retain_graph=True, materialize_grads=True)[0]
 
 
