@@ -65,11 +65,11 @@ RandomState = int | np.random.RandomState | None
 TORUS_DIM = 3
 """The largest dimension for which "auto" takes the torus; the number of waves explodes above."""
 
-RESOLUTION = {1: (10_000.0, 0.4), 2: (500.0, 0.4), 3: (120.0, 0.5)}
+RESOLUTION = {1: (10_000.0, 0.4), 2: (600.0, 0.4), 3: (100.0, 0.5)}
 """By dimension: the bound on ‖ξ‖² for 10,000 rows, and the power of n by which it grows."""
 
 LEAST_EIGENVALUE = {1: 400.0, 2: 25.0, 3: 4.0}
-LARGEST_EIGENVALUE = {1: 40_000.0, 2: 1000.0, 3: 200.0}
+LARGEST_EIGENVALUE = {1: 40_000.0, 2: 2000.0, 3: 200.0}
 
 SHRINKAGES: dict[str, type[Shrinkage]] = {
     "none": SampleMeans,
