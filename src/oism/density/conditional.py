@@ -71,7 +71,8 @@ def _section(
     axis = step * torch.arange(side, dtype=torch.float64) - math.pi
     nodes = chart.to(row).repeat(side ** len(free), 1)
     nodes[:, free] = torch.cartesian_prod(*[axis] * len(free)).reshape(-1, len(free))
-    if not bool(chart.covers(torch.where(known, row, chart.back(nodes[:1]))).all()):
+    # The other columns stand at u = 0 here: a node at the face of the box may round out of it.
+    if not bool(chart.covers(torch.where(known, row, chart.centre)).all()):
         return -math.inf, torch.ones(1, dtype=torch.float64), nodes[:1], step
     logs = model.flow_density(nodes)
     units = chart.scale.log() + math.log(2) * chart.bounded
