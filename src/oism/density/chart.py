@@ -93,6 +93,7 @@ class BoxChart(Chart):
         x = self.centre + torch.where(self.bounded, u.abs(), u) / self.scale
         period = 2 * math.pi / self.scale
         inside = self.start + (x - self.start).remainder(period)
+        inside = torch.where(inside < self.start + period, inside, self.start)  # rounded up
         return torch.where(self.periodic, inside, x)
 
     def pull_score(self, score: Tensor) -> Tensor:
