@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ MARGIN = 0.1
 """The share of the range of a free column that is left empty, for many rows; see `margin`."""
 
 FAR_TURNS = 2.0
-"""Angles more than this many periods away from zero are wrapped, and said so."""
+"""Angles more than this many periods away from zero, or from the box, are wrapped, and said so."""
 
 
 def margin(n: float) -> float:
@@ -28,11 +28,15 @@ def margin(n: float) -> float:
 
 @dataclass(frozen=True)
 class Columns:
-    """Periods and bounds by the index of the column, out of ``count`` columns."""
+    """Periods and bounds by the index of the column, out of ``count`` columns.
+
+    ``starts`` are where the ranges of periodic columns begin, where that is known.
+    """
 
     count: int
     periods: Mapping[int, float]
     bounds: Mapping[int, tuple[float, float]]
+    starts: Mapping[int, float] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -49,7 +53,7 @@ class Columns:
         if box is not None:
             low, high = _interval(box, "box")
             periods = dict.fromkeys(range(count), high - low)
-            return cls(count, periods, {})
+            return cls(count, periods, {}, dict.fromkeys(range(count), low))
         periods, limits = {}, {}
         for key, period in (periodic or {}).items():
             name = f"periodic[{key!r}]"
@@ -79,8 +83,9 @@ class Columns:
         for column, period in self.periods.items():
             periodic[column] = True
             centre[column], scale[column] = 0.0, 2 * math.pi / period
-            start[column] = 0.0 if low[column] >= 0 else -0.5 * period
-            _tell_of_turns(column, period, float(low[column]), float(high[column]))
+            start[column] = self.starts.get(column, 0.0 if low[column] >= 0 else -0.5 * period)
+            ends = float(low[column]), float(high[column])
+            _tell_of_turns(column, period, ends, self.starts.get(column, 0.0))
         for column, (least, most) in self.bounds.items():
             bounded[column] = True
             if low[column] < least or high[column] > most:
@@ -92,8 +97,9 @@ class Columns:
         return BoxChart(centre, scale, start, periodic, bounded)
 
 
-def _tell_of_turns(column: int, period: float, low: float, high: float) -> None:
-    if max(-low, high) > FAR_TURNS * period:
+def _tell_of_turns(column: int, period: float, ends: tuple[float, float], origin: float) -> None:
+    low, high = ends
+    if max(origin - low, high - origin) > FAR_TURNS * period:
         warnings.warn(
             f"column {column} is periodic with period {period:g}, but reaches from {low:g} to "
             f"{high:g}: it is wrapped; check the unit of the period",
