@@ -49,7 +49,7 @@ from oism.density import (
     settled_steps,
     storage,
 )
-from oism.density.columns import index_of
+from oism.density.columns import by_index
 from oism.density.conditional import DIM as CONDITIONAL_DIM
 from oism.estimation import CrossValidation, EvenKnots, PlacedKnots, fit_moments
 from oism.flow import StochasticHeun
@@ -523,8 +523,8 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
                 f"{count} columns and process {type(self.model_.score.basis.process).__name__}"
             )
         values = {
-            index_of(key, count, names, "given"): checks.number(value, f"given[{key!r}]")
-            for key, value in given.items()
+            column: checks.number(value, f"given[{key!r}]")
+            for column, key, value in by_index(given, count, names, "given")
         }
         if len(values) == count:
             raise ValueError(f"given must leave at least one of the {count} columns to be drawn")

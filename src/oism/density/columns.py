@@ -55,11 +55,10 @@ class Columns:
             periods = dict.fromkeys(range(count), high - low)
             return cls(count, periods, {}, dict.fromkeys(range(count), low))
         periods, limits = {}, {}
-        for key, period in (periodic or {}).items():
-            name = f"periodic[{key!r}]"
-            periods[index_of(key, count, names, "periodic")] = checks.positive(period, name)
-        for key, pair in (bounds or {}).items():
-            limits[index_of(key, count, names, "bounds")] = _interval(pair, f"bounds[{key!r}]")
+        for column, key, period in by_index(periodic or {}, count, names, "periodic"):
+            periods[column] = checks.positive(period, f"periodic[{key!r}]")
+        for column, key, pair in by_index(bounds or {}, count, names, "bounds"):
+            limits[column] = _interval(pair, f"bounds[{key!r}]")
         both = sorted(periods.keys() & limits.keys())
         if both:
             raise ValueError(f"a column is either periodic or bounded, but {both} are both")
@@ -115,6 +114,19 @@ def _interval(pair: object, name: str) -> tuple[float, float]:
     if not low < high:
         raise ValueError(f"{name} must have low < high, got {pair!r}")
     return low, high
+
+
+def by_index(
+    said: Mapping[Any, Any], count: int, names: Sequence[str] | None, what: str
+) -> list[tuple[int, object, Any]]:
+    """Return index, key and value for each column that something is said of, once."""
+    if not isinstance(said, Mapping):
+        raise TypeError(f"{what} must be a mapping from columns, got {type(said).__name__}")
+    found = [(index_of(key, count, names, what), key, value) for key, value in said.items()]
+    columns = [column for column, _, _ in found]
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"{what} must name every column once, got {list(said)}")
+    return found
 
 
 def index_of(key: object, count: int, names: Sequence[str] | None, what: str) -> int:
