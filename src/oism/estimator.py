@@ -26,7 +26,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin, _fit_context
 from sklearn.model_selection import check_cv
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 from torch import Tensor
@@ -321,7 +321,11 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(model.chart, BoxChart):
             chart = model.chart
             periods = torch.where(chart.periodic, 2 * math.pi / chart.scale, 0.0).numpy()
-        rows, drawn = self._rows(X).numpy(), self._rows(samples).numpy()
+        rows = self._rows(X).numpy()
+        if isinstance(samples, np.ndarray):  # as `sample` returns them: without column names
+            drawn = check_array(samples, dtype=np.float64)
+        else:
+            drawn = self._rows(samples).numpy()
         return nearest_neighbour_check(drawn, rows, periods=periods)
 
     def summary(self) -> str:
