@@ -238,12 +238,12 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
             )
         rows = self._rows(X, reset=first)
         weights = self._weights(sample_weight, rows)
-        if not isinstance(self.cv, Integral):
+        if self.cv is not None and not isinstance(self.cv, Integral):
             raise ValueError("partial_fit needs a number of folds: cv must be an integer")
         if first:
             self._begin(rows, weights)
         elif isinstance(self.chart_, BoxChart):
-            self._tell_of_outside(rows)
+            self._tell_of_outside(rows[weights > 0])
         self._add(rows, weights)
         self._stale = True
         return self
@@ -448,6 +448,8 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.spread_.update(rows, weights)
 
     def _tell_of_outside(self, rows: Tensor) -> None:
+        if not bool(self.chart_.allows(rows).all()):
+            raise ValueError("bounds must hold for the rows of every batch, as for the first")
         outside = ~self.chart_.covers(rows)
         if bool(outside.any()):
             warnings.warn(
