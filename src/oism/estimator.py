@@ -448,8 +448,7 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.spread_.update(rows, weights)
 
     def _tell_of_outside(self, rows: Tensor) -> None:
-        if not bool(self.chart_.allows(rows).all()):
-            raise ValueError("bounds must hold for the rows of every batch, as for the first")
+        self.columns_.demand_bounds(rows)
         outside = ~self.chart_.covers(rows)
         if bool(outside.any()):
             warnings.warn(

@@ -69,8 +69,19 @@ class Columns:
         """Whether nothing is known about any of them."""
         return not self.periods and not self.bounds
 
+    def demand_bounds(self, x: Tensor) -> None:
+        """Raise unless rows ``(m, count)`` are within the bounds."""
+        for column, (least, most) in self.bounds.items():
+            low, high = (float(end) for end in x[:, column].aminmax())
+            if low < least or high > most:
+                raise ValueError(
+                    f"bounds of column {column} are ({least:g}, {most:g}), but the data reach from "
+                    f"{low:g} to {high:g}"
+                )
+
     def chart(self, x: Tensor, n: float) -> BoxChart:
         """Return the chart that puts rows ``(m, count)``, worth n of them, into the box."""
+        self.demand_bounds(x)
         low, high = x.amin(dim=0), x.amax(dim=0)
         centre, half = 0.5 * (low + high), 0.5 * (high - low)
         # A constant column has no scale of its own: that of its value, or 1.
@@ -87,11 +98,6 @@ class Columns:
             _tell_of_turns(column, period, ends, self.starts.get(column, 0.0))
         for column, (least, most) in self.bounds.items():
             bounded[column] = True
-            if low[column] < least or high[column] > most:
-                raise ValueError(
-                    f"bounds of column {column} are ({least:g}, {most:g}), but the data reach from "
-                    f"{float(low[column]):g} to {float(high[column]):g}"
-                )
             centre[column], scale[column] = least, math.pi / (most - least)
         return BoxChart(centre, scale, start, periodic, bounded)
 
