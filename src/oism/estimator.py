@@ -28,7 +28,12 @@ from sklearn.base import BaseEstimator, DensityMixin, _fit_context
 from sklearn.model_selection import check_cv
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_n_features,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 from torch import Tensor
 
 from oism import checks
@@ -324,6 +329,7 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         rows = self._rows(X).numpy()
         if isinstance(samples, np.ndarray):  # as `sample` returns them: without column names
             drawn = check_array(samples, dtype=np.float64)
+            _check_n_features(self, drawn, reset=False)
         else:
             drawn = self._rows(samples).numpy()
         return nearest_neighbour_check(drawn, rows, periods=periods)
