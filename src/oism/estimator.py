@@ -58,7 +58,7 @@ from oism.density.columns import by_index
 from oism.density.conditional import DIM as CONDITIONAL_DIM
 from oism.estimation import CrossValidation, EvenKnots, PlacedKnots, fit_moments
 from oism.flow import StochasticHeun
-from oism.moments import FourierMoments, Moments, accumulator
+from oism.moments import FourierMoments, Moments, accumulator, fold_of
 from oism.process import OrnsteinUhlenbeck, Process, Torus
 from oism.score import OperatorScore
 from oism.shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage
@@ -450,6 +450,8 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         return Hermite(dim, order, process)
 
     def _add(self, rows: Tensor, weights: Tensor, fold: Tensor | None = None) -> None:
+        if fold is None:  # by what the rows hold: a chart rounds, differently in another order
+            fold = fold_of(rows, self.moments_.folds)
         self.moments_.update(self.chart_.to(rows), weights, fold=fold)
         self.spread_.update(rows, weights)
 
