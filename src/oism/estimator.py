@@ -27,9 +27,14 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin, _fit_context
 from sklearn.model_selection import check_cv
-from sklearn.utils import check_random_state
+from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    _check_n_features,
+    _check_sample_weight,
+    check_is_fitted,
+    validate_data,
+)
 from torch import Tensor
 
 from oism import checks
@@ -50,11 +55,11 @@ from oism.density import (
     settled_steps,
     storage,
 )
-from oism.density.columns import index_of
+from oism.density.columns import by_index
 from oism.density.conditional import DIM as CONDITIONAL_DIM
 from oism.estimation import CrossValidation, EvenKnots, PlacedKnots, fit_moments
 from oism.flow import StochasticHeun
-from oism.moments import FourierMoments, Moments, accumulator
+from oism.moments import FourierMoments, Moments, accumulator, fold_of
 from oism.process import OrnsteinUhlenbeck, Process, Torus
 from oism.score import OperatorScore
 from oism.shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage
@@ -242,12 +247,12 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
             )
         rows = self._rows(X, reset=first)
         weights = self._weights(sample_weight, rows)
-        if not isinstance(self.cv, Integral):
+        if self.cv is not None and not isinstance(self.cv, Integral):
             raise ValueError("partial_fit needs a number of folds: cv must be an integer")
         if first:
             self._begin(rows, weights)
         elif isinstance(self.chart_, BoxChart):
-            self._tell_of_outside(rows)
+            self._tell_of_outside(rows[weights > 0])
         self._add(rows, weights)
         self._stale = True
         return self
@@ -325,7 +330,12 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(model.chart, BoxChart):
             chart = model.chart
             periods = torch.where(chart.periodic, 2 * math.pi / chart.scale, 0.0).numpy()
-        rows, drawn = self._rows(X).numpy(), self._rows(samples).numpy()
+        rows = self._rows(X).numpy()
+        if isinstance(samples, np.ndarray):  # as `sample` returns them: without column names
+            drawn = check_array(samples, dtype=np.float64)
+            _check_n_features(self, drawn, reset=False)
+        else:
+            drawn = self._rows(samples).numpy()
         return nearest_neighbour_check(drawn, rows, periods=periods)
 
     def summary(self) -> str:
@@ -429,7 +439,7 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self, process: Process, columns: Columns, rows: Tensor, weights: Tensor, of: Spread
     ) -> Chart:
         if isinstance(process, Torus):
-            return columns.chart(rows, weights, of.count)
+            return columns.chart(rows, of.count, weights)
         assert isinstance(process, OrnsteinUhlenbeck)
         chart = WhiteChart.of(of.mean, of.covariance, rotate=self.frame == "pca")
         return chart.scaled(math.sqrt(process.stationary_variance))
@@ -447,6 +457,8 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         return Hermite(dim, order, process)
 
     def _add(self, rows: Tensor, weights: Tensor, fold: Tensor | None = None) -> None:
+        if fold is None:  # by what the rows hold: a chart rounds, differently in another order
+            fold = fold_of(rows, self.moments_.folds)
         self.spread_.update(rows, weights)
         if isinstance(self.chart_, BoxChart):
             outside = ~self.chart_.covers(rows)
@@ -455,7 +467,7 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.moments_.update(self.chart_.to(rows), weights, fold=fold)
 
     def _tell_of_outside(self, rows: Tensor) -> None:
-        self.columns_.demand(rows.amin(dim=0), rows.amax(dim=0))
+        self.columns_.demand_bounds(rows)
         outside = (~self.chart_.covers(rows)).double().mean()
         if float(outside) > OUTSIDE:
             warnings.warn(
@@ -525,7 +537,7 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
             width = torch.where(chart.periodic, 2.0, 1.0) * math.pi / chart.scale
         if not bool(free.any()):
             return None
-        return Defence.of(self.spread_, self.outside_, free, low, width)
+        return Defence.of(self.spread_, free, low, width, outside=self.outside_)
 
     def _columns_given(self, given: Mapping[Any, float]) -> dict[int, float]:
         count, names = self.n_features_in_, getattr(self, "feature_names_in_", None)
@@ -535,8 +547,8 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
                 f"{count} columns and process {type(self.model_.score.basis.process).__name__}"
             )
         values = {
-            index_of(key, count, names, "given"): checks.number(value, f"given[{key!r}]")
-            for key, value in given.items()
+            column: checks.number(value, f"given[{key!r}]")
+            for column, key, value in by_index(given, count, names, "given")
         }
         if len(values) == count:
             raise ValueError(f"given must leave at least one of the {count} columns to be drawn")

@@ -212,6 +212,49 @@ def test_shapes_dtypes_and_bounds(dim: int, n: int, dtype: torch.dtype, reach: i
     assert error(averages.total, exact) < 1e-13
 
 
+@lattices
+@pytest.mark.parametrize("squares", [False, True])
+def test_reflected_moments_are_those_of_the_mirror_images(basis: Fourier, squares: bool) -> None:
+    x, w = angles(60, basis.dim), positive(60)
+    fold = torch.arange(60) % 3
+    moments = FourierMoments(basis, 3, squares=squares).update(x, w, fold=fold)
+    before = moments.averages().total.clone()
+    subsets = [[j] for j in range(basis.dim)] + [list(range(basis.dim)), []]
+    for mirrored in subsets:
+        columns = torch.tensor([j in mirrored for j in range(basis.dim)])
+        images = [x]
+        for j in mirrored:
+            flip = torch.ones(basis.dim, dtype=torch.float64)
+            flip[j] = -1
+            images += [flip * image for image in images]
+        several = FourierMoments(basis, 3, squares=squares)
+        for image in images:
+            several.update(image, w / len(images), fold=fold)
+        reflected = moments.reflected(columns)
+        for kind in ("averages", "doubled") if squares else ("averages",):
+            found, exact = getattr(reflected, kind)(), getattr(several, kind)()
+            for part in ("total", "training", "heldout"):
+                assert error(getattr(found, part), getattr(exact, part)) < 1e-12
+        assert reflected.count == 60
+        torch.testing.assert_close(reflected.weight, moments.weight)
+        torch.testing.assert_close(reflected.averages().counts, moments.averages().counts)
+        if len(mirrored) == basis.dim:
+            # The law is even: cosines are left, and every wave is real in one dimension.
+            again = reflected.reflected(columns)
+            assert error(again.averages().total, reflected.averages().total) < 1e-15
+            if basis.dim == 1:
+                assert float(reflected.averages().total.imag.abs().max()) == 0
+    assert torch.equal(moments.averages().total, before), "the moments themselves are kept"
+
+
+def test_reflection_and_merging_commute() -> None:
+    basis, columns = LATTICES["T2"], torch.tensor([True, False])
+    left, right = (FourierMoments(basis).update(angles(50, 2, seed)) for seed in (1, 2))
+    one = left.merge(right).reflected(columns).averages()
+    two = left.reflected(columns).merge(right.reflected(columns)).averages()
+    assert error(one.training, two.training) < 1e-13
+
+
 def test_wrong_bases_are_refused() -> None:
     with pytest.raises(TypeError, match="basis must be of type Fourier, got Hermite"):
         FourierMoments(Hermite(2, 2))  # type: ignore[arg-type]

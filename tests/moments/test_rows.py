@@ -638,3 +638,56 @@ def test_bad_numbers_of_folds_are_refused(basis: Basis) -> None:
             accumulator(basis, value)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="folds must be an integer >= 1"):
         fold_of(torch.ones(3, 2, dtype=torch.float64), 0)
+
+
+@one_of_each
+def test_folds_can_be_given(basis: Basis) -> None:
+    x, w = normal(90, basis.dim), 0.5 + torch.rand(90, generator=torch.Generator().manual_seed(0))
+    fold = torch.arange(90) % 3
+    given_folds = accumulator(basis, 3).update(x, w, fold=fold)
+    separate = [accumulator(basis, 1).update(x[fold == k], w[fold == k]) for k in range(3)]
+    shares = torch.stack([one.weight[0] for one in separate])
+    torch.testing.assert_close(given_folds.weight, shares)
+    by_content = accumulator(basis, 3).update(x, w, fold=fold_of(x, 3))
+    torch.testing.assert_close(by_content.weight, accumulator(basis, 3).update(x, w).weight)
+    assert not torch.allclose(by_content.weight, given_folds.weight)
+
+
+def test_given_folds_hold_the_rows_that_were_put_there() -> None:
+    basis, x = Fourier.lattice(1, 4), normal(50, 1)
+    fold = (x[:, 0] > 0).long()
+    weights = torch.ones(50)
+    weights[::7] = 0  # rows of no weight leave the folds of the others alone
+    found = FourierMoments(basis, 2).update(x, weights, fold=fold).averages()
+    for k in (0, 1):
+        inside = (fold == k) & (weights > 0)
+        exact = FourierMoments(basis, 1).update(x[inside]).averages().total
+        torch.testing.assert_close(found.heldout[k], exact)
+        torch.testing.assert_close(found.training[1 - k], exact)
+
+
+def test_given_folds_go_with_their_rows_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    basis, x, fold = Fourier.lattice(1, 4), normal(50, 1), torch.arange(50) % 4
+    whole = FourierMoments(basis, 4).update(x, fold=fold).averages().heldout
+    monkeypatch.setattr(FourierMoments, "block", 7)
+    torch.testing.assert_close(
+        FourierMoments(basis, 4).update(x, fold=fold).averages().heldout, whole
+    )
+
+
+@pytest.mark.parametrize(
+    "fold",
+    [
+        torch.zeros(4, dtype=torch.int64),
+        torch.zeros(5),
+        torch.full((5,), 3),
+        torch.full((5,), -1),
+        torch.zeros(5, 1, dtype=torch.int64),
+    ],
+    ids=["too few", "floats", "too large", "negative", "two axes"],
+)
+def test_folds_that_are_none(fold: Tensor) -> None:
+    moments = FourierMoments(Fourier.lattice(1, 1), 3)
+    with pytest.raises(ValueError, match=r"fold must hold one int64 in \[0, 3\) per row, \(5,\)"):
+        moments.update(normal(5, 1), fold=fold)
+    assert moments.count == 0

@@ -93,6 +93,7 @@ class BoxChart(Chart):
         x = self.centre + torch.where(self.bounded, u.abs(), u) / self.scale
         period = 2 * math.pi / self.scale
         inside = self.start + (x - self.start).remainder(period)
+        inside = torch.where(inside < self.start + period, inside, self.start)  # rounded up
         return torch.where(self.periodic, inside, x)
 
     def pull_score(self, score: Tensor) -> Tensor:
@@ -139,7 +140,9 @@ class WhiteChart(Chart):
         deviations = variances.clamp(min=0).sqrt()
         largest_deviation = float(deviations.max()) or 1.0
         deviations = deviations.clamp(min=RANK * largest_deviation)
-        return cls(mean.double(), directions / deviations[:, None], directions.mT * deviations)
+        matrix, inverse = directions / deviations[:, None], directions.mT * deviations
+        # Laid out as they are read from a file: products must agree to the last bit.
+        return cls(mean.double(), matrix.contiguous(), inverse.contiguous())
 
     def scaled(self, factor: float) -> WhiteChart:
         """Return the chart to deviations of ``factor`` instead of 1."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ REACH = 0.5
 """How far a box may reach beyond the central part of the rows, as a share of the width of that."""
 
 FAR_TURNS = 2.0
-"""Angles more than this many periods away from zero are wrapped, and said so."""
+"""Angles more than this many periods away from zero, or from the box, are wrapped, and said so."""
 
 
 def margin(n: float) -> float:
@@ -38,11 +38,15 @@ def margin(n: float) -> float:
 
 @dataclass(frozen=True)
 class Columns:
-    """Periods and bounds by the index of the column, out of ``count`` columns."""
+    """Periods and bounds by the index of the column, out of ``count`` columns.
+
+    ``starts`` are where the ranges of periodic columns begin, where that is known.
+    """
 
     count: int
     periods: Mapping[int, float]
     bounds: Mapping[int, tuple[float, float]]
+    starts: Mapping[int, float] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -59,13 +63,12 @@ class Columns:
         if box is not None:
             low, high = _interval(box, "box")
             periods = dict.fromkeys(range(count), high - low)
-            return cls(count, periods, {})
+            return cls(count, periods, {}, dict.fromkeys(range(count), low))
         periods, limits = {}, {}
-        for key, period in (periodic or {}).items():
-            name = f"periodic[{key!r}]"
-            periods[index_of(key, count, names, "periodic")] = checks.positive(period, name)
-        for key, pair in (bounds or {}).items():
-            limits[index_of(key, count, names, "bounds")] = _interval(pair, f"bounds[{key!r}]")
+        for column, key, period in by_index(periodic or {}, count, names, "periodic"):
+            periods[column] = checks.positive(period, f"periodic[{key!r}]")
+        for column, key, pair in by_index(bounds or {}, count, names, "bounds"):
+            limits[column] = _interval(pair, f"bounds[{key!r}]")
         both = sorted(periods.keys() & limits.keys())
         if both:
             raise ValueError(f"a column is either periodic or bounded, but {both} are both")
@@ -76,17 +79,20 @@ class Columns:
         """Whether nothing is known about any of them."""
         return not self.periods and not self.bounds
 
-    def demand(self, low: Tensor, high: Tensor) -> None:
-        """Raise where the range of the data leaves the bounds of a column."""
+    def demand_bounds(self, x: Tensor) -> None:
+        """Raise unless rows ``(m, count)`` are within the bounds."""
         for column, (least, most) in self.bounds.items():
-            if low[column] < least or high[column] > most:
+            low, high = (float(end) for end in x[:, column].aminmax())
+            if low < least or high > most:
                 raise ValueError(
                     f"bounds of column {column} are ({least:g}, {most:g}), but the data reach from "
-                    f"{float(low[column]):g} to {float(high[column]):g}"
+                    f"{low:g} to {high:g}"
                 )
 
-    def chart(self, x: Tensor, weights: Tensor, n: float) -> BoxChart:
+    def chart(self, x: Tensor, n: float, weights: Tensor | None = None) -> BoxChart:
         """Return the chart that puts rows ``(m, count)``, worth n of them, into the box."""
+        weights = x.new_ones(len(x)) if weights is None else weights
+        self.demand_bounds(x)
         low, high = x.amin(dim=0), x.amax(dim=0)
         least, most = _limits(x, weights)
         near, far = torch.maximum(low, least), torch.minimum(high, most)
@@ -100,9 +106,9 @@ class Columns:
         for column, period in self.periods.items():
             periodic[column] = True
             centre[column], scale[column] = 0.0, 2 * math.pi / period
-            start[column] = 0.0 if low[column] >= 0 else -0.5 * period
-            _tell_of_turns(column, period, float(low[column]), float(high[column]))
-        self.demand(low, high)
+            start[column] = self.starts.get(column, 0.0 if low[column] >= 0 else -0.5 * period)
+            ends = float(low[column]), float(high[column])
+            _tell_of_turns(column, period, ends, self.starts.get(column, 0.0))
         for column, (first, last) in self.bounds.items():
             bounded[column] = True
             centre[column], scale[column] = first, math.pi / (last - first)
@@ -122,8 +128,9 @@ def _limits(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     return low - REACH * (high - low), high + REACH * (high - low)
 
 
-def _tell_of_turns(column: int, period: float, low: float, high: float) -> None:
-    if max(-low, high) > FAR_TURNS * period:
+def _tell_of_turns(column: int, period: float, ends: tuple[float, float], origin: float) -> None:
+    low, high = ends
+    if max(origin - low, high - origin) > FAR_TURNS * period:
         warnings.warn(
             f"column {column} is periodic with period {period:g}, but reaches from {low:g} to "
             f"{high:g}: it is wrapped; check the unit of the period",
@@ -139,6 +146,19 @@ def _interval(pair: object, name: str) -> tuple[float, float]:
     if not low < high:
         raise ValueError(f"{name} must have low < high, got {pair!r}")
     return low, high
+
+
+def by_index(
+    said: Mapping[Any, Any], count: int, names: Sequence[str] | None, what: str
+) -> list[tuple[int, object, Any]]:
+    """Return index, key and value for each column that something is said of, once."""
+    if not isinstance(said, Mapping):
+        raise TypeError(f"{what} must be a mapping from columns, got {type(said).__name__}")
+    found = [(index_of(key, count, names, what), key, value) for key, value in said.items()]
+    columns = [column for column, _, _ in found]
+    if len(set(columns)) < len(columns):
+        raise ValueError(f"{what} must name every column once, got {list(said)}")
+    return found
 
 
 def index_of(key: object, count: int, names: Sequence[str] | None, what: str) -> int:

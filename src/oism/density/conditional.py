@@ -36,6 +36,8 @@ def sample_given(
     for column, value in given.items():
         row[0, column] = value
     known = torch.tensor([column in given for column in range(dim)])
+    if not bool(chart.allows(torch.where(known, row, chart.centre)).all()):
+        raise ValueError("given lies outside of the bounds of its columns")
     reach = int(score.basis.frequencies.abs().max())
     log_mass, weights, nodes, step = _section(model, chart, row, known, reach)
     wide = 0
@@ -45,8 +47,6 @@ def sample_given(
         odds = 1 / (1 + math.exp(min(700.0, log_mass + math.log1p(-share) - log_wide)))
         chance = torch.empty(n, dtype=torch.float64).uniform_(generator=generator)
         wide = int((chance < odds).sum())
-    elif not math.isfinite(log_mass):
-        raise ValueError("given lies outside of the bounds of its columns")
     rows = row.repeat(n, 1)
     if wide and model.defence is not None:
         rows[:wide] = model.defence.sample_given(given, wide, generator)
@@ -71,7 +71,8 @@ def _section(
     axis = step * torch.arange(side, dtype=torch.float64) - math.pi
     nodes = chart.to(row).repeat(side ** len(free), 1)
     nodes[:, free] = torch.cartesian_prod(*[axis] * len(free)).reshape(-1, len(free))
-    if not bool(chart.covers(torch.where(known, row, chart.back(nodes[:1]))).all()):
+    # The other columns stand at u = 0 here: a node at the face of the box may round out of it.
+    if not bool(chart.covers(torch.where(known, row, chart.centre)).all()):
         return -math.inf, torch.ones(1, dtype=torch.float64), nodes[:1], step
     logs = model.flow_density(nodes)
     units = chart.scale.log() + math.log(2) * chart.bounded

@@ -73,7 +73,7 @@ class Defence:
 
     @classmethod
     def of(
-        cls, spread: Spread, outside: float, free: Tensor, low: Tensor, width: Tensor
+        cls, spread: Spread, free: Tensor, low: Tensor, width: Tensor, *, outside: float = 0.0
     ) -> Defence:
         """Return the defence for data of this spread.
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -83,7 +84,7 @@ def _plain(value: object, name: str) -> object:
         value = str(value)
     elif name == "random_state" and not isinstance(value, int):
         value = None  # a generator's state is not a setting
-    elif hasattr(value, "item"):  # a NumPy number
+    elif isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value

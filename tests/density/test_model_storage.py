@@ -1,0 +1,214 @@
+"""One file per model: what was saved comes back bit for bit."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from sklearn.model_selection import KFold
+
+from oism import (
+    OISM,
+    Fourier,
+    OperatorScore,
+    OrnsteinUhlenbeck,
+    Process,
+    Torus,
+    VarianceExploding,
+    VariancePreserving,
+    fit,
+)
+from oism.density.storage import parameters, plain
+
+X = np.random.default_rng(0).uniform(0.05, 0.95, size=(80, 5))
+SMALL: dict[str, Any] = {"max_eigenvalue": 4, "n_times": 4}
+
+CASES: dict[str, tuple[int, dict[str, Any]]] = {
+    "torus": (2, {"random_state": 3, "cv": 4}),
+    "ornstein-uhlenbeck": (5, {"order": 3, "frame": "identity", "device": torch.device("cpu")}),
+    "principal": (4, {"order": np.int64(3), "ridge": np.float64(0.1), "shrinkage": "monotone"}),
+    "periodic": (3, {"periodic": {0: 360.0, -1: np.float64(2.0)}, "cv": None}),
+    "bounded": (2, {"bounds": {1: [0, 1]}, "device": "cpu"}),
+    "no defence": (2, {"periodic": {0: 1.0}, "bounds": {1: (0.0, 1.0)}}),
+    "box": (1, {"box": (-math.pi, math.pi), "shrinkage": "james-stein"}),
+    "clock": (1, {"clock": VarianceExploding(0.05, 4.0), "process": Torus()}),
+    "process": (
+        4,
+        {"process": OrnsteinUhlenbeck(0.5, 2.0), "clock": VariancePreserving(0.2, 9.0), "order": 3},
+    ),
+}
+
+
+def same(left: object, right: object) -> bool:
+    """Tell whether parameters mean the same: JSON knows no tuples, files no devices."""
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return list(left) == list(right) and all(same(left[k], right[k]) for k in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
+    if isinstance(left, torch.device):
+        left = str(left)
+    return bool(left == right)
+
+
+@pytest.mark.parametrize(("dim", "settings"), CASES.values(), ids=CASES.keys())
+def test_round_trip(dim: int, settings: dict[str, Any], tmp_path: Path) -> None:
+    path, x = tmp_path / "model.safetensors", X[:, :dim]
+    model = OISM(**{**SMALL, **settings}).fit(x)
+    model.save(path)
+    again = OISM.load(str(path))
+    for name, value in model.get_params().items():
+        assert same(value, again.get_params()[name]), name
+    assert again.n_features_in_ == dim
+    assert not hasattr(again, "feature_names_in_")
+    queries = np.concatenate([x, [[1e6] * dim]])
+    np.testing.assert_array_equal(again.score_samples(queries), model.score_samples(queries))
+    one, two = (m.sample(20, random_state=1) for m in (model, again))
+    np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(again.score_function(x, 0.5), model.score_function(x, 0.5))
+    assert again.summary() == model.summary()
+    assert again.model_.span == model.model_.span
+    if dim in (2, 3):
+        given = {0: 0.4}
+        one, two = (m.sample(20, random_state=1, given=given) for m in (model, again))
+        np.testing.assert_array_equal(one, two)
+    assert again.check_copies(x, x) == model.check_copies(x, x)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    again.save(tmp_path / "again.safetensors")
+    assert (tmp_path / "again.safetensors").stat().st_size == path.stat().st_size
+
+
+def test_a_loaded_model_can_be_fitted_anew(tmp_path: Path) -> None:
+    model = OISM(**SMALL).fit(X[:, :2])
+    model.save(tmp_path / "model.safetensors")
+    again = OISM.load(tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match="partial_fit needs the moments of the rows seen before"):
+        again.partial_fit(X[:, :2])
+    again.fit(X[:, :2]).partial_fit(X[:, :2])
+
+
+def test_column_names_are_kept(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X[:, :2], columns=["angle", "size"])
+    model = OISM(periodic={"angle": 1.0}, **SMALL).fit(frame)
+    model.save(tmp_path / "model.safetensors")
+    again = OISM.load(tmp_path / "model.safetensors")
+    assert list(again.feature_names_in_) == ["angle", "size"]
+    assert again.periodic == {"angle": 1.0}
+    np.testing.assert_array_equal(again.score_samples(frame), model.score_samples(frame))
+    given = {"angle": 0.3}
+    one, two = (m.sample(5, random_state=0, given=given) for m in (model, again))
+    np.testing.assert_array_equal(one, two)
+
+
+def test_the_file_of_a_model_is_that_of_its_score(tmp_path: Path) -> None:
+    model = OISM(**SMALL).fit(X[:, :2])
+    model.save(tmp_path / "model.safetensors")
+    score = OperatorScore.load(tmp_path / "model.safetensors")
+    u = model.model_.chart.to(torch.from_numpy(X[:5, :2]))
+    assert torch.equal(score.score(u, 0.1), model.model_.score.score(u, 0.1))
+
+
+def test_a_mere_score_is_not_a_model(tmp_path: Path) -> None:
+    fit(torch.from_numpy(X[:, :2]), Fourier.lattice(2, 4)).save(tmp_path / "score.safetensors")
+    with pytest.raises(ValueError, match=r"holds a score without a model: OperatorScore\.load"):
+        OISM.load(tmp_path / "score.safetensors")
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    with pytest.raises(FileNotFoundError, match="path must be a file"):
+        OISM.load(path)
+    OISM(**SMALL).fit(X[:, :1]).save(path)
+    whole = path.read_bytes()
+    for length in (0, 5, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
+            OISM.load(path)
+    safetensors.torch.save_file({"x": torch.zeros(1)}, path)
+    with pytest.raises(ValueError, match="is not a score"):
+        OISM.load(path)
+
+
+def test_a_failure_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "model.safetensors"
+    model = OISM(**SMALL).fit(X[:, :1])
+    model.save(path)
+    kept = path.read_bytes()
+
+    def fail(tensors: object, draft: Path, metadata: object) -> None:
+        Path(draft).write_bytes(b"half a file")
+        raise OSError("disk full")
+
+    monkeypatch.setattr("oism.score.storage.save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        model.save(path)
+    assert path.read_bytes() == kept
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_nothing_is_pickled(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    OISM(process=Torus(), clock=VarianceExploding(0.1, 3.0), **SMALL).fit(X[:, :1]).save(path)
+    with safetensors.safe_open(path, framework="pt") as file:
+        settings = json.loads(file.metadata()["settings"])["density"]
+    saved = settings["parameters"]
+    assert saved["process"]["process"]["kind"] == "Torus"
+    assert saved["clock"]["clock"]["sigma_max"] == 3.0
+    assert saved["max_eigenvalue"] == 4
+
+
+@dataclass(frozen=True)
+class OwnProcess(OrnsteinUhlenbeck):
+    pass
+
+
+@dataclass(frozen=True)
+class OwnClock(VariancePreserving):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cv": KFold(3)}, "cv must be made of numbers and text to be saved"),
+        ({"cv": list(KFold(3).split(X))}, "cv must be made of numbers and text to be saved"),
+        ({"process": OwnProcess(), "order": 3}, r"process must be one of .* to be saved"),
+        ({"process": "ou", "clock": OwnClock(), "order": 3}, r"clock must be one of .* to be save"),
+    ],
+)
+def test_what_cannot_be_restored_is_not_saved(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    model = OISM(**{**SMALL, **settings}).fit(X[:, :2])
+    with pytest.raises(TypeError, match=message):
+        model.save(tmp_path / "model.safetensors")
+    assert not list(tmp_path.iterdir())
+
+
+def test_parameters_survive_json() -> None:
+    said: dict[str, Any] = {
+        "periodic": {0: 1.0, "b": 2.0},
+        "bounds": {1: (0.0, 1.0)},
+        "box": None,
+        "process": OrnsteinUhlenbeck(0.5, 2.0),
+        "random_state": np.random.RandomState(0),
+        "max_eigenvalue": np.float64(3.5),
+        "cv": np.int64(4),
+        "device": torch.device("cpu"),
+    }
+    found = parameters(json.loads(json.dumps(plain(said))))
+    assert found["random_state"] is None, "a generator's state is not a setting"
+    assert found["device"] == "cpu"
+    assert isinstance(found["process"], Process)
+    kept = {name: value for name, value in said.items() if name not in ("random_state", "device")}
+    assert {name: found[name] for name in kept} == kept
+    assert type(found["cv"]) is int
