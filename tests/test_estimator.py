@@ -576,7 +576,7 @@ def test_wild_rows_do_not_stretch_the_box() -> None:
     repeated = OISM(max_eigenvalue=100).fit(np.repeat(wild, 2, axis=0))
     weighted = OISM(max_eigenvalue=100).fit(wild, sample_weight=np.full(len(wild), 2.0))
     np.testing.assert_allclose(
-        weighted.score_samples(test), repeated.score_samples(test), rtol=1e-6
+        weighted.score_samples(test), repeated.score_samples(test), rtol=1e-4
     )
 
 
