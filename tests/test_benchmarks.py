@@ -43,6 +43,12 @@ def test_torus() -> None:
     assert "growth" in printed
 
 
+def test_scattered() -> None:
+    printed = output("scattered.py", "--points", "10", "300", "--repeats", "1")
+    assert "the chosen side took at most" in printed
+    assert "*" in printed
+
+
 STAND_IN = ["--model", "baselines:KDE", "--no-flow"]  # the face of OISM, and takes no time
 
 

@@ -572,7 +572,7 @@ def test_wild_rows_do_not_stretch_the_box() -> None:
     assert abs(gap) < 0.05
     far = [float(own.score_samples([[1e6, 0.0]])[0]) for own in (plain, model)]
     assert far[0] < -1e9, "no row has been there"
-    assert -500 < far[1], "one row of 2,002 has"
+    assert far[1] > -500, "one row of 2,002 has"
     repeated = OISM(max_eigenvalue=100).fit(np.repeat(wild, 2, axis=0))
     weighted = OISM(max_eigenvalue=100).fit(wild, sample_weight=np.full(len(wild), 2.0))
     np.testing.assert_allclose(
