@@ -30,9 +30,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-import oism.estimator
 from oism import OISM, Brownian, OrnsteinUhlenbeck, Torus
-from oism.estimator import split
+from oism.density import plan
+from oism.density.plan import choose_folds as split
 
 Array = np.ndarray
 SMALL: dict[str, Any] = {"max_eigenvalue": 9, "n_times": 8}
@@ -101,16 +101,16 @@ def test_the_process_that_is_given(settings: dict[str, Any], process: type) -> N
 
 def test_the_number_of_functions_grows_with_the_rows_and_is_bounded() -> None:
     def bound(n: int, dim: int) -> float:
-        model = OISM()._choose_basis(Torus(), dim, n)
-        return -float(model.eigenvalues.min())
+        basis = plan.choose_basis(Torus(), dim, n, "auto", "auto")
+        return -float(basis.eigenvalues.min())
 
     assert bound(10_000, 2) == pytest.approx(600, rel=0.01)
     for dim in (1, 2, 3):
         sizes = [bound(n, dim) for n in (1, 100, 10_000, 10**9)]
         assert sizes == sorted(sizes)
-        assert sizes[0] == pytest.approx(oism.estimator.LEAST_EIGENVALUE[dim], rel=0.05)
-        assert sizes[-1] == pytest.approx(oism.estimator.LARGEST_EIGENVALUE[dim], rel=0.05)
-    assert OISM(max_eigenvalue=25)._choose_basis(Torus(), 1, 10).size == 10
+        assert sizes[0] == pytest.approx(plan.LEAST_EIGENVALUE[dim], rel=0.05)
+        assert sizes[-1] == pytest.approx(plan.LARGEST_EIGENVALUE[dim], rel=0.05)
+    assert plan.choose_basis(Torus(), 1, 10, 25, "auto").size == 10
 
 
 def test_clone_keeps_parameters_and_nothing_else() -> None:

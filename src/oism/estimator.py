@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin, _fit_context
-from sklearn.model_selection import check_cv
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
@@ -38,19 +37,17 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from oism import checks
-from oism.basis import Basis, Fourier, Hermite
-from oism.clock import Clock, VarianceExploding, VariancePreserving
+from oism.basis import Fourier
+from oism.clock import Clock
 from oism.density import (
     BoxChart,
-    Chart,
     Columns,
     CopyCheck,
-    Defence,
     DensityModel,
     Spread,
-    WhiteChart,
     describe,
     nearest_neighbour_check,
+    plan,
     sample_given,
     settled_steps,
     storage,
@@ -60,21 +57,11 @@ from oism.density.conditional import DIM as CONDITIONAL_DIM
 from oism.estimation import CrossValidation, EvenKnots, PlacedKnots, fit_moments
 from oism.flow import StochasticHeun
 from oism.moments import FourierMoments, Moments, accumulator, fold_of
-from oism.process import OrnsteinUhlenbeck, Process, Torus
-from oism.score import OperatorScore
+from oism.process import Process
 from oism.shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage
 
 Array = NDArray[np.float64]
 RandomState = int | np.random.RandomState | None
-
-TORUS_DIM = 3
-"""The largest dimension for which "auto" takes the torus; the number of waves explodes above."""
-
-RESOLUTION = {1: (10_000.0, 0.4), 2: (600.0, 0.4), 3: (100.0, 0.5)}
-"""By dimension: the bound on ‖ξ‖² for 10,000 rows, and the power of n by which it grows."""
-
-LEAST_EIGENVALUE = {1: 400.0, 2: 25.0, 3: 4.0}
-LARGEST_EIGENVALUE = {1: 40_000.0, 2: 2000.0, 3: 200.0}
 
 SHRINKAGES: dict[str, type[Shrinkage]] = {
     "none": SampleMeans,
@@ -83,17 +70,8 @@ SHRINKAGES: dict[str, type[Shrinkage]] = {
     "monotone": Monotone,
 }
 
-SIGMA_MAX = 5.0
-"""The noise at which a law on the torus counts as uniform: waves are down to e^{-12.5}."""
-
 FEW_ROWS_RIDGE = 0.1
 """The ridge where rows are too few, or too equal, to fall into two folds."""
-
-ORDER = 6
-"""The largest degree of the polynomials, unless given."""
-
-FIRST_SIGMA = 0.01
-"""The noise, in whitened units, at which the flow of an Ornstein-Uhlenbeck process ends."""
 
 OUTSIDE = 0.01
 """The share of a later batch that may lie outside of the box without a word."""
@@ -397,64 +375,15 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("sample_weight must have a positive sum")
         names = getattr(self, "feature_names_in_", None)
         columns = Columns.of(rows.shape[1], names, self.periodic, self.bounds, self.box)
+        process = plan.choose_process(self.process, columns)
+        self.columns_, self.outside_ = columns, 0.0
         self.spread_ = Spread(rows[used].mean(dim=0))
-        first = Spread(self.spread_.origin)
-        first.update(rows, weights)
-        process = self._choose_process(columns)
-        self.columns_ = columns
-        self.outside_ = 0.0
-        self.chart_ = self._choose_chart(process, columns, rows[used], weights[used], first)
-        self.basis_ = self._choose_basis(process, columns.count, first.count)
-        folds, fold = split(self.cv, len(rows))
+        self.chart_, n = plan.choose_chart(process, columns, rows[used], weights[used], self.frame)
+        self.basis_ = plan.choose_basis(process, columns.count, n, self.max_eigenvalue, self.order)
+        folds, fold = plan.choose_folds(self.cv, len(rows))
         squares = SHRINKAGES[self.shrinkage].needs_variances
         self.moments_ = accumulator(self.basis_, folds, squares=squares)
         return fold
-
-    def _choose_process(self, columns: Columns) -> Process:
-        process = self.process
-        if process == "auto":
-            narrow = columns.count <= TORUS_DIM or not columns.are_free
-            process = "torus" if narrow else "ou"
-        if isinstance(process, str):
-            process = Torus() if process == "torus" else OrnsteinUhlenbeck()
-        if not isinstance(process, Torus | OrnsteinUhlenbeck):
-            raise ValueError(
-                f"process must be 'auto', 'torus', 'ou', Torus() or OrnsteinUhlenbeck(...), got "
-                f"{process!r}: data without a box need an invariant law"
-            )
-        if isinstance(process, Torus) and columns.count > TORUS_DIM:
-            raise ValueError(
-                f"the torus serves at most {TORUS_DIM} columns, got {columns.count}, because the "
-                "number of waves grows like the volume of a ball: process='ou' serves any number "
-                "of columns that are neither periodic nor bounded, and oism.fit(...) with a "
-                "Fourier basis of chosen frequencies serves angles"
-            )
-        if isinstance(process, OrnsteinUhlenbeck) and not columns.are_free:
-            raise ValueError(
-                "periodic, bounds and box need process='torus' (at most three columns), got 'ou'"
-            )
-        return process
-
-    def _choose_chart(
-        self, process: Process, columns: Columns, rows: Tensor, weights: Tensor, of: Spread
-    ) -> Chart:
-        if isinstance(process, Torus):
-            return columns.chart(rows, of.count, weights)
-        assert isinstance(process, OrnsteinUhlenbeck)
-        chart = WhiteChart.of(of.mean, of.covariance, rotate=self.frame == "pca")
-        return chart.scaled(math.sqrt(process.stationary_variance))
-
-    def _choose_basis(self, process: Process, dim: int, n: float) -> Basis:
-        if isinstance(process, Torus):
-            bound = self.max_eigenvalue
-            if isinstance(bound, str):
-                most, power = RESOLUTION[dim]
-                bound = most * (n / 10_000) ** power
-                bound = min(max(bound, LEAST_EIGENVALUE[dim]), LARGEST_EIGENVALUE[dim])
-            return Fourier.lattice(dim, float(bound))
-        assert isinstance(process, OrnsteinUhlenbeck)
-        order = ORDER if isinstance(self.order, str) else int(self.order)
-        return Hermite(dim, order, process)
 
     def _add(self, rows: Tensor, weights: Tensor, fold: Tensor | None = None) -> None:
         if fold is None:  # by what the rows hold: a chart rounds, differently in another order
@@ -486,28 +415,18 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
             moments = moments.reflected(self.chart_.bounded)
         score = fit_moments(
             moments,
-            clock=self._choose_clock(),
+            clock=plan.choose_clock(self.basis_) if self.clock is None else self.clock,
             shrinkage=SHRINKAGES[self.shrinkage](),
             ridge=self._choose_ridge(moments),
             knots=PlacedKnots(KNOT_ERROR) if isinstance(self.basis_, Fourier) else EvenKnots(),
         )
-        span = (0.0, score.clock.horizon)
-        if isinstance(self.basis_, Hermite):
-            span = (self._first_tau(score), span[1])
+        span = plan.choose_span(score)
+        defence = plan.choose_defence(self.chart_, self.spread_, self.outside_)
         if self.device is not None:
             score = score.to(self.device)
         steps = settled_steps(score, span) if isinstance(self.n_times, str) else int(self.n_times)
-        self.model_ = DensityModel(score, self.chart_, self._defence(), span, steps)
+        self.model_ = DensityModel(score, self.chart_, defence, span, steps)
         self._stale = False
-
-    def _choose_clock(self) -> Clock:
-        if self.clock is not None:
-            return self.clock
-        if not isinstance(self.basis_, Fourier):
-            return VariancePreserving()
-        # Noise well below the finest wave: 0.01 for ‖ξ‖² ≤ 500.
-        finest = -float(self.basis_.eigenvalues[-1])
-        return VarianceExploding(0.01 * math.sqrt(500 / finest), SIGMA_MAX)
 
     def _choose_ridge(self, moments: Moments) -> CrossValidation | float:
         if not isinstance(self.ridge, str):
@@ -517,27 +436,6 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         if isinstance(moments, FourierMoments):
             return CrossValidation(max(2, moments.folds), TIMES)
         return CrossValidation(max(2, moments.folds))
-
-    def _first_tau(self, score: OperatorScore) -> float:
-        """Return the clock time at which the noise is a hundredth of the data's deviation."""
-        process = score.basis.process
-        assert isinstance(process, OrnsteinUhlenbeck)
-        t = -math.log1p(-(FIRST_SIGMA**2)) / (2 * process.theta)
-        low, high = score.times
-        t = min(max(t, low), high)
-        return float(score.clock._inverse(torch.tensor(t, dtype=torch.float64)))
-
-    def _defence(self) -> Defence | None:
-        chart, count = self.chart_, self.columns_.count
-        free = torch.ones(count, dtype=torch.bool)
-        low, width = torch.zeros(2, count, dtype=torch.float64)
-        if isinstance(chart, BoxChart):
-            free = chart.free
-            low = torch.where(chart.periodic, chart.start, chart.centre)
-            width = torch.where(chart.periodic, 2.0, 1.0) * math.pi / chart.scale
-        if not bool(free.any()):
-            return None
-        return Defence.of(self.spread_, free, low, width, outside=self.outside_)
 
     def _columns_given(self, given: Mapping[Any, float]) -> dict[int, float]:
         count, names = self.n_features_in_, getattr(self, "feature_names_in_", None)
@@ -553,18 +451,3 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         if len(values) == count:
             raise ValueError(f"given must leave at least one of the {count} columns to be drawn")
         return values
-
-
-def split(cv: Any, n: int) -> tuple[int, Tensor | None]:  # noqa: ANN401
-    """Return the number of folds and the fold of each of n rows; None where content decides."""
-    if cv is None or isinstance(cv, Integral):
-        folds = 5 if cv is None else checks.integer(cv, "cv", minimum=2)
-        return folds, None
-    tests = [test for _, test in check_cv(cv).split(np.zeros(n))]
-    held = np.concatenate(tests) if tests else np.zeros(0, dtype=np.int64)
-    if not np.array_equal(np.sort(held), np.arange(n)):
-        raise ValueError("cv must have test sets that hold every row exactly once, as KFold's do")
-    fold = np.zeros(n, dtype=np.int64)
-    for number, test in enumerate(tests):
-        fold[test] = number
-    return len(tests), torch.from_numpy(fold)

@@ -492,3 +492,20 @@ def test_the_clock_is_the_one_that_is_given() -> None:
     variance = density @ points[:, 0] ** 2 - (density @ points[:, 0]) ** 2
     blur = (0.3 / float(model.model_.chart.scale)) ** 2
     assert variance == pytest.approx(draw("normal", 200).var() + blur, rel=0.1)
+
+
+def test_samples_take_the_steps_of_the_flow() -> None:
+    model = OISM(max_eigenvalue=100).fit(draw("bimodal")).model_
+    coarse = dataclasses.replace(model, steps=1)
+    fine, rough = (
+        own.sample(200, torch.Generator().manual_seed(0)).numpy() for own in (model, coarse)
+    )
+    assert np.abs(fine - rough).max() > 0.1
+
+
+def test_whitened_data_have_the_variance_of_the_invariant_law() -> None:
+    x = rng().normal(size=(300, 4)) * [1.0, 2.0, 3.0, 4.0]
+    for process in (OrnsteinUhlenbeck(), OrnsteinUhlenbeck(theta=0.5, sigma=2.0)):
+        chart: Chart = OISM(process=process).fit(x).model_.chart
+        variance = chart.to(torch.from_numpy(x)).var(dim=0, correction=0)
+        np.testing.assert_allclose(variance, process.stationary_variance, rtol=1e-9)

@@ -1,6 +1,6 @@
 """Densities in the data's units: charts, the defence, the fitted model and what is asked of it."""
 
-from oism.density import storage
+from oism.density import plan, storage
 from oism.density.chart import BoxChart, Chart, WhiteChart
 from oism.density.columns import Columns
 from oism.density.conditional import sample_given
@@ -20,6 +20,7 @@ __all__ = [
     "WhiteChart",
     "describe",
     "nearest_neighbour_check",
+    "plan",
     "sample_given",
     "settled_steps",
     "storage",
