@@ -37,6 +37,7 @@ from oism.score import (
 )
 from oism.shrinkage import SampleMeans, Shrinkage, shrink_fourier, shrink_hermite
 from oism.solve import HermiteSystem, Schedule, System, TensorHermiteSystem, TorusSystem, choose
+from oism.transforms import threads_apart
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,8 @@ def _fit(
         _warn_of_span(moments)
         averages = shrink_fourier(moments, shrinkage)
         torus = TorusSystem(moments.basis, moments.frequencies, averages)
-        parts = _tabulate(moments, torus, clock, ridge, knots or PlacedKnots(), bar)
+        with threads_apart():
+            parts = _tabulate(moments, torus, clock, ridge, knots or PlacedKnots(), bar)
         return FourierScore(moments.basis, clock, *parts, averages.total)
     assert isinstance(moments, HermiteFamilyMoments)
     standard = shrink_hermite(moments, shrinkage)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TypeVar
 
 import numpy as np
@@ -74,20 +76,34 @@ def output_like(x: Tensor, shape: Sequence[int]) -> Tensor | None:
     return x.new_empty(tuple(shape))
 
 
-def in_parallel(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the results of independent pieces of work, as many at a time as torch has threads.
+WORKERS: ContextVar[int] = ContextVar("WORKERS", default=1)
 
-    Each piece runs on one thread. Where a piece is a long row of short operations this is faster
-    than threads inside of each operation, which wait for each other after every one; and where
-    another program keeps a core busy, that waiting can cost tens of times the work.
+
+@contextmanager
+def threads_apart() -> Iterator[None]:
+    """Give the threads of torch to `in_parallel`, and none to single operations.
+
+    Where work is a long row of short operations, threads inside of each wait for each other after
+    every one; and where another program keeps a core busy, that waiting costs many times the work.
     """
-    threads = min(torch.get_num_threads(), len(items))
-    if threads <= 1:
-        return [work(item) for item in items]
-    before = torch.get_num_threads()
+    threads = torch.get_num_threads()
+    mark = WORKERS.set(threads)
     torch.set_num_threads(1)
     try:
-        with ThreadPoolExecutor(threads) as pool:
-            return list(pool.map(work, items))
+        yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        WORKERS.reset(mark)
+
+
+def in_parallel(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return the results of independent pieces of work, several at a time within `threads_apart`.
+
+    Each piece runs on one thread.
+    """
+    workers = min(WORKERS.get(), len(items))
+    if workers <= 1:
+        return [work(item) for item in items]
+    # A new thread does not inherit the number: MKL and OpenMP keep one for each.
+    with ThreadPoolExecutor(workers, None, torch.set_num_threads, (1,)) as pool:
+        return list(pool.map(work, items))
