@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import pickle
 import random
@@ -30,7 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from oism import OISM, Brownian, OrnsteinUhlenbeck, Torus
+from oism import OISM, Brownian, OperatorScore, OrnsteinUhlenbeck, Torus
 from oism.density import plan
 from oism.density.plan import choose_folds as split
 
@@ -111,6 +112,29 @@ def test_the_number_of_functions_grows_with_the_rows_and_is_bounded() -> None:
         assert sizes[0] == pytest.approx(plan.LEAST_EIGENVALUE[dim], rel=0.05)
         assert sizes[-1] == pytest.approx(plan.LARGEST_EIGENVALUE[dim], rel=0.05)
     assert plan.choose_basis(Torus(), 1, 10, 25, "auto").size == 10
+
+
+def test_every_shrinkage_is_another_estimate() -> None:
+    names = ["none", "james-stein", "modulation", "monotone"]
+    logs = [OISM(**SMALL, shrinkage=name).fit(rows(60)).score_samples(rows(5)) for name in names]
+    for one, other in itertools.combinations(logs, 2):
+        assert np.abs(one - other).max() > 1e-4
+
+
+def test_scores_go_where_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = []
+    move = OperatorScore.to
+
+    def spy(self: OperatorScore, *where: Any, **more: Any) -> OperatorScore:
+        sent.append(where)
+        moved: OperatorScore = move(self, *where, **more)
+        return moved
+
+    monkeypatch.setattr(OperatorScore, "to", spy)
+    OISM(**SMALL).fit(rows())
+    assert not sent
+    OISM(**SMALL, device="cpu").fit(rows())
+    assert sent == [("cpu",)]
 
 
 def test_clone_keeps_parameters_and_nothing_else() -> None:

@@ -78,6 +78,15 @@ def test_distances_go_round() -> None:
     assert far.median_ratio == pytest.approx(1.0, rel=1e-3)
 
 
+def test_units_of_columns_do_not_matter() -> None:
+    data, samples = draws(200, 0), draws(200, 1)
+    unit = np.array([1024.0, 0.25])
+    found = nearest_neighbour_check(unit * samples, unit * data)
+    assert found == nearest_neighbour_check(samples, data)
+    # A column in large units must not hide that the other one was copied with it.
+    assert nearest_neighbour_check(data[:50] + np.array([0.0, 0.1]), data).are_copies
+
+
 def test_constant_columns_do_not_matter() -> None:
     data, samples = draws(200, 0, 1), draws(200, 1, 1)
     with_one = nearest_neighbour_check(*(np.c_[x, np.full(200, 3.0)] for x in (samples, data)))

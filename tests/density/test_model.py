@@ -379,6 +379,14 @@ def test_the_speed_of_the_process_hardly_matters() -> None:
     assert np.quantile(gap, 0.9) < 0.1  # ridges are chosen in other folds
 
 
+def test_data_are_put_where_the_process_is_at_rest() -> None:
+    x = GAUSS.rvs(300, random_state=3)
+    process = OrnsteinUhlenbeck(theta=0.5, sigma=2.0)
+    model = OISM(process=process, order=2, n_times=2).fit(x)
+    u = model.model_.chart.to(torch.from_numpy(x)).numpy()
+    np.testing.assert_allclose(np.cov(u.T, bias=True), 4.0 * np.eye(5), atol=1e-8)
+
+
 def test_order_two_is_the_gaussian_of_the_data() -> None:
     x = GAUSS.rvs(300, random_state=3)
     model = OISM(order=2, ridge=0.0, n_times=64).fit(x)
@@ -479,6 +487,7 @@ def test_n_times_is_the_number_of_steps() -> None:
     assert model.model_.steps == 5
     other = OISM(max_eigenvalue=9, n_times=50).fit(x)
     assert not np.allclose(model.score_samples(x), other.score_samples(x), atol=1e-6)
+    assert not np.allclose(*(m.sample(20, random_state=0) for m in (model, other)), atol=1e-6)
 
 
 def test_the_clock_is_the_one_that_is_given() -> None:
@@ -492,20 +501,3 @@ def test_the_clock_is_the_one_that_is_given() -> None:
     variance = density @ points[:, 0] ** 2 - (density @ points[:, 0]) ** 2
     blur = (0.3 / float(model.model_.chart.scale)) ** 2
     assert variance == pytest.approx(draw("normal", 200).var() + blur, rel=0.1)
-
-
-def test_samples_take_the_steps_of_the_flow() -> None:
-    model = OISM(max_eigenvalue=100).fit(draw("bimodal")).model_
-    coarse = dataclasses.replace(model, steps=1)
-    fine, rough = (
-        own.sample(200, torch.Generator().manual_seed(0)).numpy() for own in (model, coarse)
-    )
-    assert np.abs(fine - rough).max() > 0.1
-
-
-def test_whitened_data_have_the_variance_of_the_invariant_law() -> None:
-    x = rng().normal(size=(300, 4)) * [1.0, 2.0, 3.0, 4.0]
-    for process in (OrnsteinUhlenbeck(), OrnsteinUhlenbeck(theta=0.5, sigma=2.0)):
-        chart: Chart = OISM(process=process).fit(x).model_.chart
-        variance = chart.to(torch.from_numpy(x)).var(dim=0, correction=0)
-        np.testing.assert_allclose(variance, process.stationary_variance, rtol=1e-9)
