@@ -481,6 +481,17 @@ def test_settled_steps_reach_the_tolerance_they_name() -> None:
         assert error < 0.3 * float((half - most).square().mean().sqrt())
 
 
+def test_no_fewer_steps_would_have_settled() -> None:
+    model = fitted("default").model_
+    assert model.steps > 32
+    flow = Flow(model.score, span=model.span)
+    u = flow.sample(100, (1,), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    coarse, fine = (
+        log_density(flow, u, method=RungeKutta4(model.steps // part)) for part in (4, 2)
+    )
+    assert float((coarse - fine).square().mean().sqrt()) > 5e-4
+
+
 def test_n_times_is_the_number_of_steps() -> None:
     x = draw("normal", 50)
     model = OISM(max_eigenvalue=9, n_times=5).fit(x)
