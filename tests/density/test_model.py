@@ -498,7 +498,8 @@ def test_n_times_is_the_number_of_steps() -> None:
     assert model.model_.steps == 5
     other = OISM(max_eigenvalue=9, n_times=50).fit(x)
     assert not np.allclose(model.score_samples(x), other.score_samples(x), atol=1e-6)
-    assert not np.allclose(*(m.sample(20, random_state=0) for m in (model, other)), atol=1e-6)
+    one, two = (m.sample(20, random_state=0) for m in (model, other))
+    assert not np.allclose(one, two, atol=1e-6)
 
 
 def test_the_clock_is_the_one_that_is_given() -> None:
