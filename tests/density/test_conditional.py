@@ -34,7 +34,7 @@ KINDS: dict[str, tuple[list[int], dict[str, Any]]] = {
     "bounded, free": ([1, 2], {"bounds": {0: (0.0, 1.0)}}),
     "periodic, bounded": ([0, 1], {"periodic": {0: 2 * math.pi}, "bounds": {1: (0.0, 1.0)}}),
     "few": ([0, 2], {}),
-    "two rows": ([0, 2], {}),
+    "three rows": ([0, 2], {}),
     "few, bounded": ([1, 2], {"bounds": {0: (0.0, 1.0)}}),
 }
 
@@ -42,7 +42,7 @@ KINDS: dict[str, tuple[list[int], dict[str, Any]]] = {
 @cache
 def fitted(kind: str) -> OISM:
     columns, settings = KINDS[kind]
-    x = data({"two rows": 2}.get(kind, 6 if "few" in kind else 400))[:, columns]
+    x = data({"three rows": 3}.get(kind, 6 if "few" in kind else 400))[:, columns]
     model: OISM = OISM(max_eigenvalue=16, n_times=32, **settings).fit(x)
     return model
 
@@ -87,8 +87,8 @@ CASES = [
     ("free", 0, 9.0),  # outside of the box: nothing but the defence
     ("few", 0, 0.1),
     ("few", 0, 1.6),
-    ("two rows", 1, 0.5),
-    ("two rows", 0, 0.0),
+    ("three rows", 1, 0.5),
+    ("three rows", 0, 0.0),
     ("few, bounded", 0, 0.5),
     ("few, bounded", 0, 0.02),
     ("few, bounded", 1, 0.9),

@@ -481,13 +481,25 @@ def test_settled_steps_reach_the_tolerance_they_name() -> None:
         assert error < 0.3 * float((half - most).square().mean().sqrt())
 
 
+def test_no_fewer_steps_would_have_settled() -> None:
+    model = fitted("default").model_
+    assert model.steps > 32
+    flow = Flow(model.score, span=model.span)
+    u = flow.sample(100, (1,), generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    coarse, fine = (
+        log_density(flow, u, method=RungeKutta4(model.steps // part)) for part in (4, 2)
+    )
+    assert float((coarse - fine).square().mean().sqrt()) > 5e-4
+
+
 def test_n_times_is_the_number_of_steps() -> None:
     x = draw("normal", 50)
     model = OISM(max_eigenvalue=9, n_times=5).fit(x)
     assert model.model_.steps == 5
     other = OISM(max_eigenvalue=9, n_times=50).fit(x)
     assert not np.allclose(model.score_samples(x), other.score_samples(x), atol=1e-6)
-    assert not np.allclose(*(m.sample(20, random_state=0) for m in (model, other)), atol=1e-6)
+    one, two = (m.sample(20, random_state=0) for m in (model, other))
+    assert not np.allclose(one, two, atol=1e-6)
 
 
 def test_the_clock_is_the_one_that_is_given() -> None:

@@ -70,3 +70,12 @@ def test_names_of_columns() -> None:
     model = OISM(**SMALL).fit(Frame())
     names = getattr(model, "feature_names_in_", None)
     assert names is None or lines(model)[0].startswith("columns     wind: free")
+
+
+def test_the_cutoff_is_the_frequency_up_to_which_waves_are_used() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 1))
+    model = OISM(max_eigenvalue=100, n_times=4).fit(x)
+    level = float(model.model_.score.diagnostics.level[0])
+    assert level > 0
+    cutoff = 10 * 2 ** (-level / 2)  # each level halves ‖ξ‖²
+    assert float(lines(model)[4].split()[2]) == float(f"{cutoff:.3g}")
