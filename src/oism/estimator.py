@@ -103,7 +103,8 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
     order : "auto" or int
         Ornstein-Uhlenbeck: the largest degree of the polynomials, likewise an upper bound.
     frame : {"pca", "identity"}
-        Ornstein-Uhlenbeck: polynomials along the principal directions, or of the columns.
+        Ornstein-Uhlenbeck: polynomials along the principal directions of the standardised columns,
+        or of the columns themselves.
     shrinkage : {"none", "james-stein", "modulation", "monotone"}
         How averages are estimated.
     ridge : "cv" or float
@@ -145,7 +146,7 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
         "process": [StrOptions({"auto", "torus", "ou"}), Process],
         "periodic": [Mapping, None],
         "bounds": [Mapping, None],
-        "box": [tuple, list, None],
+        "box": ["array-like", None],
         "max_eigenvalue": [StrOptions({"auto"}), Interval(Real, 1, None, closed="left")],
         "order": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
         "frame": [StrOptions({"pca", "identity"})],
@@ -272,6 +273,8 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"method must be 'ode' or 'sde', got {method!r}")
         state = check_random_state(self.random_state if random_state is None else random_state)
         generator = torch.Generator().manual_seed(int(state.randint(2**31 - 1)))
+        if given and method == "sde":
+            raise ValueError("method must be 'ode' where columns are given")
         if given:
             return sample_given(model, self._columns_given(given), n, generator).numpy()
         stochastic = StochasticHeun(max(256, 4 * model.steps)) if method == "sde" else None
@@ -370,6 +373,8 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
 
         Returns the folds of the rows, where those do not follow from their content.
         """
+        if self.device is not None:
+            torch.empty(0, device=self.device)  # better to fail now than after the fit
         used = weights > 0
         if not bool(used.any()):
             raise ValueError("sample_weight must have a positive sum")

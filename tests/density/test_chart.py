@@ -168,6 +168,19 @@ def test_flat_data_keep_a_scale() -> None:
     assert math.isfinite(nothing.log_jacobian)
 
 
+def test_units_of_columns_do_not_matter() -> None:
+    x = data(300, 4)
+    unit = torch.tensor([1e12, 1.0, 1e-9, 3.0], dtype=DOUBLE)
+    for rotate in (True, False):
+        plain, scaled = (
+            WhiteChart.of(y.mean(dim=0), torch.cov(y.mT, correction=0), rotate=rotate)
+            for y in (x, x * unit)
+        )
+        torch.testing.assert_close(plain.to(x), scaled.to(x * unit), rtol=0, atol=1e-6)
+        shift = plain.log_jacobian - float(unit.log().sum())
+        assert scaled.log_jacobian == pytest.approx(shift)
+
+
 def test_a_white_chart_covers_a_hundred_deviations() -> None:
     mean, variances = torch.tensor([1.0, 2.0]), torch.tensor([4.0, 9.0]).diag()
     chart = WhiteChart.of(mean, variances, rotate=False)

@@ -11,7 +11,7 @@ known bounds, is scaled so that the range of the data fills the box but for a ma
 one end of it must not be near the other by wrapping.
 
 `WhiteChart` leads to ℝ^d with mean zero and unit variances: in the columns themselves, or along the
-principal directions of the data.
+principal directions of the columns in units of their deviations.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ from oism.process.domain import wrapped
 
 FAR = 100.0
 
+CONSTANT = 1e-9
+"""A deviation below this share of the mean is rounding."""
+
 RANK = 1e-6
-"""Deviations below this share of the largest count as this share: flat data have no density."""
+"""Deviations below this share of the columns' count as this share: flat data have no density."""
 
 
 class Chart(ABC):
@@ -129,18 +132,20 @@ class WhiteChart(Chart):
         >>> WhiteChart.of(mean, covariance, rotate=False).to(torch.tensor([[2.0, 3.0]]))
         tensor([[1., 1.]], dtype=torch.float64)
         """
-        covariance = covariance.double()
-        directions = torch.eye(len(mean), dtype=torch.float64)
-        variances = covariance.diagonal()
+        mean, covariance = mean.double(), covariance.double()
+        # Columns first, each in its own unit; a constant one has the scale of its value, or 1.
+        unit = covariance.diagonal().clamp(min=0).sqrt()
+        constant = unit <= CONSTANT * mean.abs()
+        unit = torch.where(constant, torch.where(mean != 0, mean.abs(), 1.0), unit)
+        matrix, inverse = torch.diag(1 / unit), torch.diag(unit)
         if rotate:
-            variances, vectors = torch.linalg.eigh(covariance)
+            variances, vectors = torch.linalg.eigh(covariance / torch.outer(unit, unit))
             # A direction counts with either sign: the one whose largest entry is positive.
             largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
             directions = (vectors * largest.sign()).mT
-        deviations = variances.clamp(min=0).sqrt()
-        largest_deviation = float(deviations.max()) or 1.0
-        deviations = deviations.clamp(min=RANK * largest_deviation)
-        matrix, inverse = directions / deviations[:, None], directions.mT * deviations
+            deviations = variances.clamp(min=0).sqrt().clamp(min=RANK)
+            matrix = directions / deviations[:, None] / unit
+            inverse = unit[:, None] * directions.mT * deviations
         # Laid out as they are read from a file: products must agree to the last bit.
         return cls(mean.double(), matrix.contiguous(), inverse.contiguous())
 

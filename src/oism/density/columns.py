@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -140,9 +140,10 @@ def _tell_of_turns(column: int, period: float, ends: tuple[float, float], origin
 
 
 def _interval(pair: object, name: str) -> tuple[float, float]:
-    if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
+    ends = [] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
+    if len(ends) != 2:
         raise TypeError(f"{name} must be a pair (low, high), got {pair!r}")
-    low, high = (checks.number(end, f"{name}[{i}]") for i, end in enumerate(pair))
+    low, high = (checks.number(end, f"{name}[{i}]") for i, end in enumerate(ends))
     if not low < high:
         raise ValueError(f"{name} must have low < high, got {pair!r}")
     return low, high
