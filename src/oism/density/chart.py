@@ -140,9 +140,10 @@ class WhiteChart(Chart):
         matrix, inverse = torch.diag(1 / unit), torch.diag(unit)
         if rotate:
             variances, vectors = torch.linalg.eigh(covariance / torch.outer(unit, unit))
-            # A direction counts with either sign: the one whose largest entry is positive.
-            largest = vectors.gather(0, vectors.abs().argmax(dim=0, keepdim=True))
-            directions = (vectors * largest.sign()).mT
+            # A direction counts with either sign: the first of its large entries is positive.
+            large = vectors.abs() >= 0.5 * vectors.abs().amax(dim=0)
+            first = vectors.gather(0, large.int().argmax(dim=0, keepdim=True))
+            directions = (vectors * first.sign()).mT
             deviations = variances.clamp(min=0).sqrt().clamp(min=RANK)
             matrix = directions / deviations[:, None] / unit
             inverse = unit[:, None] * directions.mT * deviations
