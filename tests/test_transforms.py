@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import jvp, vmap
 
+from oism import transforms
 from oism.transforms import is_differentiated, output_like, per_row
 
 
@@ -54,3 +57,32 @@ def test_output_has_the_dtype_of_the_data_and_yields_to_gradients(dtype: torch.d
     assert out is not None
     assert (out.shape, out.dtype, out.device) == ((3, 4), dtype, x.device)
     assert output_like(x.requires_grad_(), (3, 4)) is None
+
+
+def test_pieces_of_work_share_the_threads() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        seen: set[int] = set()
+        barrier = threading.Barrier(3, timeout=20)
+
+        def work(item: int) -> int:
+            if item < 3:
+                barrier.wait()  # broken unless three pieces run at once
+            seen.add(torch.get_num_threads())
+            return 2 * item
+
+        with transforms.threads_apart():
+            assert torch.get_num_threads() == 1
+            assert transforms.in_parallel(work, range(7)) == [0, 2, 4, 6, 8, 10, 12]
+            with pytest.raises(ZeroDivisionError):
+                transforms.in_parallel(lambda item: 1 // item, [1, 0])
+        assert seen == {1}
+        assert torch.get_num_threads() == 3
+        main = threading.get_ident()
+        assert transforms.in_parallel(lambda _: threading.get_ident(), range(3)) == [main] * 3
+        with pytest.raises(KeyError), transforms.threads_apart():
+            raise KeyError
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from oism.estimator import OISM
 
 PERIOD = 360.0
-SIDE = 361
+SIDE = 181
 FLOOR = 10.0
 """How many nats below the mode the map of the density ends."""
 
