@@ -32,6 +32,7 @@ bench: $(STAMP)  ## ratios, side by side in one run
 	$(BIN)/python benchmarks/moments.py
 	$(BIN)/python benchmarks/torus.py
 	$(BIN)/python benchmarks/scattered.py
+	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/density.py --no-flow --seeds 0
 
 # The build backend is installed first and build isolation is off, so that it too is a pinned version.

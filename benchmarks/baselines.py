@@ -202,7 +202,7 @@ def spline_flow(dim: int, *, circular: bool) -> Any:  # noqa: ANN401
 
 
 def zuko_flows() -> Any:  # noqa: ANN401
-    """Return ``zuko.flows``, which is not a dependency of the project, or say what to do."""
+    """Return ``zuko.flows``, which only the development environment has, or say what to do."""
     try:
         return importlib.import_module("zuko.flows")
     except ModuleNotFoundError:

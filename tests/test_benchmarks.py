@@ -49,6 +49,13 @@ def test_scattered() -> None:
     assert "*" in printed
 
 
+def test_estimator() -> None:
+    sizes = ["--rows", "60", "--samples", "20", "--queries", "20", "--many", "50", "--threads", "1"]
+    printed = output("estimator.py", *sizes)
+    assert "plane, 400 functions" in printed
+    assert "50 samples" in printed
+
+
 STAND_IN = ["--model", "baselines:KDE", "--no-flow"]  # the face of OISM, and takes no time
 
 
