@@ -76,7 +76,7 @@ def output_like(x: Tensor, shape: Sequence[int]) -> Tensor | None:
     return x.new_empty(tuple(shape))
 
 
-WORKERS: ContextVar[int] = ContextVar("WORKERS", default=1)
+POOL: ContextVar[ThreadPoolExecutor | None] = ContextVar("POOL", default=None)
 
 
 @contextmanager
@@ -87,13 +87,15 @@ def threads_apart() -> Iterator[None]:
     every one; and where another program keeps a core busy, that waiting costs many times the work.
     """
     threads = torch.get_num_threads()
-    mark = WORKERS.set(threads)
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        WORKERS.reset(mark)
+    # A new thread does not inherit the number: MKL and OpenMP keep one for each.
+    with ThreadPoolExecutor(threads, None, torch.set_num_threads, (1,)) as pool:
+        mark = POOL.set(pool if threads > 1 else None)
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            POOL.reset(mark)
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
@@ -101,9 +103,7 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item]) -> list[R
 
     Each piece runs on one thread.
     """
-    workers = min(WORKERS.get(), len(items))
-    if workers <= 1:
+    pool = POOL.get()
+    if pool is None or len(items) < 2:
         return [work(item) for item in items]
-    # A new thread does not inherit the number: MKL and OpenMP keep one for each.
-    with ThreadPoolExecutor(workers, None, torch.set_num_threads, (1,)) as pool:
-        return list(pool.map(work, items))
+    return list(pool.map(work, items))

@@ -50,6 +50,9 @@ FADED = 25.0
 CHUNK = 2**17
 """The number of grid points that are worked on at a time."""
 
+ABREAST = 3
+"""The number of times that are solved for together: those that are done wait for the others."""
+
 TIERS = (slice(5, None), slice(3, 5), slice(0, 3))
 """Ridges from 3e-4 up are always tried, then 3e-5 and 1e-4, then the rest of them."""
 
@@ -149,6 +152,8 @@ class TorusSystem(System):
             equations = self._equations("training" if folds > 1 else "total", bands[start])
             work = folds * (equations.size**2 if dense else math.prod(equations.grid.shape))
             most = max(1, CHUNK // work)
+            if folds == 1 and not dense:
+                most = min(most, ABREAST)
             stop = start
             while stop < len(bands) and stop - start < most and bands[stop] == bands[start]:
                 stop += 1
