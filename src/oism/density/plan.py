@@ -26,7 +26,7 @@ from oism.score import OperatorScore
 TORUS_DIM = 3
 """The largest dimension for which "auto" takes the torus; the number of waves explodes above."""
 
-RESOLUTION = {1: (10_000.0, 0.4), 2: (600.0, 0.4), 3: (100.0, 0.5)}
+RESOLUTION = {1: (10_000.0, 0.4), 2: (600.0, 0.4), 3: (80.0, 0.5)}
 """By dimension: the bound on ‖ξ‖² for 10,000 rows, and the power of n by which it grows."""
 
 LEAST_EIGENVALUE = {1: 400.0, 2: 25.0, 3: 4.0}
