@@ -88,7 +88,7 @@ def threads_apart() -> Iterator[None]:
     """
     threads = torch.get_num_threads()
     # A new thread does not inherit the number: MKL and OpenMP keep one for each.
-    with ThreadPoolExecutor(threads, None, torch.set_num_threads, (1,)) as pool:
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         mark = POOL.set(pool if threads > 1 else None)
         torch.set_num_threads(1)
         try:
