@@ -136,8 +136,8 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
     >>> from oism import OISM
     >>> X = np.random.default_rng(0).normal(size=(500, 1))
     >>> model = OISM().fit(X)
-    >>> model.score_samples([[0.0]]).round(1)  # the truth is -0.92
-    array([-0.9])
+    >>> model.score_samples([[1.0]]).round(1)  # the truth is -1.42
+    array([-1.4])
     >>> model.sample(3, random_state=0).shape
     (3, 1)
     """
