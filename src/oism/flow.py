@@ -244,11 +244,13 @@ class Flow:
 
     def _drift(self, x: Tensor, tau: Tensor, share: float) -> Tensor:
         """Return t'(τ) (b - share · G s)."""
-        process, clock = self.noising.process, self.noising.clock
-        pull = process.drift(x).sub(
-            self.score(x, clock._time(tau)), alpha=share * process.diffusivity
-        )
-        return pull * clock._rate(tau).to(pull.dtype)
+        return self._motion(x, self.score(x, self.noising.clock._time(tau)), tau, share)
+
+    def _motion(self, x: Tensor, score: Tensor, tau: Tensor, share: float = 1.0) -> Tensor:
+        """Return t'(τ) (b - share · G s) where the score is known already."""
+        process = self.noising.process
+        pull = process.drift(x).sub(score, alpha=share * process.diffusivity)
+        return pull * self.noising.clock._rate(tau).to(pull.dtype)
 
     def push(
         self,

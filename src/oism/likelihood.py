@@ -202,8 +202,8 @@ def _along(  # noqa: PLR0913, PLR0917
                 tell(tau)
                 score, spread = joint(state[0], clock._time(tau))
                 rate = clock._rate(tau).to(x.dtype)
-                velocity = process.drift(state[0]).sub(score, alpha=process.diffusivity)
-                return velocity * rate, (drift - process.diffusivity * spread) * rate
+                velocity = flow._motion(state[0], score, tau)
+                return velocity, (drift - process.diffusivity * spread) * rate
 
             gone, change = method.solve(field, (start, torch.zeros_like(result[rows])), ends)
             noise = gone if forward else start
