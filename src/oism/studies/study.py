@@ -1,0 +1,180 @@
+"""What a study is: settings, a run, and a folder that explains itself.
+
+A study is a frozen dataclass of its settings. Its run returns `Findings`: numbers, pictures, claims
+and a text. `reproduce` writes them to a folder:
+
+    numbers.json    settings, versions, seconds, every number, every claim and whether it holds
+    *.png           the figures
+    report.md       what the paper shows, what came out here, and why they differ
+
+A *claim* is an inequality between two numbers of the run. Tests run every study in its quick form
+and demand that its claims hold.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+from oism.atomic import replacing
+
+DPI = 130
+
+
+@dataclass(frozen=True)
+class Claim:
+    """``lower`` is less than ``upper``, in words."""
+
+    words: str
+    lower: float
+    upper: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is; a NaN claims nothing."""
+        return self.lower < self.upper
+
+    def __str__(self) -> str:
+        verdict = "yes" if self.holds else "NO"
+        return f"{verdict}: {self.words} ({figure(self.lower)} < {figure(self.upper)})"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a run found: plain numbers for JSON, figures by name, claims, and the report's text."""
+
+    numbers: Mapping[str, Any]
+    figures: Mapping[str, Figure]
+    claims: Sequence[Claim]
+    text: str
+
+
+@dataclass(frozen=True)
+class Study(ABC):
+    """The settings of a study. ``seed`` is that of all its draws."""
+
+    seed: int = 0
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def quick(cls, seed: int = 0) -> Self:
+        """Return the settings that take less than two minutes on two cores."""
+
+    @abstractmethod
+    def run(self) -> Findings:
+        """Do the work."""
+
+    def generator(self, stream: int = 0) -> torch.Generator:
+        """Return a generator of its own for every stream of draws."""
+        return torch.Generator().manual_seed(1_000_003 * self.seed + stream)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What `reproduce` wrote, and what was claimed."""
+
+    folder: Path
+    files: list[Path] = field(default_factory=list)
+    claims: Sequence[Claim] = ()
+    seconds: float = math.nan
+
+    @property
+    def holds(self) -> bool:
+        """Whether all claims hold."""
+        return all(claim.holds for claim in self.claims)
+
+
+def reproduce(study: Study, folder: Path) -> Written:
+    """Run a study and write its numbers, pictures and report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    findings = study.run()
+    seconds = time.perf_counter() - start
+    numbers = {
+        "study": study.name,
+        "settings": asdict(study),
+        "versions": versions(),
+        "seconds": round(seconds, 1),
+        "claims": [{**asdict(claim), "holds": claim.holds} for claim in findings.claims],
+        **findings.numbers,
+    }
+    files = [folder / "numbers.json", folder / "report.md"]
+    with replacing(files[0]) as draft:
+        text = json.dumps(plain(numbers), indent=1, ensure_ascii=False, allow_nan=False)
+        draft.write_text(text + "\n", encoding="utf-8")
+    for name, picture in findings.figures.items():
+        files.append(folder / f"{name}.png")
+        with replacing(files[-1]) as draft:
+            picture.savefig(draft, dpi=DPI, format="png")
+    with replacing(files[1]) as draft:
+        draft.write_text(_page(study, findings, seconds), encoding="utf-8")
+    return Written(folder, files, findings.claims, seconds)
+
+
+def _page(study: Study, findings: Findings, seconds: float) -> str:
+    pictures = "\n\n".join(f"![{name}]({name}.png)" for name in findings.figures)
+    claims = "\n".join(f"- {claim}" for claim in findings.claims)
+    settings = ", ".join(f"{name} = {value}" for name, value in asdict(study).items())
+    return (
+        f"# {study.title}\n\n`oism reproduce {study.name}`, {seconds:.0f} s; {settings}.\n\n"
+        f"{pictures}\n\n{findings.text.strip()}\n\n## Claims\n\n{claims}\n"
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that decide about numbers."""
+    import oism  # noqa: PLC0415 (the package's name only)
+
+    found = {"oism": oism.__version__, "python": platform.python_version()}
+    return {**found, "torch": torch.__version__, "numpy": np.__version__}
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a value as JSON holds it: lists for arrays, None for numbers that are not finite.
+
+    >>> plain({"a": np.array([1.0, np.inf]), "b": (1, "x")})
+    {'a': [1.0, None], 'b': [1, 'x']}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if isinstance(value, float):
+        return float(f"{value:.6g}") if math.isfinite(value) else None
+    return value if value is None or isinstance(value, bool | int) else str(value)
+
+
+def figure(value: float) -> str:
+    """Return a number as a person writes it: three digits.
+
+    >>> figure(0.01234), figure(1234.5), figure(3.2e47)
+    ('0.0123', '1230', '3.2e+47')
+    """
+    if not math.isfinite(value):
+        return "not finite"
+    return f"{float(f'{value:.3g}'):g}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Return a table in Markdown; numbers get three digits."""
+    lines = [head, ["---"] * len(head), *rows]
+    cells = [[figure(c) if isinstance(c, float) else str(c) for c in line] for line in lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in cells)
