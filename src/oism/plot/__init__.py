@@ -15,7 +15,14 @@ from __future__ import annotations
 
 from oism.plot.curves import coefficient_traces, loss_curves, noise_of, validation_loss
 from oism.plot.frame import ACCENT, GREY, INK, PALE, limits_of
-from oism.plot.maps import cloud, density_curve, density_map, ramachandran, score_field
+from oism.plot.maps import (
+    cloud,
+    density_curve,
+    density_image,
+    density_map,
+    ramachandran,
+    score_field,
+)
 from oism.plot.overview import overview
 
 __all__ = [
@@ -26,6 +33,7 @@ __all__ = [
     "cloud",
     "coefficient_traces",
     "density_curve",
+    "density_image",
     "density_map",
     "limits_of",
     "loss_curves",

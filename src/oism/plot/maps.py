@@ -80,28 +80,43 @@ def density_map(
 
     ``ceiling`` is the density that is drawn darkest: the same for maps that are compared.
     """
-    ax, limits = axes_or_new(ax), limits_for(model, limits, 2)
-    x, y, points = grid(limits, side)
-    values = log_densities(model, points).reshape(side, side)
+    limits = limits_for(model, limits, 2)
+    values = log_densities(model, grid(limits, side)[2]).reshape(side, side)
+    ax = density_image(values, limits, ax, log=log, ceiling=ceiling)
+    frame(ax, model, limits)
+    return ax
+
+
+def density_image(
+    values: Array,
+    limits: Limits,
+    ax: Axes | None = None,
+    *,
+    log: bool = False,
+    ceiling: float | None = None,
+) -> Axes:
+    """Draw log-densities that are known on the cells of a window: ``(rows, columns)``.
+
+    The first row is the lowest; see `density_map`.
+    """
+    ax = axes_or_new(ax)
     if log:
         top = float(values.max()) if ceiling is None else math.log(ceiling)
-        levels = np.linspace(-FLOOR, 0, 11)
+        x, y = grid(limits, len(values))[:2]
         shown = np.clip(values - top, -2 * FLOOR, 0)
-        ax.contourf(x, y, shown, levels=levels, cmap=DENSITY)
+        ax.contourf(x, y, shown, levels=np.linspace(-FLOOR, 0, 11), cmap=DENSITY)
     else:
-        top = float(np.exp(values.max())) if ceiling is None else ceiling
-        extent = (*limits[0], *limits[1])
         ax.imshow(
             np.exp(values),
             origin="lower",
-            extent=extent,
+            extent=(*limits[0], *limits[1]),
             vmin=0.0,
-            vmax=top,
+            vmax=float(np.exp(values.max())) if ceiling is None else ceiling,
             cmap=DENSITY,
             aspect="auto",
             interpolation="bilinear",
         )
-    frame(ax, model, limits)
+    ax.set(xlim=limits[0], ylim=limits[1])
     return ax
 
 

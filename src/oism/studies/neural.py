@@ -9,7 +9,8 @@ X_τ, the mean of -ε/σ_τ over the images it may come from is ∇ log ρ_t the
 
 It is a fair baseline, tuned a little: residual layers, waves of the clock time (and of the point,
 where that is an angle) as inputs, Adam with a short warm-up and a cosine decay over the time it is
-given, on one batch of the whole clock after the other.
+given, on one batch of the whole clock after the other. It runs on one thread: its layers are so
+small that threads inside of them mostly wait for each other.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from oism.flow import Flow, OrdinaryMethod, RungeKutta4, StochasticHeun
 from oism.likelihood import ExactTrace, log_density
 from oism.process import OrnsteinUhlenbeck, Torus
 from oism.progress import progress_bar
+from oism.transforms import threads_apart
 
 Array = NDArray[np.float64]
 
@@ -107,7 +109,7 @@ def train(  # noqa: PLR0913
     optimiser = torch.optim.Adam(net.parameters(), lr=rate)
     torus = isinstance(noising.process, Torus)
     steps, passed = 0, 0.0
-    with progress_bar(None) as bar:
+    with threads_apart(), progress_bar(None) as bar:
         bar.stage("training a network", TICKS)
         while passed < 1:
             x = rows[torch.randint(len(rows), (batch,), generator=generator)]
@@ -158,20 +160,22 @@ class DDPM:
 
     def score_samples(self, X: Array) -> Array:  # noqa: N803
         """Return log-densities along the flow, with the exact divergence."""
-        log = log_density(
-            self.flow_, self._standardised(X).float(), method=METHOD, divergence=ExactTrace()
-        )
+        with threads_apart():
+            log = log_density(
+                self.flow_, self._standardised(X).float(), method=METHOD, divergence=ExactTrace()
+            )
         result: Array = log.double().numpy() - np.log(self._scale).sum()
         return result
 
     def sample(self, n: int = 1, random_state: int = 0, *, method: str = "ode") -> Array:
         """Draw points by the flow ("ode") or the reverse SDE ("sde")."""
-        z = self.flow_.sample(
-            n,
-            (len(self._scale),),
-            method=METHOD if method == "ode" else StochasticHeun(256),
-            generator=torch.Generator().manual_seed(random_state),
-        )
+        with threads_apart():
+            z = self.flow_.sample(
+                n,
+                (len(self._scale),),
+                method=METHOD if method == "ode" else StochasticHeun(256),
+                generator=torch.Generator().manual_seed(random_state),
+            )
         x: Array = z.double().numpy() * self._scale + self._shift
         return x
 
