@@ -10,7 +10,9 @@ import torch
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
+from oism.basis import ScatteredSeries
 from oism.estimator import OISM
+from oism.moments import extended
 from oism.plot.frame import (
     DENSITY,
     GREY,
@@ -27,6 +29,7 @@ from oism.plot.frame import (
     limits_of,
     periods_of,
 )
+from oism.score import FourierScore
 
 FLOOR = 10.0
 """How many nats below the mode a map of log-densities ends."""
@@ -49,6 +52,25 @@ def log_densities(model: Density, points: Array) -> Array:
 
 def _scores(model: OISM, points: Array, t: float) -> Array:
     return model.model_.score_at(torch.from_numpy(points), t).numpy()
+
+
+def _noised(model: OISM, points: Array, t: float) -> Array:
+    """Return the law of the data with noise at points, over its largest value.
+
+    On the torus it is the series of the moments, Σ e^{-‖ζ‖²t} E[e^{-iζ·X}] e^{iζ·x}. The fitted
+    score says the same, but where regions are all but separate, not how much lies in each.
+    """
+    score, u = model.model_.score, model.model_.chart.to(torch.from_numpy(points))
+    if isinstance(score, FourierScore):
+        waves = extended(score.basis)
+        means = torch.view_as_complex(score.means.cpu().double())
+        decayed = means * torch.exp(-t * waves.square().sum(dim=1))
+        density = (1 + ScatteredSeries(waves)(u, decayed[None])[0]).clamp(min=0)
+    else:
+        log = score.log_ratio(u.to(model.model_.device), t).cpu()
+        log = log + score.basis.process.invariant.log_density(u)
+        density = (log - log.max()).exp()
+    return (density / density.max()).numpy()
 
 
 def density_curve(
@@ -179,10 +201,8 @@ def score_field(
         return ax
     limits = limits_for(model, limits, 2)
     x, y, points = grid(limits, FINE)
-    u = model.model_.chart.to(torch.from_numpy(points))
-    density = model.model_.score.log_ratio(u.to(model.model_.device), t).cpu()
-    levels = (density - density.max()).exp().reshape(FINE, FINE).numpy()
-    ax.contourf(x, y, levels, levels=np.linspace(0.02, 1.001, 9), cmap="Greys", alpha=0.45)
+    shade = _noised(model, points, t).reshape(FINE, FINE)
+    ax.contourf(x, y, shade, levels=np.linspace(0.04, 1.001, 9), cmap="Greys", alpha=0.45)
     points = grid(limits, side)[2]
     field = _scores(model, points, t)
     length = np.linalg.norm(field, axis=1)
