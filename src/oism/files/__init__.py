@@ -14,7 +14,7 @@ files they count rows, the first being row 1.
        [1.5]]))
 """
 
-from oism.files.errors import FileError
+from oism.files.columns import FileError, find_column, numbering, unknown_column
 from oism.files.formats import FORMATS, format_of, read, write, write_array
 from oism.files.sheet import Sheet
 from oism.files.streams import STANDARD, called, read_bytes, write_bytes
@@ -25,9 +25,12 @@ __all__ = [
     "FileError",
     "Sheet",
     "called",
+    "find_column",
     "format_of",
+    "numbering",
     "read",
     "read_bytes",
+    "unknown_column",
     "write",
     "write_array",
     "write_bytes",

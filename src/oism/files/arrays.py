@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from oism.files.errors import FileError
-from oism.files.sheet import numbering
+from oism.files.columns import FileError, numbering
 
 KINDS = {
     "O": "Python objects, which are not loaded because that could run any code",

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from oism.files import arrays, text
-from oism.files.errors import FileError
+from oism.files.columns import FileError
 from oism.files.sheet import Sheet
 from oism.files.streams import STANDARD, called, read_bytes, write_bytes
 

@@ -11,17 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from oism.files.errors import FileError, unknown_column
+from oism.files.columns import FileError, find_column, numbering
 
 Array = NDArray[np.float64]
 
 MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none")
 """Words for a missing number, in any case."""
-
-
-def numbering(count: int) -> list[str]:
-    """Return the names of columns that have none."""
-    return [str(index) for index in range(count)]
 
 
 def is_number(word: str) -> bool:
@@ -68,11 +63,7 @@ class Sheet:
 
     def find(self, said: str) -> str:
         """Return the column that is meant by a name, or by an index from 0."""
-        if said in self.names:
-            return said
-        if said.isdecimal() and int(said) < len(self.names):
-            return self.names[int(said)]
-        raise unknown_column(self.source, said, self.names)
+        return self.names[find_column(said, self.names, self.source)]
 
     def choose(self, said: Sequence[str], *, without: Sequence[str] = ()) -> list[str]:
         """Return the columns that are meant; all but ``without`` where none is said."""
@@ -89,9 +80,12 @@ class Sheet:
             )
         return [name for name in self.names if name not in without]
 
-    def numbers(self, columns: Sequence[str]) -> Array:
-        """Return columns as numbers ``(n, d)``, NaN where one is missing."""
-        parts = [self._column(name) for name in columns]
+    def numbers(self, columns: Sequence[str], advice: str = "") -> Array:
+        """Return columns as numbers ``(n, d)``, NaN where one is missing.
+
+        ``advice`` ends the message about a column that does not hold numbers.
+        """
+        parts = [self._column(name, advice) for name in columns]
         return np.stack(parts, axis=1) if parts else np.empty((self.table.num_rows, 0))
 
     def complete(self, rows: Array, columns: Sequence[str], *, skip: bool) -> NDArray[np.bool_]:
@@ -116,19 +110,19 @@ class Sheet:
             value = rows[row, column]
             raise FileError(f"{self.place(int(row), columns[column])}: {value} is not finite")
 
-    def _column(self, name: str) -> Array:
+    def _column(self, name: str, advice: str) -> Array:
         cells = self.table.column(name)
         if pa.types.is_dictionary(cells.type):
             cells = cells.cast(cells.type.value_type)
         kind = cells.type
         if any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string)):
-            return self._parsed(name, cells)
+            return self._parsed(name, cells, advice)
         numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
         if not any(test(kind) for test in (*numeric, pa.types.is_boolean, pa.types.is_null)):
-            raise FileError(f"{self.source}: column {name!r} holds {kind}, not numbers")
+            raise FileError(f"{self.source}: column {name!r} holds {kind}, not numbers{advice}")
         return _float64(cells)
 
-    def _parsed(self, name: str, cells: pa.ChunkedArray) -> Array:
+    def _parsed(self, name: str, cells: pa.ChunkedArray, advice: str) -> Array:
         words = pc.utf8_trim_whitespace(cells)
         missing = pc.is_in(pc.utf8_lower(words), value_set=pa.array(MISSING, cells.type))
         words = pc.if_else(missing, None, words)
@@ -140,7 +134,8 @@ class Sheet:
             middle = (low + high) // 2
             parsed = _cast(words[:middle], pa.float64())
             low, high = (low, middle) if parsed is None else (middle, high)
-        raise FileError(f"{self.place(low, name)}: {cells[low].as_py()!r} is not a number")
+        word = cells[low].as_py()
+        raise FileError(f"{self.place(low, name)}: {word!r} is not a number{advice}")
 
 
 def _cast(words: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from oism.files.errors import FileError
-from oism.files.sheet import Sheet, is_number, numbering
+from oism.files.columns import FileError, numbering
+from oism.files.sheet import Sheet, is_number
 
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 BLOCK = 1 << 24
