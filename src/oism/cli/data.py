@@ -37,15 +37,16 @@ class Data(Command):
 
     def run(self) -> None:
         """Draw and write."""
+        from oism.cli.outputs import demand_table
+
+        demand_count(self.n, 1)
+        demand_table(self.output, self.format)
         import pyarrow as pa
         import torch
 
         from oism import files
-        from oism.cli.outputs import demand_table
         from oism.datasets import PLANE
 
-        demand_count(self.n, 1)
-        demand_table(self.output, self.format)
         rows = PLANE[self.law].sample(self.n, torch.Generator().manual_seed(self.random_state))
         x, y = rows.numpy().T.copy()
         files.write(pa.table({"x": x, "y": y}), self.output, self.format)

@@ -14,6 +14,7 @@ from oism.cli.options import (
     Command,
     DataFile,
     Format,
+    Intervals,
     Missing,
     Output,
     Pairs,
@@ -40,9 +41,9 @@ Auto = Literal["auto"]
 class Fit(Command):
     """Fit a model to the rows of a table and write it to one file.
 
-    Everything is chosen by itself unless it is given. All columns must be numbers, or be chosen by
-    --columns. Rows that lack a number are refused, or left out with --missing skip; messages count
-    lines of a text, and rows of other files, from 1.
+    Everything is chosen by itself unless it is given. All columns must be numbers, unless some are
+    chosen by --columns. Rows that lack a number are refused, or left out with --missing skip.
+    Messages count the lines of a text and the rows of other files, from 1.
 
     Examples:
       oism fit moons.csv -o moons.model
@@ -60,7 +61,7 @@ class Fit(Command):
     """The columns to fit, by name or number from 0; all by default."""
     periodic: Pairs = ()
     """Columns that count modulo a period, as phi=360; a bare number is the period of all."""
-    bounds: Annotated[tuple[str, ...], arg(metavar="COLUMN=LOW:HIGH")] = ()
+    bounds: Intervals = ()
     """Columns that cannot leave an interval, as x=0:1."""
     box: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
     """One period for all columns, from LOW to HIGH: -180 180 means angles in degrees."""
@@ -106,13 +107,12 @@ class Fit(Command):
         demand_one_stdout(self.output, json=self.json)
         demand_other(self.output, self.data)
         demand_file(self.output)
-        clock = self._clock()
         sheet = files.read(self.data, self.format)
         weights = None if self.weights is None else sheet.find(self.weights)
         columns = sheet.choose(self.columns, without=[] if weights is None else [weights])
         named = sheet.named or bool(self.columns)
-        model = self._model(sheet, columns, clock, named=named)
         rows, weight = self._rows(sheet, columns, weights)
+        model = self._model(sheet, columns, named=named)
         start = time.perf_counter()
         with models.bars(quiet=self.quiet):
             model.fit(models.frame(rows, columns if named else None), sample_weight=weight)
@@ -131,7 +131,7 @@ class Fit(Command):
         rows = rows[kept]
         return (rows, None) if weights is None else (rows[:, :-1], rows[:, -1])
 
-    def _model(self, sheet: Sheet, columns: list[str], clock: Clock | None, *, named: bool) -> OISM:
+    def _model(self, sheet: Sheet, columns: list[str], *, named: bool) -> OISM:
         from oism.estimator import OISM
         from oism.files import unknown_column
 
@@ -155,7 +155,7 @@ class Fit(Command):
             shrinkage=self.shrinkage,
             ridge=self.ridge,
             cv=self.cv,
-            clock=clock,
+            clock=self._clock(),
             n_times=self.n_times,
             random_state=self.random_state,
             device=self.device,
