@@ -13,7 +13,17 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, vmap
 
-from oism.datasets import PLANE, Circles, Moon, Pinwheel, PlaneLaw, Reflected, Spiral, SwissRoll
+from oism.datasets import (
+    BART_SIMPSON,
+    PLANE,
+    Circles,
+    Moon,
+    Pinwheel,
+    PlaneLaw,
+    Reflected,
+    Spiral,
+    SwissRoll,
+)
 
 names = pytest.mark.parametrize("name", PLANE)
 SIDE, CELLS = 10.0, 160  # the square [-5, 5]², which holds all but 1e-6 of every law
@@ -227,3 +237,32 @@ def test_bad_arguments(name: str) -> None:
         law.log_density(torch.zeros(4, 3))
     with pytest.raises(ValueError, match="x must be finite, but x"):
         law.log_density(torch.tensor([[0.0, math.nan]]))
+
+
+@pytest.mark.parametrize("t", [0.0, 0.02, 1.0, 1.49, 1.51, 3.0, 1250.0])
+def test_the_wrapped_mixture_is_a_density_with_its_score_and_moments(t: float) -> None:
+    x = torch.linspace(-math.pi, math.pi, 513, dtype=torch.float64)[:-1, None]
+    density = BART_SIMPSON.density(x, t)
+    assert float(density.mean()) * 2 * math.pi == pytest.approx(1, abs=1e-12)
+    y = x.clone().requires_grad_(True)
+    (slope,) = torch.autograd.grad(BART_SIMPSON.density(y, t).log().sum(), y)
+    torch.testing.assert_close(BART_SIMPSON.score(x, t), slope, rtol=1e-9, atol=1e-9)
+    xi = torch.tensor([[1.0], [7.0], [20.0]], dtype=torch.float64)
+    waves = 2 * math.pi * (torch.exp(-1j * (x @ xi.mT)) * density[:, None]).mean(dim=0)
+    torch.testing.assert_close(BART_SIMPSON.characteristic(xi, t), waves, rtol=0, atol=1e-13)
+
+
+def test_both_series_of_the_wrapped_mixture_agree_where_they_meet() -> None:
+    x = torch.linspace(-math.pi, math.pi, 100, dtype=torch.float64)[:, None]
+    before, after = (BART_SIMPSON.density(x, t) for t in (1.5 - 1e-12, 1.5))
+    torch.testing.assert_close(before, after, rtol=1e-11, atol=0)
+    before, after = (BART_SIMPSON.score(x, t) for t in (1.5 - 1e-12, 1.5))
+    torch.testing.assert_close(before, after, rtol=0, atol=1e-11)
+
+
+def test_draws_of_the_wrapped_mixture_have_its_moments() -> None:
+    xi = torch.tensor([[1.0], [7.0], [20.0]], dtype=torch.float64)
+    drawn = BART_SIMPSON.sample(100_000, torch.Generator().manual_seed(0))
+    assert float(drawn.abs().max()) <= math.pi
+    means = torch.exp(-1j * (drawn @ xi.mT)).mean(dim=0)
+    assert float((means - BART_SIMPSON.characteristic(xi)).abs().max()) < 4 / math.sqrt(100_000)

@@ -24,11 +24,11 @@ from oism import (
     fit,
 )
 from oism.basis.hermite import product_coefficients, tabulate
+from oism.datasets import BART_SIMPSON
 from oism.equations import FourierEquations
 from oism.expectation import expectation
 from oism.moments import FourierMoments, extended
 from oism.shrinkage import shrink_fourier
-from oism.studies.mixture import BART_SIMPSON
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 X = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]

@@ -39,10 +39,10 @@ from oism import (
     VariancePreserving,
     fit,
 )
+from oism.datasets import WrappedMixture
 from oism.flow import TICKS, FixedStep, OrdinaryMethod, Score, StochasticMethod, chunks
 from oism.process import Gaussian, Isotropic, Uniform
 from oism.progress import Progress
-from oism.studies.mixture import WrappedMixture
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

@@ -17,10 +17,10 @@ import oism
 
 ROOT = Path(oism.__file__).parent
 # Each room may import only rooms that stand before it.
-ROOMS = ["transforms", "checks", "progress", "datasets", "quadrature", "process", "clock"]
+ROOMS = ["transforms", "checks", "progress", "atomic", "datasets", "quadrature", "process", "clock"]
 ROOMS += ["expectation", "operators", "basis"]
 ROOMS += ["moments", "shrinkage", "equations", "solve", "score"]
-ROOMS += ["estimation", "flow", "likelihood", "density", "estimator", "studies"]
+ROOMS += ["estimation", "flow", "likelihood", "density", "estimator", "plot", "studies"]
 
 
 def room(path: Path) -> str:

@@ -1,36 +1,16 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
 from oism.studies import closed_form
 from oism.studies.closed_form import LINES, TIMES, exact_moments, line_losses
-from oism.studies.mixture import BART_SIMPSON
 
 
 def test_exact_moments_reach_what_25_frequencies_can() -> None:
     losses = [exact_moments(25, t) for t in TIMES]
     assert losses == pytest.approx([0.0101, 0.0016, 7.7e-8], rel=0.01)
-
-
-def test_the_mixture_is_what_it_says() -> None:
-    x = torch.linspace(-math.pi, math.pi, 513, dtype=torch.float64)[:-1, None]
-    for t in (0.0, 0.02, 1.0):
-        density = BART_SIMPSON.density(x, t)
-        assert float(density.mean()) * 2 * math.pi == pytest.approx(1, abs=1e-12)
-        y = x.clone().requires_grad_(True)
-        (slope,) = torch.autograd.grad(BART_SIMPSON.density(y, t).log().sum(), y)
-        torch.testing.assert_close(BART_SIMPSON.score(x, t), slope, rtol=1e-9, atol=1e-9)
-    xi = torch.tensor([[1.0], [7.0], [20.0]], dtype=torch.float64)
-    waves = torch.exp(-1j * (x @ xi.mT)) * BART_SIMPSON.density(x, 0.0)[:, None]
-    torch.testing.assert_close(BART_SIMPSON.characteristic(xi), 2 * math.pi * waves.mean(dim=0))
-    drawn = BART_SIMPSON.sample(100_000, torch.Generator().manual_seed(0))
-    assert float(drawn.abs().max()) <= math.pi
-    means = torch.exp(-1j * (drawn @ xi.mT)).mean(dim=0)
-    assert float((means - BART_SIMPSON.characteristic(xi)).abs().max()) < 4 / math.sqrt(100_000)
 
 
 def test_the_noised_laws_of_the_line() -> None:

@@ -1,8 +1,9 @@
-"""Eight laws of the plane with exact densities: the toy sets of FFJORD as independent draws.
+"""Laws to measure against: eight of the plane with exact densities, and one of the circle.
 
-Scales and noise are those of FFJORD (Grathwohl et al., 2019). Its samplers stratify: equal numbers
-per class, angles on a grid. Here every point draws its own class and its own parameter, so that n
-points are independent draws from one law, and the law has a density:
+The laws of the plane (`PLANE`) are the toy sets of FFJORD (Grathwohl et al., 2019), with its scales
+and noise, as independent draws. Its samplers stratify: equal numbers per class, angles on a grid.
+Here every point draws its own class and its own parameter, so that n points are independent draws
+from one law, and the law has a density:
 
 ==============  =================================================================  ===========
 swissroll       normal noise around a spiral: a sum over its parameter             `SwissRoll`
@@ -16,6 +17,9 @@ checkerboard    uniform on the black cells                                      
 
 Densities are per unit of area of the data as they are drawn, and entropies in nats. Scaling the
 data by c in both directions adds 2 log c to the entropy and to every negative log-likelihood.
+
+On the circle there is the *Bart Simpson* mixture of the paper (`BART_SIMPSON`), with the density,
+scores and moments of all its noised versions.
 
 >>> import torch
 >>> law = PLANE["moons"]
@@ -34,9 +38,11 @@ from types import MappingProxyType
 from oism.datasets.base import PlaneLaw, SmoothLaw
 from oism.datasets.clusters import Checkerboard, Circles, Normals, ring_of_normals
 from oism.datasets.curves import Curve, Moon, Reflected, Spiral, SwissRoll
+from oism.datasets.mixture import BART_SIMPSON, WrappedMixture
 from oism.datasets.pinwheel import Pinwheel
 
 __all__ = [
+    "BART_SIMPSON",
     "PLANE",
     "Checkerboard",
     "Circles",
@@ -49,6 +55,7 @@ __all__ = [
     "SmoothLaw",
     "Spiral",
     "SwissRoll",
+    "WrappedMixture",
 ]
 
 PLANE: Mapping[str, PlaneLaw] = MappingProxyType(

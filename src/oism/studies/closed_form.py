@@ -25,11 +25,11 @@ from tqdm import tqdm
 
 from oism.basis import Fourier, Hermite
 from oism.clock import VariancePreserving
+from oism.datasets import BART_SIMPSON, WrappedMixture
 from oism.estimation import fit
 from oism.moments import Averages, FourierMoments, extended
 from oism.shrinkage import Modulation, SampleMeans, Shrinkage, shrink_fourier
 from oism.solve import TorusSystem
-from oism.studies.mixture import BART_SIMPSON, WrappedMixture
 
 TIMES = (5e-5, 0.005, 0.02)
 POINTS = 2000

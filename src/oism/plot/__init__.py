@@ -1,0 +1,37 @@
+"""Pictures of fitted models. A function draws into an axes, or makes one, and returns it.
+
+A *model* is a density estimator with ``score_samples``: an `OISM`, or anything else with that face,
+for which limits are to be given. Where they are not, they are those of the model's box.
+
+>>> import numpy as np
+>>> from oism import OISM
+>>> rows = np.random.default_rng(0).normal(size=(200, 2))
+>>> ax = density_map(OISM(max_eigenvalue=25, n_times=16).fit(rows), side=21)
+>>> ax.get_xlabel()
+'column 0'
+"""
+
+from __future__ import annotations
+
+from oism.plot.curves import coefficient_traces, loss_curves, noise_of, validation_loss
+from oism.plot.frame import ACCENT, GREY, INK, PALE, limits_of
+from oism.plot.maps import cloud, density_curve, density_map, ramachandran, score_field
+from oism.plot.overview import overview
+
+__all__ = [
+    "ACCENT",
+    "GREY",
+    "INK",
+    "PALE",
+    "cloud",
+    "coefficient_traces",
+    "density_curve",
+    "density_map",
+    "limits_of",
+    "loss_curves",
+    "noise_of",
+    "overview",
+    "ramachandran",
+    "score_field",
+    "validation_loss",
+]

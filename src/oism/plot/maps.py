@@ -1,0 +1,189 @@
+"""Densities, scores and points in the units of the data."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from numpy.typing import ArrayLike
+
+from oism.estimator import OISM
+from oism.plot.frame import (
+    DENSITY,
+    GREY,
+    INK,
+    PALE,
+    SPECTRUM,
+    Array,
+    Limits,
+    axes_or_new,
+    column_names,
+    frame,
+    grid,
+    limits_for,
+    limits_of,
+    periods_of,
+)
+
+FLOOR = 10.0
+"""How many nats below the mode a map of log-densities ends."""
+FINE, COARSE = 161, 21
+
+
+class Density(Protocol):
+    """What a map needs of a model."""
+
+    def score_samples(self, X: Array) -> Array:  # noqa: N803
+        """Return log-densities at rows."""
+
+
+def log_densities(model: Density, points: Array) -> Array:
+    """Return log-densities at points of a grid, which have no column names to be checked."""
+    if isinstance(model, OISM):
+        return model.model_.log_density(torch.from_numpy(points)).numpy()
+    return np.asarray(model.score_samples(points))
+
+
+def _scores(model: OISM, points: Array, t: float) -> Array:
+    return model.model_.score_at(torch.from_numpy(points), t).numpy()
+
+
+def density_curve(
+    model: Density,
+    ax: Axes | None = None,
+    *,
+    limits: Limits | None = None,
+    points: int = 801,
+    **style: Any,  # noqa: ANN401
+) -> Axes:
+    """Draw the density of one column."""
+    ax, limits = axes_or_new(ax), limits_for(model, limits, 1)
+    x = np.linspace(*limits[0], points)
+    ax.plot(x, np.exp(log_densities(model, x[:, None])), **{"color": INK, **style})
+    ax.set(xlim=limits[0], ylim=(0, None), xlabel=column_names(model, 1)[0], ylabel="density")
+    return ax
+
+
+def density_map(
+    model: Density,
+    ax: Axes | None = None,
+    *,
+    limits: Limits | None = None,
+    side: int = FINE,
+    log: bool = False,
+    ceiling: float | None = None,
+) -> Axes:
+    """Draw the density of two columns as a map, or with ``log`` the nats below its mode.
+
+    ``ceiling`` is the density that is drawn darkest: the same for maps that are compared.
+    """
+    ax, limits = axes_or_new(ax), limits_for(model, limits, 2)
+    x, y, points = grid(limits, side)
+    values = log_densities(model, points).reshape(side, side)
+    if log:
+        top = float(values.max()) if ceiling is None else math.log(ceiling)
+        levels = np.linspace(-FLOOR, 0, 11)
+        shown = np.clip(values - top, -2 * FLOOR, 0)
+        ax.contourf(x, y, shown, levels=levels, cmap=DENSITY)
+    else:
+        top = float(np.exp(values.max())) if ceiling is None else ceiling
+        extent = (*limits[0], *limits[1])
+        ax.imshow(
+            np.exp(values),
+            origin="lower",
+            extent=extent,
+            vmin=0.0,
+            vmax=top,
+            cmap=DENSITY,
+            aspect="auto",
+            interpolation="bilinear",
+        )
+    frame(ax, model, limits)
+    return ax
+
+
+def ramachandran(model: OISM, ax: Axes | None = None, *, side: int = 181) -> Axes:
+    """Draw the log-density of two angles, once round each, as structural biologists do."""
+    if not all(periods_of(model)) or len(periods_of(model)) != 2:
+        raise ValueError("a Ramachandran plot needs a model of two periodic columns")
+    ax = density_map(model, ax, side=side, log=True)
+    low, high = limits_of(model)
+    ax.axhline(sum(high) / 2, color=GREY, lw=0.5)
+    ax.axvline(sum(low) / 2, color=GREY, lw=0.5)
+    return ax
+
+
+def cloud(
+    points: ArrayLike,
+    ax: Axes | None = None,
+    *,
+    model: OISM | None = None,
+    limits: Limits | None = None,
+    **style: Any,  # noqa: ANN401
+) -> Axes:
+    """Draw points of two columns as dots, fainter where they are many; of one, as a histogram."""
+    ax, rows = axes_or_new(ax), np.atleast_2d(np.asarray(points, dtype=np.float64))
+    if limits is None and model is not None:
+        limits = limits_of(model)
+    if rows.shape[1] == 1:
+        reach = None if limits is None else limits[0]
+        bins = min(120, max(20, int(len(rows) ** 0.5)))
+        ax.hist(rows[:, 0], bins=bins, range=reach, density=True, **{"color": PALE, **style})
+        return ax
+    faint = float(np.clip(60 / math.sqrt(max(1, len(rows))), 0.15, 0.8))
+    size = float(np.clip(3e4 / max(1, len(rows)), 0.6, 12))
+    look = {"color": INK, "alpha": faint, "s": size, "linewidths": 0, "rasterized": True}
+    ax.scatter(rows[:, 0], rows[:, 1], **{**look, **style})
+    if limits is not None:
+        frame(ax, model, limits)
+    return ax
+
+
+def score_field(
+    model: OISM,
+    t: float,
+    ax: Axes | None = None,
+    *,
+    limits: Limits | None = None,
+    side: int = COARSE,
+) -> Axes:
+    """Draw ∇ log ρ_t of two columns as arrows over a shade of ρ_t, of one column as a curve.
+
+    Arrows have the length of the score's square root, so that small ones are seen beside large;
+    their colour is the score's length.
+    """
+    ax = axes_or_new(ax)
+    if model.n_features_in_ == 1:
+        limits = limits_for(model, limits, 1)
+        x = np.linspace(*limits[0], 801)
+        ax.plot(x, _scores(model, x[:, None], t)[:, 0], color=INK)
+        ax.set(xlim=limits[0], xlabel=column_names(model, 1)[0], ylabel="score")
+        return ax
+    limits = limits_for(model, limits, 2)
+    x, y, points = grid(limits, FINE)
+    u = model.model_.chart.to(torch.from_numpy(points))
+    density = model.model_.score.log_ratio(u.to(model.model_.device), t).cpu()
+    levels = (density - density.max()).exp().reshape(FINE, FINE).numpy()
+    ax.contourf(x, y, levels, levels=np.linspace(0.02, 1.001, 9), cmap="Greys", alpha=0.45)
+    points = grid(limits, side)[2]
+    field = _scores(model, points, t)
+    length = np.linalg.norm(field, axis=1)
+    arrows = field / np.sqrt(length + 1e-300)[:, None]
+    cell = min(high - low for low, high in limits) / side
+    longest = math.sqrt(float(length.max()) + 1e-300) / (1.1 * cell)
+    ax.quiver(
+        *points.T,
+        *arrows.T,
+        length,
+        cmap=SPECTRUM,
+        angles="xy",
+        scale_units="xy",
+        scale=longest,
+        pivot="mid",
+        width=0.005,
+    )
+    frame(ax, model, limits)
+    return ax
