@@ -24,7 +24,7 @@ BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 BLOCK = 1 << 24
 """The bytes that Arrow reads at once; no row may be longer."""
 
-OTHER_DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
+DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
 
 
 def read(content: bytes, source: str, delimiter: str) -> Sheet:
@@ -33,8 +33,10 @@ def read(content: bytes, source: str, delimiter: str) -> Sheet:
     _, cells = next(_records(start, delimiter, source), (0, []))
     if not cells:
         raise FileError(f"{source}: the file has no rows")
-    _demand_delimiter(cells, delimiter, source)
-    headed = _is_header(start, cells, source)
+    quoted = start.lstrip("\r\n").startswith('"')
+    if not quoted:
+        _demand_delimiter(cells, delimiter, source)
+    headed = quoted or _is_header(cells, source)
     table = _table(content, source, delimiter, len(cells))
     names = cells if headed else numbering(len(cells))
 
@@ -47,20 +49,19 @@ def read(content: bytes, source: str, delimiter: str) -> Sheet:
 
 def content(table: pa.Table, delimiter: str, path: str) -> bytes:
     """Return a table as text: numbers with all their digits, quotes only where they are needed."""
-    styles = ["none", "needed"]
+    styles = ["none", "needed"]  # the first fails where a cell holds a delimiter or a quote
     if table.num_columns == 1:
         # An empty line would be no row at all: a quoted nothing is one.
         words = pc.fill_null(pc.cast(table.column(0), pa.string()), "")
         if pc.any(pc.equal(words, "")).as_py():
             table, styles = pa.table({table.column_names[0]: words}), ["needed"]
-    try:
-        text = _written(table, delimiter, styles[0])
-    except pa.ArrowInvalid:  # a cell holds a delimiter, a quote or the end of a line
-        text = _written(table, delimiter, styles[-1])
-    except pa.ArrowNotImplementedError as error:
-        raise FileError(f"{path}: a column cannot be written as text: {error}") from error
     quoted, plain = _header(table.column_names, delimiter)
-    return plain + text[len(quoted) :]
+    for style in styles:
+        try:
+            return plain + _written(table, delimiter, style)[len(quoted) :]
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            reason = error
+    raise FileError(f"{path}: a column cannot be written as text: {reason}") from reason
 
 
 def _written(table: pa.Table, delimiter: str, style: str) -> bytes:
@@ -74,9 +75,9 @@ def _header(names: list[str], delimiter: str) -> tuple[bytes, bytes]:
     """Return a header as Arrow writes it, every name in quotes, and as a person would."""
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
     numeric = all(map(is_number, names))
-    special = f'{delimiter}"\r\n'
+    special = {*DELIMITERS, '"', "\r", "\n"}
     plain = [
-        long if numeric or not name.strip() or set(name) & set(special) else name
+        long if numeric or not name.strip() or set(name) & special else name
         for name, long in zip(names, quoted, strict=True)
     ]
     return (delimiter.join(quoted)).encode(), delimiter.join(plain).encode()
@@ -129,9 +130,7 @@ def _records(text: str, delimiter: str, source: str) -> Iterator[tuple[int, list
             yield line, cells
 
 
-def _is_header(start: str, cells: list[str], source: str) -> bool:
-    if start.lstrip("\r\n").startswith('"'):
-        return True
+def _is_header(cells: list[str], source: str) -> bool:
     filled = [cell for cell in cells if cell.strip()]
     if not filled or not all(is_number(cell) for cell in filled):
         return True
@@ -147,10 +146,10 @@ def _is_header(start: str, cells: list[str], source: str) -> bool:
 
 def _demand_delimiter(cells: list[str], delimiter: str, source: str) -> None:
     """Raise where a single column is one only because another character separates them."""
-    for other, name in OTHER_DELIMITERS.items():
+    for other, name in DELIMITERS.items():
         if len(cells) == 1 and other != delimiter and other in cells[0]:
             hint = {"\t": ", or give --format tsv", ",": ", or give --format csv"}.get(other, "")
-            expected = OTHER_DELIMITERS[delimiter]
+            expected = DELIMITERS[delimiter]
             raise FileError(
                 f"{source}: columns are separated by a {name} where a {expected} is expected: "
                 f"write them with a {expected}{hint}"
