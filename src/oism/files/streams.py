@@ -19,7 +19,9 @@ def read_bytes(path: str) -> bytes:
 def write_bytes(content: bytes, path: str) -> None:
     """Write a file, atomically, or to standard output."""
     if path == STANDARD:
-        sys.stdout.buffer.write(content)
+        rest = memoryview(content)
+        while rest:  # `python -u` writes to a pipe only what it has room for
+            rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.buffer.flush()
         return
     with replacing(path) as draft:
