@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from oism import files
 from oism.files import FileError
@@ -220,7 +221,7 @@ ARRAYS: list[tuple[np.ndarray, str]] = [
     (np.array([[1, "a"]], dtype=object), "Python objects"),
     (np.zeros((2, 2), dtype=complex), "complex numbers"),
     (np.zeros((2, 2, 2)), r"got (2, 2, 2)"),
-    (np.float64(3), "got ()"),
+    (np.array(3.0), "got ()"),
     (np.zeros((0, 2)), "no rows"),
     (np.zeros((2, 0)), "no columns"),
     (np.zeros(2, dtype=[("a", "f8")]), "records"),
@@ -297,7 +298,7 @@ def test_missing_and_infinite_values_are_placed(tmp_path: Path) -> None:
     assert sheet.complete(rows, ["x", "y"], skip=True).tolist() == [True, False, True]
     with pytest.raises(FileError, match="line 4, column 'x': -inf is not finite"):
         sheet.demand_finite(rows, ["x", "y"])
-    np.save(tmp_path / "a.npy", [[1, 2], [3, np.nan]])
+    np.save(tmp_path / "a.npy", np.array([[1, 2], [3, np.nan]]))
     sheet = files.read(str(tmp_path / "a.npy"))
     rows = sheet.numbers(["1", "0"])
     with pytest.raises(FileError, match="row 2, column '1': the value is missing"):

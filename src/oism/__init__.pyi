@@ -92,4 +92,5 @@ from .shrinkage import (
     SampleMeans as SampleMeans,
 )
 
+__all__: list[str]
 __version__: str
