@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from oism.atomic import demand_writable, replacing
+from oism.atomic import _passes_through, demand_writable, replacing
 
 
 def names(folder: Path) -> list[str]:
@@ -122,6 +122,12 @@ def test_a_descriptor_is_written_to_even_where_it_is_a_file(tmp_path: Path) -> N
         draft.write_bytes(b"through")
     assert path.read_bytes() == b"through"
     assert path.stat().st_ino == inode
+
+
+def test_devices_are_never_replaced() -> None:
+    """By the test that decides it: a wrong one would take /dev/null from the whole machine."""
+    assert _passes_through("/dev/null")
+    assert _passes_through("/dev/stdout")
 
 
 def test_what_stands_in_the_way_is_named(tmp_path: Path) -> None:

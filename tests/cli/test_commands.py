@@ -218,6 +218,7 @@ def test_plot(oism: Run, suffix: str, start: bytes, tmp_path: Path) -> None:
     out = tmp_path / f"picture.{suffix}"
     ended = oism(f"plot moons.model --data moons.csv --columns y x --dpi 40 -o {out}")
     assert ended.code == 0, ended.err
+    assert ended.err == ""
     assert out.read_bytes().startswith(start)
     assert ended.text == f"picture written to {out}\n"
 

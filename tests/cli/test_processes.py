@@ -124,6 +124,18 @@ def test_no_permission(process: Run, tmp_path: Path) -> None:
     assert not list(locked.iterdir())
 
 
+def test_a_terminal_gets_no_bytes(folder: Path) -> None:
+    terminal, end = os.openpty()
+    words = [sys.executable, "-m", "oism", "fit", "moons.csv", "-o", "-"]
+    done = subprocess.run(
+        words, cwd=folder, stdout=end, stderr=subprocess.PIPE, check=False, timeout=60
+    )
+    os.close(end)
+    os.close(terminal)
+    assert done.returncode == 2
+    assert b"no text for a terminal" in done.stderr
+
+
 STOP = """
 import os, sys, time
 def stop(descriptor):  # the draft is whole, and not yet under its name

@@ -55,7 +55,7 @@ class Density(Command):
     format: Format | None = None
     """The format of the table."""
     output_format: Format | None = None
-    """The format to write, where the suffix does not say it; by default that of --format."""
+    """The format to write; by default that of the suffix, or of --format on standard output."""
     json: bool = False
     """Report rows, mean and lowest log-density as JSON."""
     quiet: bool = False

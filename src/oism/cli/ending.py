@@ -59,9 +59,9 @@ def one_line(error: BaseException) -> str:
     """Return what an error says, on one line."""
     if isinstance(error, KeyboardInterrupt | Terminated):
         return "interrupted" if isinstance(error, KeyboardInterrupt) else "terminated"
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        text = error.strerror
-        return f"{error.filename}: {text[0].lower()}{text[1:]}"
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror[0].lower() + error.strerror[1:]
+        return text if error.filename is None else f"{error.filename}: {text}"
     if isinstance(error, MemoryError):
         return f"out of memory: {error}" if str(error) else "out of memory"
     return " ".join(str(error).split()) or type(error).__name__

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from oism.cli.ending import UsageError
 from oism.cli.options import STANDARD
 
 
-def demand_file(output: str) -> None:
+def demand_file(output: str, *, binary: bool = True) -> None:
     """Raise unless a file can be written there."""
     from oism.atomic import demand_writable
 
     if output != STANDARD:
         demand_writable(output)
+    elif binary and sys.stdout.isatty():
+        raise UsageError("-o: this is no text for a terminal: name a file, or redirect the output")
 
 
 def demand_table(output: str, format: str | None) -> str:  # noqa: A002
@@ -21,7 +24,7 @@ def demand_table(output: str, format: str | None) -> str:  # noqa: A002
     from oism.files import format_of
 
     kind = format_of(output, format)
-    demand_file(output)
+    demand_file(output, binary=kind not in ("csv", "tsv"))
     return kind
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +68,8 @@ def write(table: pa.Table, path: str, format: str | None = None) -> None:  # noq
         pq.write_table(table, sink)
         content = sink.getvalue().to_pybytes()
     elif kind == "npy":
-        names = table.column_names
-        content = arrays.npy(Sheet(table, path).numbers(names))
+        numbers = Sheet(table, path).numbers(table.column_names, "; NPY holds numbers only")
+        content = arrays.npy(numbers)
     else:
         content = arrays.npz(table, path)
     write_bytes(content, path)
@@ -81,12 +82,13 @@ def write_array(array: NDArray[np.float64], path: str) -> None:
 
 def _parquet(content: bytes, source: str) -> pa.Table:
     try:
-        table = pq.read_table(pa.BufferReader(content))
+        table = pq.ParquetFile(pa.BufferReader(content)).read()
     except (pa.ArrowException, OSError) as error:
         message = f"{source}: damaged, or not a Parquet file: {error}"
         raise FileError(message) from error
     # What pandas writes along as the index of a frame is no column of it.
-    return table.select([name for name in table.column_names if "__index_level_" not in name])
+    index = re.compile(r"__index_level_\d+__")
+    return table.select([i for i, name in enumerate(table.column_names) if not index.match(name)])
 
 
 def _decompressed(content: bytes, source: str) -> bytes:
