@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from oism import OISM, VarianceExploding, files
+from oism.cli import options
 from oism.cli.data import Law
 from oism.datasets import PLANE
 
@@ -199,6 +200,12 @@ def test_info(oism: Run, folder: Path) -> None:
     assert found["steps"] == 16
     assert found["functions"]["count"] == model.model_.score.basis.size
     assert found["parameters"]["periodic"] == {"phi": 360.0, "psi": 360.0}
+
+
+def test_what_is_said_twice_agrees() -> None:
+    """The options say what the library knows, without importing it."""
+    assert get_args(options.Format) == files.FORMATS
+    assert options.STANDARD == files.STANDARD
 
 
 def test_data_are_the_laws_of_the_plane(oism: Run) -> None:

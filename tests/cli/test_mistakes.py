@@ -20,7 +20,10 @@ DATA_OR_FILES = [
     ("fit moons.csv -o m --weights z", "no column 'z'"),
     ("fit angles.csv -o m --columns phi --periodic psi=360", "no column 'psi', only 'phi'"),
     ("fit moons.csv -o m --periodic x=-1", "must be a positive finite number"),
-    ("fit moons.csv -o m --bounds x=0:1", "the data reach from"),
+    (
+        "fit moons.csv -o m --bounds x=0:1",
+        "bounds of column 'x' are (0, 1), but the data reach from",
+    ),
     ("fit moons.csv -o m --cv 1", "The 'cv' parameter of OISM must be an int"),
     ("fit moons.csv -o m --device nonsense", "nonsense"),
     ("fit nowhere.csv -o m", "nowhere.csv: no such file or directory"),
@@ -121,7 +124,7 @@ def test_a_traceback_on_demand(bad: Run, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_warnings_are_single_lines(bad: Run, tmp_path: Path) -> None:
     ended = bad(f"fit angles.csv --columns phi --periodic phi=6.28 -o {tmp_path / 'm'} --quiet")
     assert ended.code == 0
-    assert ended.err.startswith("oism: warning: column 0 is periodic with period 6.28")
+    assert ended.err.startswith("oism: warning: column 'phi' is periodic with period 6.28")
     assert ended.err.count("\n") == 1
 
 

@@ -102,7 +102,7 @@ class Density(Command):
             files.write_array(densities, self.output)
             return
         table = sheet.table
-        if kind not in ("csv", "tsv"):  # text goes from text to text as it is written
+        if kind not in files.TEXT_FORMATS:  # text goes from text to text as it is written
             for name, column in zip(columns, rows.T, strict=True):
                 numbers = pa.array(column.copy(), from_pandas=True)
                 table = table.set_column(table.column_names.index(name), name, numbers)

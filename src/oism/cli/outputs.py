@@ -21,10 +21,10 @@ def demand_file(output: str, *, binary: bool = True) -> None:
 
 def demand_table(output: str, format: str | None) -> str:  # noqa: A002
     """Return the format of a table that can be written there."""
-    from oism.files import format_of
+    from oism.files import TEXT_FORMATS, format_of
 
     kind = format_of(output, format)
-    demand_file(output, binary=kind not in ("csv", "tsv"))
+    demand_file(output, binary=kind not in TEXT_FORMATS)
     return kind
 
 

@@ -15,13 +15,14 @@ files they count rows, the first being row 1.
 """
 
 from oism.files.columns import FileError, find_column, numbering, unknown_column
-from oism.files.formats import FORMATS, format_of, read, write, write_array
+from oism.files.formats import FORMATS, TEXT_FORMATS, format_of, read, write, write_array
 from oism.files.sheet import Sheet
 from oism.files.streams import STANDARD, called, read_bytes, write_bytes
 
 __all__ = [
     "FORMATS",
     "STANDARD",
+    "TEXT_FORMATS",
     "FileError",
     "Sheet",
     "called",

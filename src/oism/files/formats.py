@@ -18,6 +18,7 @@ from oism.files.streams import STANDARD, called, read_bytes, write_bytes
 FORMATS = ("csv", "tsv", "parquet", "npy", "npz")
 SUFFIXES = {f".{name}": name for name in FORMATS} | {".pq": "parquet", ".tab": "tsv"}
 DELIMITERS = {"csv": ",", "tsv": "\t"}
+TEXT_FORMATS = tuple(DELIMITERS)
 
 
 def format_of(path: str, given: str | None = None) -> str:

@@ -24,7 +24,7 @@ BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 BLOCK = 1 << 24
 """The bytes that Arrow reads at once; no row may be longer."""
 
-DELIMITERS = {",": "comma", "\t": "tab", ";": "semicolon"}
+DELIMITER_NAMES = {",": "comma", "\t": "tab", ";": "semicolon"}
 
 
 def read(content: bytes, source: str, delimiter: str) -> Sheet:
@@ -75,7 +75,7 @@ def _header(names: list[str], delimiter: str) -> tuple[bytes, bytes]:
     """Return a header as Arrow writes it, every name in quotes, and as a person would."""
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
     numeric = all(map(is_number, names))
-    special = {*DELIMITERS, '"', "\r", "\n"}
+    special = {*DELIMITER_NAMES, '"', "\r", "\n"}
     plain = [
         long if numeric or not name.strip() or set(name) & special else name
         for name, long in zip(names, quoted, strict=True)
@@ -146,10 +146,10 @@ def _is_header(cells: list[str], source: str) -> bool:
 
 def _demand_delimiter(cells: list[str], delimiter: str, source: str) -> None:
     """Raise where a single column is one only because another character separates them."""
-    for other, name in DELIMITERS.items():
+    for other, name in DELIMITER_NAMES.items():
         if len(cells) == 1 and other != delimiter and other in cells[0]:
             hint = {"\t": ", or give --format tsv", ",": ", or give --format csv"}.get(other, "")
-            expected = DELIMITERS[delimiter]
+            expected = DELIMITER_NAMES[delimiter]
             raise FileError(
                 f"{source}: columns are separated by a {name} where a {expected} is expected: "
                 f"write them with a {expected}{hint}"
