@@ -123,6 +123,29 @@ def test_every_kind_of_number_in_parquet(tmp_path: Path) -> None:
     np.testing.assert_array_equal(sheet.numbers(sheet.names), expected)
 
 
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize("writer", ["pandas", "polars"])
+def test_what_others_write(writer: str, suffix: str, tmp_path: Path) -> None:
+    path = str(tmp_path / f"a.{suffix}")
+    cells: dict[str, list[Any]] = {"id": ["007", "ä,"], "x": [0.1, None], "n": [1, 2]}
+    library = pytest.importorskip(writer)
+    if writer == "pandas":
+        frame = library.DataFrame(cells, index=[5, 7])
+        frame.to_csv(path, index=False) if suffix == "csv" else frame.to_parquet(path)
+    else:
+        frame = library.DataFrame(cells)
+        frame.write_csv(path) if suffix == "csv" else frame.write_parquet(path)
+    sheet = files.read(path)
+    assert sheet.names == ["id", "x", "n"]
+    np.testing.assert_array_equal(sheet.numbers(["x", "n"]), [[0.1, 1], [np.nan, 2]])
+    assert sheet.table.column("id").to_pylist() == ["007", "ä,"]
+    with pytest.raises(FileError, match="column 'id': 'ä,' is not a number"):
+        sheet.numbers(["id"])
+    out = str(tmp_path / "b.npz")
+    files.write(sheet.table, out)
+    assert files.read(out).table.column("id").to_pylist() == ["007", "ä,"]
+
+
 def test_parquet_with_a_name_twice(tmp_path: Path) -> None:
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"]), path)

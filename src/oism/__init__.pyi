@@ -14,6 +14,7 @@ from . import (
     likelihood as likelihood,
     moments as moments,
     operators as operators,
+    plot as plot,
     process as process,
     progress as progress,
     quadrature as quadrature,

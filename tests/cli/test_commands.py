@@ -107,6 +107,16 @@ def test_columns_without_names(oism: Run, tmp_path: Path) -> None:
         np.testing.assert_allclose(np.load(scores), model.score_samples(rows), rtol=1e-12)
 
 
+def test_chosen_numbers_are_names_only_where_they_must_be(oism: Run, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.random.default_rng(0).normal(size=(100, 3)))
+    out = tmp_path / "m"
+    assert oism(f"fit {tmp_path / 'a.npy'} --columns 0 1 -o {out} {SMALL}").code == 0
+    assert not hasattr(OISM.load(out), "feature_names_in_")
+    assert oism(f"fit {tmp_path / 'a.npy'} --columns 2 0 -o {out} {SMALL}").code == 0
+    assert list(OISM.load(out).feature_names_in_) == ["2", "0"]
+    assert oism(f"density {out} {tmp_path / 'a.npy'}").code == 0, "found by number"
+
+
 def test_sample_is_that_of_the_estimator(oism: Run, folder: Path, tmp_path: Path) -> None:
     model = OISM.load(folder / "angles.model")
     csv = oism("sample angles.model -n 4 --random-state 3 --density")

@@ -18,6 +18,7 @@ DATA_OR_FILES = [
     ("fit angles.csv -o m --columns phi pis", "did you mean 'psi'?"),
     ("fit gaps.csv -o m --columns psi phi", "gaps.csv: line 4, column 'phi': the value is missing"),
     ("fit moons.csv -o m --weights z", "no column 'z'"),
+    ("fit one.csv -o m --weights x", "one.csv: there is no column besides x"),
     ("fit angles.csv -o m --columns phi --periodic psi=360", "no column 'psi', only 'phi'"),
     ("fit moons.csv -o m --periodic x=-1", "must be a positive finite number"),
     (
@@ -80,6 +81,7 @@ def bad(oism: Run, folder: Path) -> Run:
     """The command, in a folder that has bad files as well."""
     (folder / "empty.csv").write_bytes(b"")
     (folder / "header.csv").write_text("x,y\n")
+    (folder / "one.csv").write_text("x\n1\n2\n")
     (folder / "cut.model").write_bytes((folder / "moons.model").read_bytes()[:-50])
     safetensors.numpy.save_file({"x": np.zeros(1)}, folder / "other.safetensors")
     np.save(folder / "infinite.npy", [[1.0], [np.inf]])

@@ -76,7 +76,7 @@ def _told_warnings() -> Iterator[None]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter("default", UserWarning)
         warnings.showwarning = show
         yield
 

@@ -110,7 +110,7 @@ class Fit(Command):
         sheet = files.read(self.data, self.format)
         weights = None if self.weights is None else sheet.find(self.weights)
         columns = sheet.choose(self.columns, without=[] if weights is None else [weights])
-        named = sheet.named or bool(self.columns)
+        named = columns != files.numbering(len(columns))
         rows, weight = self._rows(sheet, columns, weights)
         model = self._model(sheet, columns, named=named)
         start = time.perf_counter()

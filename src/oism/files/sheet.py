@@ -78,7 +78,10 @@ class Sheet:
                 f"{self.source}: column {index} has no name, as an index that was written along: "
                 "choose with --columns"
             )
-        return [name for name in self.names if name not in without]
+        rest = [name for name in self.names if name not in without]
+        if not rest:
+            raise FileError(f"{self.source}: there is no column besides {', '.join(without)}")
+        return rest
 
     def numbers(self, columns: Sequence[str], advice: str = "") -> Array:
         """Return columns as numbers ``(n, d)``, NaN where one is missing.
