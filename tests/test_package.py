@@ -20,7 +20,8 @@ ROOT = Path(oism.__file__).parent
 ROOMS = ["transforms", "checks", "progress", "atomic", "datasets", "quadrature", "process", "clock"]
 ROOMS += ["expectation", "operators", "basis"]
 ROOMS += ["moments", "shrinkage", "equations", "solve", "score"]
-ROOMS += ["estimation", "flow", "likelihood", "density", "estimator", "plot", "studies"]
+ROOMS += ["estimation", "flow", "likelihood", "density", "estimator", "plot", "files", "studies"]
+ROOMS += ["cli", "__main__"]
 
 
 def room(path: Path) -> str:
@@ -49,11 +50,44 @@ def test_dependence_runs_one_way(path: Path) -> None:
     assert imported_rooms(path) <= allowed
 
 
-def test_the_core_imports_no_plots_and_no_command_line() -> None:
-    heavy = ["matplotlib", "tyro"]
-    code = f"import oism, sys; print([m for m in {heavy} if m in sys.modules])"
+def imported_by(code: str, suspects: list[str]) -> list[str]:
+    """Return which of the suspects a fresh interpreter has imported after running code."""
+    tell = f"import sys; print([m for m in {suspects} if m in sys.modules], file=sys.stderr)"
+    run = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{tell}"], capture_output=True, text=True, check=True
+    )
+    found = ast.literal_eval(run.stderr.strip().splitlines()[-1])
+    assert isinstance(found, list)
+    return found
+
+
+def test_the_core_imports_no_plots_no_tables_and_no_command_line() -> None:
+    touch = "import oism\nfor name in oism.__all__: getattr(oism, name)"
+    suspects = ["torch", "matplotlib", "tyro", "oism.files", "oism.cli"]
+    assert imported_by(touch, suspects) == ["torch"]
+
+
+def test_importing_is_cheap() -> None:
+    heavy = ["torch", "sklearn", "numpy", "scipy", "matplotlib", "pyarrow", "tyro"]
+    assert imported_by("import oism", heavy) == []
+
+
+def test_help_is_cheap() -> None:
+    heavy = ["torch", "sklearn", "numpy", "scipy", "matplotlib", "pyarrow", "tyro"]
+    for words in (["--help"], ["fit", "--help"]):
+        code = f"from oism.cli import main\nassert main({words}) == 0"
+        assert imported_by(code, heavy) == ["tyro"]
+
+
+def test_names_are_those_of_the_rooms() -> None:
+    code = "from oism import *; import oism.flow; print(callable(fit), Flow is oism.flow.Flow)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
+    assert run.stdout.split() == ["True", "True"]
+    assert oism.flow.__name__ == "oism.flow"
+    assert "flow" not in oism.__all__
+    assert set(oism.__all__) < set(dir(oism))
+    with pytest.raises(AttributeError, match="nonsense"):
+        oism.nonsense  # type: ignore[attr-defined] # noqa: B018
 
 
 def test_importing_changes_no_global_state_of_torch() -> None:
@@ -61,7 +95,8 @@ def test_importing_changes_no_global_state_of_torch() -> None:
         "(torch.get_default_dtype(), torch.initial_seed(), torch.is_grad_enabled(), "
         "torch.are_deterministic_algorithms_enabled(), torch.get_num_threads())"
     )
-    code = f"import torch; torch.manual_seed(3); a = {state}; import oism; print(a == {state})"
+    touch = "import oism; [getattr(oism, name) for name in oism.__all__]"
+    code = f"import torch; torch.manual_seed(3); a = {state}; {touch}; print(a == {state})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "True"
 

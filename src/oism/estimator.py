@@ -46,6 +46,7 @@ from oism.density import (
     DensityModel,
     Spread,
     describe,
+    facts,
     nearest_neighbour_check,
     plan,
     sample_given,
@@ -321,9 +322,13 @@ class OISM(DensityMixin, BaseEstimator):  # type: ignore[misc]
 
     def summary(self) -> str:
         """Return what was chosen, as text."""
+        return describe(self.facts())
+
+    def facts(self) -> dict[str, Any]:
+        """Return what was chosen, as plain numbers, texts, lists and dictionaries."""
         model = self._fitted()
         names = getattr(self, "feature_names_in_", range(self.n_features_in_))
-        return describe(model, [str(name) for name in names])
+        return facts(model, [str(name) for name in names])
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted model to one safetensors file, atomically."""

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from tqdm import tqdm
+
+_silent = ContextVar("_silent", default=False)
+
+
+@contextmanager
+def no_bars() -> Iterator[None]:
+    """Show no bar within, unless one is asked for by name."""
+    token = _silent.set(True)
+    try:
+        yield
+    finally:
+        _silent.reset(token)
 
 
 class Progress:
@@ -36,6 +49,6 @@ class Progress:
 @contextmanager
 def progress_bar(show: bool | None) -> Iterator[Progress]:
     """Open a bar: shown, not shown, or (None) shown on a terminal if it takes a while."""
-    disable = None if show is None else not show
+    disable = (_silent.get() or None) if show is None else not show
     with tqdm(disable=disable, delay=1.0 if show is None else 0.0, leave=False) as bar:
         yield Progress(bar)

@@ -92,7 +92,7 @@ def test_a_constant_column_has_a_scale(value: float) -> None:
 def test_columns_far_outside_their_period_are_told_of_once(end: float) -> None:
     x = rows()
     x[0, 0], x[1, 0] = end, 0.9 * end
-    with pytest.warns(UserWarning, match="column 0 is periodic with period 360") as found:
+    with pytest.warns(UserWarning, match="column 'angle' is periodic with period 360") as found:
         columns({"angle": 360.0, "share": 1.0}).chart(x, 50)
     assert len(found) == 1
     assert "check the unit of the period" in str(found[0].message)
@@ -105,7 +105,7 @@ def test_columns_far_outside_their_period_are_told_of_once(end: float) -> None:
 def test_data_beyond_their_bounds_are_named() -> None:
     x = rows()
     x[7, 1] = 1.5
-    message = r"bounds of column 1 are \(0, 1\), but the data reach from .* to 1\.5"
+    message = r"bounds of column 'share' are \(0, 1\), but the data reach from .* to 1\.5"
     with pytest.raises(ValueError, match=message):
         columns(bounds={"share": (0, 1)}).chart(x, 50)
     x[7, 1] = -0.5

@@ -144,11 +144,12 @@ def test_a_failure_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Monkey
     model.save(path)
     kept = path.read_bytes()
 
-    def fail(tensors: object, draft: Path, metadata: object) -> None:
-        Path(draft).write_bytes(b"half a file")
+    def fail(draft: Path, content: bytes) -> None:
+        with draft.open("wb") as file:
+            file.write(content[: len(content) // 2])
         raise OSError("disk full")
 
-    monkeypatch.setattr("oism.score.storage.save_file", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(OSError, match="disk full"):
         model.save(path)
     assert path.read_bytes() == kept

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
 import numpy as np
+import pytest
 
 from oism import OISM
 
@@ -49,6 +51,32 @@ def test_choices_and_their_absence() -> None:
     assert float(first[1]) == float(f"{float(diagnostics.ridge[0]):.1e}")
     fixed = OISM(ridge=0.25, **SMALL).fit(X[:, :1])
     assert "2.5e-01" in fixed.summary()
+
+
+def test_facts_are_plain() -> None:
+    """What the page says, as JSON can hold it."""
+    model = OISM(periodic={0: 360.0}, bounds={1: (-2.0, 3.0)}, **SMALL).fit(X[:, :3])
+    found = json.loads(json.dumps(model.facts(), allow_nan=False))
+    kinds = [(column["name"], column["kind"]) for column in found["columns"]]
+    assert kinds == [("0", "periodic"), ("1", "bounded"), ("2", "free")]
+    assert found["columns"][1]["high"] == pytest.approx(3.0)
+    assert found["process"] == {"kind": "Torus"}
+    assert found["clock"]["kind"] == "VarianceExploding"
+    assert found["times"] == list(model.model_.score.times)
+    assert found["functions"] == {
+        "kind": "waves", "count": model.model_.score.basis.size, "finest": 3.0
+    }  # fmt: skip
+    diagnostics = model.model_.score.diagnostics
+    assert [choice["ridge"] for choice in found["choices"]] == diagnostics.ridge.tolist()
+    assert found["steps"] == 7
+    assert found["defence"] == pytest.approx(0.01)
+    wide = json.loads(json.dumps(OISM(order=3, n_times=7).fit(X).facts(), allow_nan=False))
+    assert wide["columns"][4] == {"name": "4", "kind": "whitened"}
+    assert wide["process"]["kind"] == "OrnsteinUhlenbeck"
+    assert wide["process"]["theta"] == 1.0
+    assert wide["functions"]["degree"] == 3
+    assert wide["choices"] == []
+    assert wide["ridge"][0] <= wide["ridge"][1]
 
 
 def test_names_of_columns() -> None:

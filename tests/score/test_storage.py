@@ -66,11 +66,12 @@ def test_saving_twice_replaces_and_a_failure_keeps_the_old(
     second.save(str(path))
     kept = path.read_bytes()
 
-    def fail(tensors: dict[str, Tensor], draft: Path, metadata: dict[str, str]) -> None:
-        Path(draft).write_bytes(b"half a file")
+    def fail(draft: Path, content: bytes) -> None:
+        with draft.open("wb") as file:
+            file.write(content[: len(content) // 2])
         raise OSError("disk full")
 
-    monkeypatch.setattr("oism.score.storage.save_file", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(OSError, match="disk full"):
         first.save(path)
     assert path.read_bytes() == kept

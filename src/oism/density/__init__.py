@@ -7,7 +7,7 @@ from oism.density.conditional import sample_given
 from oism.density.copies import CopyCheck, nearest_neighbour_check
 from oism.density.defence import Defence, Spread
 from oism.density.model import DensityModel, settled_steps
-from oism.density.summary import describe
+from oism.density.summary import describe, facts
 
 __all__ = [
     "BoxChart",
@@ -19,6 +19,7 @@ __all__ = [
     "Spread",
     "WhiteChart",
     "describe",
+    "facts",
     "nearest_neighbour_check",
     "plan",
     "sample_given",

@@ -40,13 +40,15 @@ def margin(n: float) -> float:
 class Columns:
     """Periods and bounds by the index of the column, out of ``count`` columns.
 
-    ``starts`` are where the ranges of periodic columns begin, where that is known.
+    ``starts`` are where the ranges of periodic columns begin, where that is known; ``names`` are
+    what messages call the columns.
     """
 
     count: int
     periods: Mapping[int, float]
     bounds: Mapping[int, tuple[float, float]]
     starts: Mapping[int, float] = field(default_factory=dict)
+    names: Sequence[str] | None = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -63,7 +65,7 @@ class Columns:
         if box is not None:
             low, high = _interval(box, "box")
             periods = dict.fromkeys(range(count), high - low)
-            return cls(count, periods, {}, dict.fromkeys(range(count), low))
+            return cls(count, periods, {}, dict.fromkeys(range(count), low), names)
         periods, limits = {}, {}
         for column, key, period in by_index(periodic or {}, count, names, "periodic"):
             periods[column] = checks.positive(period, f"periodic[{key!r}]")
@@ -72,12 +74,15 @@ class Columns:
         both = sorted(periods.keys() & limits.keys())
         if both:
             raise ValueError(f"a column is either periodic or bounded, but {both} are both")
-        return cls(count, periods, limits)
+        return cls(count, periods, limits, names=names)
 
     @property
     def are_free(self) -> bool:
         """Whether nothing is known about any of them."""
         return not self.periods and not self.bounds
+
+    def _called(self, column: int) -> str:
+        return str(column) if self.names is None else repr(str(self.names[column]))
 
     def demand_bounds(self, x: Tensor) -> None:
         """Raise unless rows ``(m, count)`` are within the bounds."""
@@ -85,8 +90,8 @@ class Columns:
             low, high = (float(end) for end in x[:, column].aminmax())
             if low < least or high > most:
                 raise ValueError(
-                    f"bounds of column {column} are ({least:g}, {most:g}), but the data reach from "
-                    f"{low:g} to {high:g}"
+                    f"bounds of column {self._called(column)} are ({least:g}, {most:g}), but the "
+                    f"data reach from {low:g} to {high:g}"
                 )
 
     def chart(self, x: Tensor, n: float, weights: Tensor | None = None) -> BoxChart:
@@ -108,7 +113,7 @@ class Columns:
             centre[column], scale[column] = 0.0, 2 * math.pi / period
             start[column] = self.starts.get(column, 0.0 if low[column] >= 0 else -0.5 * period)
             ends = float(low[column]), float(high[column])
-            _tell_of_turns(column, period, ends, self.starts.get(column, 0.0))
+            _tell_of_turns(self._called(column), period, ends, self.starts.get(column, 0.0))
         for column, (first, last) in self.bounds.items():
             bounded[column] = True
             centre[column], scale[column] = first, math.pi / (last - first)
@@ -128,7 +133,7 @@ def _limits(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     return low - REACH * (high - low), high + REACH * (high - low)
 
 
-def _tell_of_turns(column: int, period: float, ends: tuple[float, float], origin: float) -> None:
+def _tell_of_turns(column: str, period: float, ends: tuple[float, float], origin: float) -> None:
     low, high = ends
     if max(origin - low, high - origin) > FAR_TURNS * period:
         warnings.warn(

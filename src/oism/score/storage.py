@@ -9,15 +9,15 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save as serialised
 from torch import Tensor
 
+from oism.atomic import replacing
 from oism.basis import Basis, Fourier, Hermite, IdentityFrame, OrthogonalFrame, TensorHermite
 from oism.basis.hermite import HermiteFamily
 from oism.clock import Clock, IdentityClock, VarianceExploding, VariancePreserving
@@ -103,15 +103,10 @@ def save(
         tensors[f"diagnostics.{name}"] = part
     contiguous = {name: part.detach().cpu().contiguous().clone() for name, part in tensors.items()}
     header = {"format": FORMAT, "version": str(VERSION), "settings": json.dumps(settings)}
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
-    try:
-        save_file(contiguous, draft, metadata=header)
-        with draft.open("rb+") as file:
-            os.fsync(file.fileno())
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
+    # Not safetensors' `save_file`: it renames a draft of its own, over pipes and devices as well.
+    content = serialised(contiguous, metadata=header)
+    with replacing(path) as draft:
+        draft.write_bytes(content)
 
 
 def read(path: Path) -> tuple[dict[str, object], dict[str, Tensor]]:

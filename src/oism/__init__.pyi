@@ -1,0 +1,97 @@
+from . import (
+    atomic as atomic,
+    basis as basis,
+    checks as checks,
+    clock as clock,
+    datasets as datasets,
+    density as density,
+    equations as equations,
+    estimation as estimation,
+    estimator as estimator,
+    expectation as expectation,
+    files as files,
+    flow as flow,
+    likelihood as likelihood,
+    moments as moments,
+    operators as operators,
+    plot as plot,
+    process as process,
+    progress as progress,
+    quadrature as quadrature,
+    score as score,
+    shrinkage as shrinkage,
+    solve as solve,
+    transforms as transforms,
+)
+from .basis import (
+    Basis as Basis,
+    Fourier as Fourier,
+    Hermite as Hermite,
+    IdentityFrame as IdentityFrame,
+    OrthogonalFrame as OrthogonalFrame,
+    TensorHermite as TensorHermite,
+)
+from .clock import (
+    Clock as Clock,
+    IdentityClock as IdentityClock,
+    Noising as Noising,
+    VarianceExploding as VarianceExploding,
+    VariancePreserving as VariancePreserving,
+)
+from .estimation import (
+    CrossValidation as CrossValidation,
+    EvenKnots as EvenKnots,
+    PlacedKnots as PlacedKnots,
+    fit as fit,
+    fit_moments as fit_moments,
+)
+from .estimator import (
+    OISM as OISM,
+)
+from .expectation import (
+    MonteCarlo as MonteCarlo,
+    Quadrature as Quadrature,
+)
+from .flow import (
+    Adaptive as Adaptive,
+    EulerMaruyama as EulerMaruyama,
+    Flow as Flow,
+    Heun as Heun,
+    RungeKutta4 as RungeKutta4,
+    StochasticHeun as StochasticHeun,
+)
+from .likelihood import (
+    ExactTrace as ExactTrace,
+    Hutchinson as Hutchinson,
+    log_density as log_density,
+    sample_with_log_density as sample_with_log_density,
+)
+from .moments import (
+    Moments as Moments,
+    principal_frame as principal_frame,
+)
+from .operators import (
+    AdjointGenerator as AdjointGenerator,
+    CarreDuChamp as CarreDuChamp,
+    DirichletForm as DirichletForm,
+    InfinitesimalGenerator as InfinitesimalGenerator,
+    Semigroup as Semigroup,
+)
+from .process import (
+    Brownian as Brownian,
+    OrnsteinUhlenbeck as OrnsteinUhlenbeck,
+    Process as Process,
+    Torus as Torus,
+)
+from .score import (
+    OperatorScore as OperatorScore,
+)
+from .shrinkage import (
+    JamesStein as JamesStein,
+    Modulation as Modulation,
+    Monotone as Monotone,
+    SampleMeans as SampleMeans,
+)
+
+__all__: list[str]
+__version__: str

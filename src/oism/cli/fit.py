@@ -1,0 +1,192 @@
+"""``oism fit``: from a table to a model."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import arg
+
+from oism.cli.ending import UsageError
+from oism.cli.options import (
+    ColumnNames,
+    Command,
+    DataFile,
+    Format,
+    Intervals,
+    Missing,
+    Output,
+    Pairs,
+    demand_one_stdout,
+    interval,
+    number,
+    pairs,
+    periods,
+    report,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from oism.clock import Clock
+    from oism.estimator import OISM
+    from oism.files import Sheet
+
+Auto = Literal["auto"]
+
+
+@dataclass(frozen=True)
+class Fit(Command):
+    """Fit a model to the rows of a table and write it to one file.
+
+    Everything is chosen by itself unless it is given. All columns must be numbers, unless some are
+    chosen by --columns. Rows that lack a number are refused, or left out with --missing skip.
+    Messages count the lines of a text and the rows of other files, from 1.
+
+    Examples:
+      oism fit moons.csv -o moons.model
+      oism fit angles.csv --columns phi psi --periodic phi=360 psi=360 -o angles.model
+      oism fit angles.csv --columns phi psi --periodic 360 -o angles.model --json
+      oism fit moons.csv --bounds x=-6:6 y=-4:4 --max-eigenvalue 100 -o bounded.model
+      oism fit moons.csv -o - | oism sample - -n 5
+    """
+
+    data: DataFile
+    """The table: CSV, TSV, Parquet, NPY or NPZ; - is standard input."""
+    output: Output
+    """The file of the model, any name; - is standard output."""
+    columns: ColumnNames = ()
+    """The columns to fit, by name or number from 0; all by default."""
+    periodic: Pairs = ()
+    """Columns that count modulo a period, as phi=360; a bare number is the period of all."""
+    bounds: Intervals = ()
+    """Columns that cannot leave an interval, as x=0:1."""
+    box: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
+    """One period for all columns, from LOW to HIGH: -180 180 means angles in degrees."""
+    weights: Annotated[str | None, arg(metavar="COLUMN")] = None
+    """A column with a weight for each row."""
+    missing: Missing = "error"
+    """Refuse rows that lack a number, or leave them out."""
+    process: Literal["auto", "torus", "ou"] = "auto"
+    """What diffuses: the torus for at most three columns, Ornstein-Uhlenbeck above."""
+    max_eigenvalue: float | Auto = "auto"
+    """Torus: the largest squared frequency; what is used of it is cross-validated."""
+    order: int | Auto = "auto"
+    """Ornstein-Uhlenbeck: the largest degree of the polynomials."""
+    frame: Literal["pca", "identity"] = "pca"
+    """Ornstein-Uhlenbeck: along principal directions, or along the columns."""
+    shrinkage: Literal["none", "james-stein", "modulation", "monotone"] = "none"
+    """How averages are estimated."""
+    ridge: float | Literal["cv"] = "cv"
+    """Chosen by cross-validation at every noise level, or one number for all."""
+    cv: int = 5
+    """The number of folds."""
+    clock: Annotated[str | None, arg(metavar="ve:SIGMA_MIN:SIGMA_MAX|vp:BETA_0:BETA_1")] = None
+    """The range of noise levels: variance exploding or preserving."""
+    n_times: int | Auto = "auto"
+    """The number of steps of the flow."""
+    random_state: int | None = None
+    """The seed of samples that are drawn without one; fitting has no randomness."""
+    device: str | None = None
+    """Where scores are evaluated, as cuda."""
+    format: Format | None = None
+    """The format of the table, where the suffix does not say it."""
+    json: bool = False
+    """Report as JSON."""
+    quiet: bool = False
+    """Show no bar and no report."""
+
+    def run(self) -> None:
+        """Read, fit, write and report."""
+        from oism import files
+        from oism.cli import models
+        from oism.cli.outputs import demand_file, demand_other
+
+        demand_one_stdout(self.output, json=self.json)
+        demand_other(self.output, self.data)
+        demand_file(self.output)
+        sheet = files.read(self.data, self.format)
+        weights = None if self.weights is None else sheet.find(self.weights)
+        columns = sheet.choose(self.columns, without=[] if weights is None else [weights])
+        named = columns != files.numbering(len(columns))
+        rows, weight = self._rows(sheet, columns, weights)
+        model = self._model(sheet, columns, named=named)
+        start = time.perf_counter()
+        with models.bars(quiet=self.quiet):
+            model.fit(models.frame(rows, columns if named else None), sample_weight=weight)
+        seconds = time.perf_counter() - start
+        models.save(model, self.output)
+        self._tell(model, len(rows), sheet.table.num_rows, seconds)
+
+    def _rows(
+        self, sheet: Sheet, columns: list[str], weights: str | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return the rows to fit and their weights."""
+        used = [*columns, weights] if weights is not None else columns
+        rows = sheet.numbers(used, advice="" if self.columns else "; --columns chooses others")
+        kept = sheet.complete(rows, used, skip=self.missing == "skip")
+        sheet.demand_finite(rows, used)
+        rows = rows[kept]
+        return (rows, None) if weights is None else (rows[:, :-1], rows[:, -1])
+
+    def _model(self, sheet: Sheet, columns: list[str], *, named: bool) -> OISM:
+        from oism.estimator import OISM
+        from oism.files import unknown_column
+
+        def by_column(said: dict[str, Any]) -> dict[str | int, Any] | None:
+            found: dict[str | int, Any] = {}
+            for word, value in said.items():
+                name = sheet.find(word)
+                if name not in columns:
+                    raise unknown_column(word, columns, f"{sheet.source}, columns to fit")
+                found[name if named else columns.index(name)] = value
+            return found or None
+
+        return OISM(
+            process=self.process,
+            periodic=by_column(periods(self.periodic, columns)),
+            bounds=by_column(pairs(self.bounds, "--bounds", interval)),
+            box=self.box,
+            max_eigenvalue=self.max_eigenvalue,
+            order=self.order,
+            frame=self.frame,
+            shrinkage=self.shrinkage,
+            ridge=self.ridge,
+            cv=self.cv,
+            clock=self._clock(),
+            n_times=self.n_times,
+            random_state=self.random_state,
+            device=self.device,
+        )
+
+    def _clock(self) -> Clock | None:
+        if self.clock is None:
+            return None
+        from oism.clock import VarianceExploding, VariancePreserving
+
+        kinds: dict[str, type[Clock]] = {"ve": VarianceExploding, "vp": VariancePreserving}
+        kind, *ends = self.clock.split(":")
+        try:
+            first, last = (number(end) for end in ends)
+            return kinds[kind](first, last)  # type: ignore[call-arg]
+        except (KeyError, ValueError) as error:
+            raise UsageError(
+                f"--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:BETA_0:BETA_1, got {self.clock!r}"
+            ) from error
+
+    def _tell(self, model: OISM, rows: int, all_rows: int, seconds: float) -> None:
+        skipped = f", {all_rows - rows} skipped" if all_rows > rows else ""
+        facts = {
+            "rows": rows,
+            "skipped": all_rows - rows,
+            "seconds": seconds,
+            "output": self.output,
+            "model": model.facts(),
+        }
+        text = (
+            f"{rows} rows fitted in {seconds:.1f} s{skipped}\n{model.summary()}\n"
+            f"model written to {self.output}"
+        )
+        report(text, facts, self.output, json=self.json, quiet=self.quiet)

@@ -1,0 +1,44 @@
+"""``oism info``: what a model is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, is_dataclass
+from typing import Any
+
+from oism.cli.options import Command, ModelFile, print_json
+
+
+@dataclass(frozen=True)
+class Info(Command):
+    """Say what a model is: columns, functions, process, clock, steps and parameters.
+
+    Examples:
+      oism info moons.model
+      oism info moons.model --json
+      oism fit moons.csv -o - --quiet | oism info -
+    """
+
+    model: ModelFile
+    """The file of the model; - is standard input."""
+    json: bool = False
+    """Print JSON instead of text."""
+
+    def run(self) -> None:
+        """Load and tell."""
+        from oism.cli import models
+
+        model = models.load(self.model)
+        given = {name: _plain(value) for name, value in model.get_params(deep=False).items()}
+        if self.json:
+            print_json({**model.facts(), "parameters": given})
+            return
+        print(model.summary())
+        words = [f"{name}={value}" for name, value in given.items() if value is not None]
+        print(f"parameters  {', '.join(words)}")
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a parameter as JSON can hold it."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"kind": type(value).__name__, **asdict(value)}
+    return value

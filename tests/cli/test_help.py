@@ -1,0 +1,79 @@
+"""Help texts: each shows examples, and the examples run."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import oism as package
+from oism.cli import ABOUT, COMMANDS
+
+Run = Callable[..., Any]
+
+
+def examples(text: str) -> list[str]:
+    return re.findall(r"^\s+(oism .*)$", text, flags=re.MULTILINE)
+
+
+EXAMPLES = {name: examples(command.__doc__ or "") for name, command in COMMANDS.items()}
+
+
+def test_the_list_of_commands(oism: Run) -> None:
+    ended = oism("--help")
+    assert ended.code == 0
+    for line in ABOUT.splitlines():
+        assert line in ended.text
+    for name, command in COMMANDS.items():
+        first, *rest = inspect.cleandoc(command.__doc__ or "").splitlines()
+        assert f"• {name} " in ended.text
+        assert first[:40] in ended.text
+        assert rest[-1].strip() not in ended.text, "the list has a line for each command"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_examples_line_by_line(name: str, oism: Run) -> None:
+    ended = oism(f"{name} --help")
+    assert ended.code == 0
+    lines = [line.strip() for line in ended.text.splitlines()]
+    assert len(EXAMPLES[name]) >= 2
+    for example in EXAMPLES[name]:
+        assert example in lines
+
+
+def run_line(line: str, oism: Run) -> None:
+    """Run a line as a shell would: stages joined by pipes, the last one into a file."""
+    line, _, target = line.partition(" > ")
+    content = b""
+    for stage in line.split(" | "):
+        program, _, words = stage.partition(" ")
+        assert program == "oism"
+        ended = oism(words, content)
+        assert ended.code == 0, ended.err
+        content = ended.out
+    if target:
+        Path(target).write_bytes(content)
+
+
+CASES = [line for lines in [examples(ABOUT), *EXAMPLES.values()] for line in lines]
+
+
+@pytest.mark.parametrize("line", dict.fromkeys(CASES))
+def test_examples_run(
+    line: str, oism: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("moons.csv", "moons.model", "angles.csv"):
+        shutil.copy(folder / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    run_line(line, oism)
+    for output in re.findall(r"(?:-o|>) ([^-\s]\S*)", line):
+        assert Path(output).stat().st_size > 0
+
+
+def test_version(oism: Run) -> None:
+    assert oism("--version").text == f"oism {package.__version__}\n"

@@ -1,0 +1,156 @@
+"""What a person does wrong, and what is said: one line, and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.numpy
+
+Run = Callable[..., Any]
+
+DATA_OR_FILES = [
+    ("fit angles.csv -o m", "angles.csv: line 2, column 'id': 'r000' is not a number; --columns"),
+    ("fit angles.csv -o m --columns phi pis", "no column 'pis', only 'id', 'phi', 'weight', 'psi'"),
+    ("fit angles.csv -o m --columns phi pis", "did you mean 'psi'?"),
+    ("fit gaps.csv -o m --columns psi phi", "gaps.csv: line 4, column 'phi': the value is missing"),
+    ("fit moons.csv -o m --weights z", "no column 'z'"),
+    ("fit one.csv -o m --weights x", "one.csv: there is no column besides x"),
+    ("fit angles.csv -o m --columns phi --periodic psi=360", "no column 'psi', only 'phi'"),
+    ("fit moons.csv -o m --periodic x=-1", "must be a positive finite number"),
+    (
+        "fit moons.csv -o m --bounds x=0:1",
+        "bounds of column 'x' are (0, 1), but the data reach from",
+    ),
+    ("fit moons.csv -o m --cv 1", "The 'cv' parameter of OISM must be an int"),
+    ("fit moons.csv -o m --device nonsense", "nonsense"),
+    ("fit nowhere.csv -o m", "nowhere.csv: no such file or directory"),
+    ("fit moons.model -o m", "the suffix '.model' names no format"),
+    ("fit moons.csv -o nowhere/m", "nowhere: no such folder"),
+    ("fit moons.csv -o .", ".: is a folder, not a file"),
+    ("fit empty.csv -o m", "empty.csv: the file is empty"),
+    ("fit header.csv -o m", "header.csv: the table has a header but no rows"),
+    ("fit infinite.npy -o m", "infinite.npy: row 2, column '0': inf is not finite"),
+    ("fit - -o m", "standard input: the file is empty"),
+    ("sample nowhere", "nowhere: no such file or directory"),
+    ("sample moons.csv", "moons.csv is damaged or not a safetensors file"),
+    ("sample cut.model", "cut.model is damaged"),
+    ("sample other.safetensors", "other.safetensors is not a score"),
+    ("sample moons.model --given z=1", "moons.model: there is no column 'z', only 'x', 'y'"),
+    ("sample moons.model --given x=1 y=2", "must leave at least one"),
+    ("sample moons.model -o out.xls", "the suffix '.xls' names no format"),
+    ("density moons.model angles.csv", "angles.csv: there is no column 'x'"),
+    ("density moons.model three.npy", "three.npy: the table has 3 columns (0, 1, 2), the model 2"),
+    ("density moons.model three.npy --columns 1", "names 1 columns, but the model has 2"),
+    ("density moons.model moons.csv --name x", "there is a column 'x' already"),
+    ("density angles.model gaps.csv", "--missing skip"),
+    ("info nowhere", "nowhere: no such file"),
+    ("plot moons.model --columns x z -o p.png", "there is no column 'z'"),
+]
+
+USAGE = [
+    ("fit moons.csv -o - --json", "--json and the output would both be written"),
+    ("sample moons.model --json", "--json and the output would both be written"),
+    ("density moons.model moons.csv --json", "--json and the output would both be written"),
+    ("density - -", "cannot both be standard input"),
+    ("plot - --data - -o p.png", "cannot both be standard input"),
+    ("plot moons.model -o p.gif", "must be one of .png, .svg, .pdf"),
+    ("plot moons.model -o -", "not written to standard output"),
+    ("plot moons.model -o p.png --columns x", "--columns: expected two, got 1"),
+    ("plot moons.model -o p.png --dpi 0", "--dpi: expected at least 1"),
+    ("fit moons.csv -o moons.csv", "moons.csv is the input, and would be overwritten"),
+    ("fit moons.csv -o m --periodic x=abc", "--periodic: expected a finite number in 'x=abc'"),
+    ("fit moons.csv -o m --periodic x", "--periodic: expected a finite number in 'x'"),
+    ("fit moons.csv -o m --periodic x=1 x=2", "--periodic: column 'x' is named twice"),
+    ("fit moons.csv -o m --bounds x=1", "--bounds: expected low:high in 'x=1'"),
+    ("fit moons.csv -o m --bounds =1:2", "--bounds: expected column=value"),
+    ("fit moons.csv -o m --clock ve:1", "--clock: expected ve:SIGMA_MIN:SIGMA_MAX"),
+    ("fit moons.csv -o m --clock ve:2:1", "--clock: expected ve:SIGMA_MIN:SIGMA_MAX"),
+    ("fit moons.csv -o m --clock xy:1:2", "--clock: expected"),
+    ("sample moons.model -n -1", "-n: expected at least 0, got -1"),
+    ("sample moons.model --given x=nan", "--given: expected a finite number"),
+    ("data moons -n 0", "-n: expected at least 1, got 0"),
+]
+
+
+@pytest.fixture
+def bad(oism: Run, folder: Path) -> Run:
+    """The command, in a folder that has bad files as well."""
+    (folder / "empty.csv").write_bytes(b"")
+    (folder / "header.csv").write_text("x,y\n")
+    (folder / "one.csv").write_text("x\n1\n2\n")
+    (folder / "cut.model").write_bytes((folder / "moons.model").read_bytes()[:-50])
+    safetensors.numpy.save_file({"x": np.zeros(1)}, folder / "other.safetensors")
+    np.save(folder / "infinite.npy", [[1.0], [np.inf]])
+    np.save(folder / "three.npy", np.zeros((4, 3)))
+    return oism
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "code"),
+    [(*case, 1) for case in DATA_OR_FILES] + [(*case, 2) for case in USAGE],
+)
+def test_a_mistake(bad: Run, folder: Path, words: str, message: str, code: int) -> None:
+    before = files_of(folder)
+    ended = bad(words)
+    assert ended.code == code
+    assert ended.out == b""
+    assert ended.err.startswith("oism: error: ")
+    assert ended.err.count("\n") == 1, "one line, no traceback"
+    assert message in ended.err
+    assert files_of(folder) == before, "nothing is written"
+
+
+@pytest.mark.parametrize("words", ["", "nonsense", "fit", "fit moons.csv", "sample m --method x"])
+def test_words_that_mean_nothing(bad: Run, words: str) -> None:
+    ended = bad(words)
+    assert ended.code == 2
+    assert "--help" in ended.err
+
+
+def test_a_traceback_on_demand(bad: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OISM_TRACEBACK", "1")
+    ended = bad("fit empty.csv -o m")
+    assert ended.code == 1
+    assert "Traceback (most recent call last)" in ended.err
+    assert ended.err.splitlines()[-1] == "oism: error: empty.csv: the file is empty"
+
+
+def test_warnings_are_single_lines(bad: Run, tmp_path: Path) -> None:
+    ended = bad(f"fit angles.csv --columns phi --periodic phi=6.28 -o {tmp_path / 'm'} --quiet")
+    assert ended.code == 0
+    assert ended.err.startswith("oism: warning: column 'phi' is periodic with period 6.28")
+    assert ended.err.count("\n") == 1
+
+
+def test_the_output_is_looked_at_before_the_work(bad: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("too late")
+
+    monkeypatch.setattr("oism.estimator.OISM.fit", work)
+    monkeypatch.setattr("oism.estimator.OISM.load", work)
+    for words in (
+        "fit moons.csv -o nowhere/m",
+        "sample moons.model -o nowhere/x.csv",
+        "density moons.model moons.csv -o nowhere/x.csv",
+        "plot moons.model -o nowhere/x.png",
+    ):
+        assert "no such folder" in bad(words).err
+
+
+def test_a_fault_of_the_program_keeps_its_traceback(
+    bad: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: str) -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr("oism.estimator.OISM.load", fail)
+    with pytest.raises(AssertionError, match="a bug"):
+        bad("info moons.model")

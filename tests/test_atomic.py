@@ -1,0 +1,153 @@
+"""Files appear whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from oism.atomic import _passes_through, demand_writable, replacing
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_new_file_gets_the_permissions_of_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "new.txt"
+    before = os.umask(0o027)
+    try:
+        with replacing(str(path)) as draft:
+            assert draft.parent == tmp_path
+            assert not path.exists()
+            draft.write_text("whole")
+    finally:
+        os.umask(before)
+    assert path.read_text() == "whole"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert names(tmp_path) == ["new.txt"]
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o755])
+def test_an_older_file_hands_its_permissions_on(mode: int, tmp_path: Path) -> None:
+    path = tmp_path / "old.txt"
+    path.write_text("old")
+    path.chmod(mode)
+    with replacing(path) as draft:
+        draft.write_text("new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+@pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt(), SystemExit(1)])
+def test_any_failure_keeps_the_old_and_leaves_no_draft(
+    error: BaseException, tmp_path: Path
+) -> None:
+    path = tmp_path / "old.txt"
+    path.write_text("old")
+
+    def write() -> None:
+        with replacing(path) as draft:
+            draft.write_text("half")
+            raise error
+
+    with pytest.raises(type(error)):
+        write()
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["old.txt"]
+
+
+def test_a_draft_that_was_taken_away_is_an_error_and_keeps_the_old(tmp_path: Path) -> None:
+    path = tmp_path / "old.txt"
+    path.write_text("old")
+
+    def write() -> None:
+        with replacing(path) as draft:
+            draft.unlink()
+
+    with pytest.raises(FileNotFoundError):
+        write()
+    assert path.read_text() == "old"
+
+
+def test_links_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    target, link = tmp_path / "far" / "target.txt", tmp_path / "link.txt"
+    link.symlink_to(target)
+    for text in ("first", "second"):  # a link to nothing yet, then to a file
+        with replacing(link) as draft:
+            assert draft.parent == target.parent
+            draft.write_text(text)
+        assert link.is_symlink()
+        assert target.read_text() == text
+    assert names(tmp_path / "far") == ["target.txt"]
+
+
+def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.symlink_to(second)
+    second.symlink_to(first)
+    with pytest.raises(OSError, match="leads to itself"):
+        demand_writable(first)
+    assert first.is_symlink()
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_pipe_is_written_to_and_stays_a_pipe(linked: bool, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    path = pipe
+    if linked:
+        path = tmp_path / "link"
+        path.symlink_to(pipe)
+    heard: list[bytes] = []
+    listener = threading.Thread(target=lambda: heard.append(pipe.read_bytes()))
+    listener.start()
+    with replacing(path) as draft:
+        assert draft == path
+        draft.write_bytes(b"through")
+    listener.join(timeout=30)
+    assert heard == [b"through"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+
+
+def test_a_descriptor_is_written_to_even_where_it_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "stdout.txt"
+    with path.open("wb") as file, replacing(f"/dev/fd/{file.fileno()}") as draft:
+        inode = path.stat().st_ino
+        draft.write_bytes(b"through")
+    assert path.read_bytes() == b"through"
+    assert path.stat().st_ino == inode
+
+
+def test_devices_are_never_replaced() -> None:
+    """By the test that decides it: a wrong one would take /dev/null from the whole machine."""
+    assert _passes_through("/dev/null")
+    assert _passes_through("/dev/stdout")
+
+
+def test_what_stands_in_the_way_is_named(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="is a folder") as caught:
+        demand_writable(tmp_path)
+    assert caught.value.filename == str(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no such folder") as missing:
+        demand_writable(tmp_path / "nowhere" / "file.txt")
+    assert missing.value.filename == str(tmp_path / "nowhere")
+
+
+def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a patched `os.access`, for root may write anywhere; tests/cli drops that right."""
+    path = tmp_path / "old.txt"
+    path.write_text("old")
+    monkeypatch.setattr("oism.atomic.os.access", lambda place, mode: Path(place) != path)
+    with pytest.raises(PermissionError, match="to this file"), replacing(path):
+        pass
+    monkeypatch.setattr("oism.atomic.os.access", lambda place, mode: Path(place) != tmp_path)
+    with pytest.raises(PermissionError, match="in this folder"), replacing(path):
+        pass
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["old.txt"]
