@@ -15,7 +15,7 @@ import pytest
 
 from oism import OISM, VarianceExploding, files
 from oism.cli import options
-from oism.cli.data import Law
+from oism.cli.options import Law
 from oism.datasets import PLANE
 
 Run = Callable[..., Any]

@@ -16,12 +16,14 @@ import tyro
 
 import oism
 from oism.cli.data import Data
+from oism.cli.demo import Demo
 from oism.cli.density import Density
 from oism.cli.ending import guarded
 from oism.cli.fit import Fit
 from oism.cli.info import Info
 from oism.cli.options import Command
 from oism.cli.plot import Plot
+from oism.cli.reproduce import Reproduce
 from oism.cli.sample import Sample
 
 COMMANDS: dict[str, type[Command]] = {
@@ -31,6 +33,8 @@ COMMANDS: dict[str, type[Command]] = {
     "plot": Plot,
     "info": Info,
     "data": Data,
+    "demo": Demo,
+    "reproduce": Reproduce,
 }
 
 ABOUT = """Density estimation and sampling by a diffusion model that is fitted in closed form.
@@ -45,7 +49,7 @@ Examples:
 
 Exit codes:
   0    all went well
-  1    the data or a file is wrong: one line on standard error says how
+  1    the data or a file is wrong: one line on standard error says how; or a claim failed
        (with OISM_TRACEBACK=1 in the environment, the traceback too)
   2    the command was not understood
   130  interrupted (SIGINT), 143 terminated (SIGTERM): no half-written file is left

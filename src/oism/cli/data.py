@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from oism.cli.options import STANDARD, Command, Count, Format, Output, demand_count
-
-Law = Literal[
-    "swissroll", "circles", "rings", "moons", "8gaussians", "pinwheel", "2spirals", "checkerboard"
-]
+from oism.cli.options import STANDARD, Command, Count, Format, Law, Output, demand_count
 
 
 @dataclass(frozen=True)

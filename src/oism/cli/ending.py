@@ -20,6 +20,10 @@ class UsageError(Exception):
     """The command line says something that cannot be meant."""
 
 
+class ClaimError(Exception):
+    """A study ran, and a claim of it does not hold."""
+
+
 class Terminated(BaseException):
     """SIGTERM came: unwind, so that drafts are removed."""
 
@@ -29,7 +33,7 @@ CODES: dict[type[BaseException], int] = {
     KeyboardInterrupt: INTERRUPTED,
     Terminated: TERMINATED,
     **dict.fromkeys(
-        (ValueError, TypeError, OSError, MemoryError, RuntimeError, ImportError), WRONG
+        (ClaimError, ValueError, TypeError, OSError, MemoryError, RuntimeError, ImportError), WRONG
     ),
 }
 """What is not here is a fault of the program, and keeps its traceback."""

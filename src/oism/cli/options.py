@@ -19,6 +19,9 @@ Value = TypeVar("Value")
 
 Format = Literal["csv", "tsv", "parquet", "npy", "npz"]
 Missing = Literal["error", "skip"]
+Law = Literal[
+    "swissroll", "circles", "rings", "moons", "8gaussians", "pinwheel", "2spirals", "checkerboard"
+]
 DataFile = Annotated[Positional[str], arg(metavar="DATA")]
 ModelFile = Annotated[Positional[str], arg(metavar="MODEL")]
 Output = Annotated[str, arg(aliases=["-o"], metavar="FILE")]
@@ -80,10 +83,10 @@ def _parsed(text: str, option: str, word: str, value: Callable[[str], Value]) ->
         raise UsageError(f"{option}: expected {expected} in {word!r}") from None
 
 
-def demand_count(n: int, least: int) -> None:
+def demand_count(n: int, least: int, option: str = "-n") -> None:
     """Raise unless a number of rows makes sense."""
     if n < least:
-        raise UsageError(f"-n: expected at least {least}, got {n}")
+        raise UsageError(f"{option}: expected at least {least}, got {n}")
 
 
 def demand_one_stdout(output: str, *, json: bool) -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from oism.atomic import replacing
+from oism.atomic import demand_writable, replacing
 from oism.datasets import PLANE
 from oism.estimator import OISM
 from oism.plot import (
@@ -52,6 +52,7 @@ class Demo:
     def run(self, folder: Path) -> Outcome:
         """Fit, compare and write; return what was found."""
         folder.mkdir(parents=True, exist_ok=True)
+        demand_writable(folder / "report.html")
         generator = torch.Generator().manual_seed(self.seed)
         law = PLANE[self.law]
         train, test = (law.sample(n, generator).numpy() for n in (self.points, self.tested))

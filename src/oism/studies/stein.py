@@ -202,7 +202,7 @@ class Stein(Study):
                 for name in (JAMES_STEIN, RULE, PROJECTED, MONOTONE)
             ),
             Claim(
-                f"with {self.counts[0]} frequencies shrinkage gains less than 5%",
+                f"monotone: with {self.counts[0]} frequencies it gains less than 5%",
                 0.95, mean[MONOTONE][0],
             ),
             Claim("each by itself: A_t is indefinite at first, mostly", 0.5, indefinite[RULE][0]),
