@@ -190,6 +190,17 @@ def test_integers_may_become_decimals_late(tmp_path: Path) -> None:
     assert sheet.table.column("id")[7].as_py() == "0000007"
 
 
+def test_cells_of_many_lines_may_cross_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oism.files.text.BLOCK", 64)
+    cells = ["\n" * k + "a" for k in range(20)]
+    content = "text,n\n" + "".join(f'"{cell}",{k}\n' for k, cell in enumerate(cells))
+    sheet = read_text(tmp_path, content)
+    assert sheet.table.column("text").to_pylist() == cells
+    np.testing.assert_array_equal(sheet.numbers(["n"])[:, 0], np.arange(20))
+
+
 def test_a_header_of_counting_numbers_is_doubted(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="first row, 0,1, is taken as data"):
         sheet = read_text(tmp_path, "0,1\n5.5,6.5\n")

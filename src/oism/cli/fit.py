@@ -113,12 +113,14 @@ class Fit(Command):
         named = columns != files.numbering(len(columns))
         rows, weight = self._rows(sheet, columns, weights)
         model = self._model(sheet, columns, named=named)
+        total = sheet.table.num_rows
+        del sheet  # a large text need not wait for the fit to end
         start = time.perf_counter()
         with models.bars(quiet=self.quiet):
             model.fit(models.frame(rows, columns if named else None), sample_weight=weight)
         seconds = time.perf_counter() - start
         models.save(model, self.output)
-        self._tell(model, len(rows), sheet.table.num_rows, seconds)
+        self._tell(model, len(rows), total, seconds)
 
     def _rows(
         self, sheet: Sheet, columns: list[str], weights: str | None
