@@ -16,7 +16,9 @@ import pytest
 from oism import OISM, VarianceExploding, files
 from oism.cli import options
 from oism.cli.options import Law
+from oism.cli.reproduce import Name
 from oism.datasets import PLANE
+from oism.studies import STUDIES
 
 Run = Callable[..., Any]
 SMALL = "--max-eigenvalue 25 --n-times 16"
@@ -220,6 +222,7 @@ def test_what_is_said_twice_agrees() -> None:
 
 def test_data_are_the_laws_of_the_plane(oism: Run) -> None:
     assert list(get_args(Law)) == list(PLANE)
+    assert list(get_args(Name)) == list(STUDIES)
     first, again, other = (
         oism(f"data 8gaussians -n 5 --random-state {seed}").text for seed in (1, 1, 2)
     )
