@@ -12,7 +12,7 @@ from tyro.conf import Positional, arg
 from oism.cli.ending import ClaimError
 from oism.cli.options import Command, print_json
 
-Name = Literal["bart-simpson", "plane", "gallery", "stein"]
+Name = Literal["bart-simpson", "plane", "gallery", "stein", "polynomials"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Reproduce(Command):
       plane         Figure 2: a density of the plane, a network of equal time, kernels
       gallery       the appendix: eight laws, densities, samples of ODE and SDE
       stein         where shrinkage pays, what it breaks, and memorisation
+      polynomials   a higher order does not hurt, on the line
 
     Each ends with claims, every one an inequality between two of its numbers. The exit code is 1 if
     one of them does not hold.

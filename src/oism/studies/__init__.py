@@ -19,6 +19,7 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "plane": "oism.studies.plane:Plane",
         "gallery": "oism.studies.gallery:Gallery",
         "stein": "oism.studies.stein:Stein",
+        "polynomials": "oism.studies.polynomials:Polynomials",
     }
 )
 """The class of each study, imported when it is asked for: some need matplotlib."""

@@ -15,7 +15,7 @@ from oism.datasets import PLANE
 from oism.plot import cloud, density_image
 from oism.studies.contest import DEFAULT, FEWER, KERNELS, NETWORK, Contest, contest
 from oism.studies.plane import mass_claims
-from oism.studies.study import Claim, Findings, Study, table
+from oism.studies.study import Claim, Findings, Study, table, text
 
 CONTENDERS = (FEWER, DEFAULT, NETWORK, KERNELS)
 
@@ -114,27 +114,10 @@ class Gallery(Study):
                 cells += [f"{entry.nll:.4f}", f"{entry.fit_seconds:.1f}"]
             rows.append(cells)
         means = ", ".join(f"{name} {value:+.4f}" for name, value in excess.items())
-        return f"""
-## What the paper shows
-
-For eight toy sets, from 20,000 points each and 400 functions: data, the density along the flow,
-samples of the flow and of the reverse SDE. No numbers.
-
-## What came out here
-
-{self.points:,} points, {self.tested:,} test points of each law. Negative log-likelihoods in nats,
-and the seconds of each fit; the network was trained for the time of the default fit. In the figure
-the numbers are nats above the truth.
-
-{table(head, rows)}
-
-Mean above the truth: {means}.
-
-## Why they differ
-
-- Sharp edges (checkerboard) and thin rings want more than 400 functions; with this many points
-  more can be estimated, and the default takes them.
-- Points are independent draws with a known density, so that likelihoods can be compared with the
-  truth; FFJORD's samplers, which the paper uses, stratify.
-- Samples of the flow and of the reverse SDE have the same law, and look it.
-"""
+        return text(
+            "gallery",
+            points=f"{self.points:,}",
+            tested=f"{self.tested:,}",
+            table=table(head, rows),
+            means=means,
+        )

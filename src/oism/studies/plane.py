@@ -24,7 +24,7 @@ from oism.studies.contest import (
     Truth,
     contest,
 )
-from oism.studies.study import Claim, Findings, Study, table
+from oism.studies.study import Claim, Findings, Study, table, text
 
 CONTENDERS = (PAPER, FEWER, DEFAULT, NETWORK, KERNELS)
 
@@ -108,25 +108,11 @@ class Plane(Study):
             for name, one in found.entries.items()
         ]
         head = ["contender", "NLL", "over the truth", "fit [s]", "densities [s]", "mass in the box"]
-        return f"""
-## What the paper shows
-
-Data, and a density along the probability flow from 400 functions with shrinkage, "quite accurate"
-but for artefacts that it puts down to periodicity. It does not say which law, and gives no numbers.
-
-## What came out here
-
-{self.points:,} points of `{self.law}`, {self.tested:,} test points; negative log-likelihoods in
-nats, truth {found.truth:.4f}. The network was trained for the time of the default fit.
-
-{table(head, rows)}
-
-## Why they differ
-
-- The paper's rule (here with its projection: without it A_t is indefinite and the flow has poles)
-  has no ridge, and 400 functions ring around sharp edges: those are the artefacts. With ridge and
-  cutoff cross-validated at every noise level the same functions do better, and the default takes
-  as many functions as {self.points:,} points can pay for.
-- Periodicity has no part in it: free columns are scaled into the box with a margin.
-- In the time of a closed-form fit a network has taken a few thousand steps, and is far from done.
-"""
+        return text(
+            "plane",
+            points=f"{self.points:,}",
+            law=self.law,
+            tested=f"{self.tested:,}",
+            truth=f"{found.truth:.4f}",
+            table=table(head, rows),
+        )

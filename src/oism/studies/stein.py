@@ -34,7 +34,7 @@ from oism.plot import ACCENT, GREY, INK, loss_curves
 from oism.shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage, shrink_fourier
 from oism.studies import circle
 from oism.studies.circle import Array
-from oism.studies.study import Claim, Findings, Study, table
+from oism.studies.study import Claim, Findings, Study, table, text
 
 MEANS, JAMES_STEIN, RULE, PROJECTED, MONOTONE = (
     "sample means",
@@ -308,41 +308,14 @@ class Stein(Study):
                 for name in (SERIES, SCORE)
             ],
         )
-        return f"""
-## What the paper shows
-
-Its appendix argues that sample means of many eigenfunctions are a case of Stein's paradox, proposes
-to shrink each mean by its own factor, and points out that the orthogonal series with sample means,
-summed to the end, is the empirical measure: copies of the data.
-
-## What came out here
-
-**Shrinkage pays where functions are many.** Risk Σ|γθ̂ - θ|² over that of sample means,
-{self.points:,} points, {self.simulations} data sets:
-
-{first}
-
-**Shrinking each mean alone breaks positivity.** Share of data sets for which A_t is indefinite,
-{self.frequencies} frequencies:
-
-{second}
-
-**Memorisation.** {self.few} points; columns are the number of frequencies, for the score an upper
-bound. Distances are medians from {self.draws:,} draws to the nearest point, over those between
-points: 0 for copies, 1 for new draws.
-
-{third}
-
-## Why they differ
-
-- The risk of the means is what the paper says it is: the more functions, the larger the share of
-  it that shrinkage removes. (Shrinking each mean by itself gains with two functions already: this
-  law is even, so half of the true means are zero.) But score matching needs more than a low risk.
-  A_t is a matrix of second moments, and moments that are shrunk one by one belong to no density.
-  One factor for all
-  (James-Stein) is a mixture with the uniform law and stays positive; any other rule needs the
-  projection, which costs little of the gain.
-- The series collapses onto the data, as the paper says: its error grows linearly with the number of
-  functions, with a large negative part. The cross-validated score keeps its error whatever the
-  bound on the functions, for ridge and cutoff are chosen on held-out points.
-"""
+        return text(
+            "stein",
+            points=f"{self.points:,}",
+            simulations=self.simulations,
+            first=first,
+            frequencies=self.frequencies,
+            second=second,
+            few=self.few,
+            draws=f"{self.draws:,}",
+            third=third,
+        )

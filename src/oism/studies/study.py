@@ -20,6 +20,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -113,17 +114,17 @@ def reproduce(study: Study, folder: Path) -> Written:
         "claims": [{**asdict(claim), "holds": claim.holds} for claim in findings.claims],
         **findings.numbers,
     }
-    files = [folder / "numbers.json", folder / "report.md"]
-    with replacing(files[0]) as draft:
-        text = json.dumps(plain(numbers), indent=1, ensure_ascii=False, allow_nan=False)
-        draft.write_text(text + "\n", encoding="utf-8")
+    paths = [folder / "numbers.json", folder / "report.md"]
+    with replacing(paths[0]) as draft:
+        content = json.dumps(plain(numbers), indent=1, ensure_ascii=False, allow_nan=False)
+        draft.write_text(content + "\n", encoding="utf-8")
     for name, picture in findings.figures.items():
-        files.append(folder / f"{name}.png")
-        with replacing(files[-1]) as draft:
+        paths.append(folder / f"{name}.png")
+        with replacing(paths[-1]) as draft:
             picture.savefig(draft, dpi=DPI, format="png")
-    with replacing(files[1]) as draft:
+    with replacing(paths[1]) as draft:
         draft.write_text(_page(study, findings, seconds), encoding="utf-8")
-    return Written(folder, files, findings.claims, seconds)
+    return Written(folder, paths, findings.claims, seconds)
 
 
 def _page(study: Study, findings: Findings, seconds: float) -> str:
@@ -161,6 +162,12 @@ def plain(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, float):
         return float(f"{value:.6g}") if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int) else str(value)
+
+
+def text(name: str, **parts: object) -> str:
+    """Return the words of a report, from its file in ``texts``, with numbers and tables in it."""
+    words = files("oism.studies").joinpath("texts", f"{name}.md").read_text(encoding="utf-8")
+    return words.format_map(parts)
 
 
 def figure(value: float) -> str:
