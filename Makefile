@@ -8,8 +8,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 .PHONY: run test test-all lint format bench clean
 
-run: $(STAMP)  ## the main job: a table of the eigen-relations, each with its measured residual
-	$(BIN)/python -m oism.studies.eigenrelations
+run: $(STAMP)  ## the main job: fit a toy law without training; a table, a picture, a report
+	$(BIN)/oism demo --output runs/demo
 
 test: lint  ## linters, types and the tests
 	$(BIN)/python -m pytest -m "not slow"
@@ -45,4 +45,4 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) dist runs .mypy_cache .ruff_cache .pytest_cache .hypothesis

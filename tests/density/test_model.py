@@ -16,8 +16,10 @@ from sklearn.model_selection import KFold
 
 from oism import OISM, Fourier, OrnsteinUhlenbeck, VarianceExploding, fit
 from oism.density import BoxChart, Chart, settled_steps
+from oism.density import model as density_model
 from oism.flow import Flow, RungeKutta4
 from oism.likelihood import log_density
+from oism.transforms import in_parallel
 
 N = 600
 Array = np.ndarray
@@ -513,3 +515,28 @@ def test_the_clock_is_the_one_that_is_given() -> None:
     variance = density @ points[:, 0] ** 2 - (density @ points[:, 0]) ** 2
     blur = (0.3 / float(model.model_.chart.scale)) ** 2
     assert variance == pytest.approx(draw("normal", 200).var() + blur, rel=0.1)
+
+
+@pytest.mark.parametrize("case", ["normals", "bimodal"])
+def test_runs_of_rows_on_threads_change_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted(case)
+    x = draw(case, 700, seed=5)
+    whole, drawn = model.score_samples(x), model.sample(700, random_state=3)
+    monkeypatch.setattr(density_model, "LEAST_RUN", 64)
+    monkeypatch.setattr(density_model, "LARGEST_RUN", 128)
+    threads = torch.get_num_threads()
+    seen: list[int] = []
+
+    def counted(work: Any, runs: Any) -> Any:
+        seen.append(len(runs))
+        return in_parallel(work, runs)
+
+    monkeypatch.setattr(density_model, "in_parallel", counted)
+    try:
+        torch.set_num_threads(2)
+        np.testing.assert_allclose(model.score_samples(x), whole, atol=1e-7)
+        np.testing.assert_allclose(model.sample(700, random_state=3), drawn, atol=1e-6)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert seen == [6, 6]

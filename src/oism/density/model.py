@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +15,12 @@ from oism.density.chart import Chart
 from oism.density.defence import Defence
 from oism.flow import Flow, OrdinaryMethod, RungeKutta4, StochasticMethod
 from oism.likelihood import log_density
+from oism.progress import progress_bar
 from oism.score import OperatorScore
+from oism.transforms import in_parallel, threads_apart
+
+LEAST_RUN, LARGEST_RUN = 2**11, 2**14
+"""The numbers of rows that a thread follows the flow with at a time."""
 
 PILOTS = 128
 PILOT_TOLERANCE = 1e-3
@@ -47,8 +54,37 @@ class DensityModel:
 
     def flow_density(self, u: Tensor) -> Tensor:
         """Return log ρ(u) along the flow, at points of the process."""
-        method = RungeKutta4(self.steps)
-        return log_density(self.flow, u.to(self.device), method=method).to(u.device)
+
+        def density(rows: Tensor, progress: bool | None) -> Tensor:
+            return log_density(self.flow, rows, method=RungeKutta4(self.steps), progress=progress)
+
+        return self._in_runs(density, u.to(self.device), "densities along the flow").to(u.device)
+
+    def _in_runs(
+        self, work: Callable[[Tensor, bool | None], Tensor], rows: Tensor, name: str
+    ) -> Tensor:
+        """Return the results of work on runs of rows, each run on a thread of its own.
+
+        A step of the flow is a handful of short operations: threads inside of them wait for each
+        other more than they work, above all where another program keeps a core busy.
+        """
+        if self.device.type != "cpu":
+            return work(rows, None)
+        threads = torch.get_num_threads()
+        share = -(-len(rows) // threads)  # a run for every thread, or several of the largest size
+        runs = torch.split(rows, max(LEAST_RUN, min(LARGEST_RUN, share)))
+        if len(runs) == 1:
+            with threads_apart():
+                return work(rows, None)
+        with threads_apart(), progress_bar(None) as bar:
+            bar.stage(name, len(runs))
+
+            def told(run: Tensor) -> Tensor:
+                result = work(run, False)
+                bar.advance(1)
+                return result
+
+            return torch.cat(in_parallel(told, runs))
 
     def log_density(self, x: Tensor) -> Tensor:
         """Return log p at rows ``(n, d)``: ``(n,)``; -∞ beyond declared bounds only."""
@@ -78,14 +114,20 @@ class DensityModel:
             wide = chance < self.defence.share
             rows[wide] = self.defence.sample(int(wide.sum()), generator)
         seed = int(torch.randint(2**62, (), generator=generator))
-        u = self.flow.sample(
-            n - int(wide.sum()),
-            (self.score.basis.dim,),
-            method=method or RungeKutta4(self.steps),
-            generator=torch.Generator(self.device).manual_seed(seed),
-            dtype=torch.float64,
-            device=self.device,
-        )
+        method = method or RungeKutta4(self.steps)
+        noise = torch.Generator(self.device).manual_seed(seed)
+        size = (n - int(wide.sum()), self.score.basis.dim)
+        more: dict[str, Any] = {"generator": noise, "dtype": torch.float64, "device": self.device}
+        if isinstance(method, OrdinaryMethod):
+            z = self.flow.base.sample(size, **more)
+
+            def pull(run: Tensor, progress: bool | None) -> Tensor:
+                return self.flow.pull(run, method=method, progress=progress)
+
+            u = self._in_runs(pull, z, "following the flow")
+        else:
+            with threads_apart():
+                u = self.flow.sample(size[0], size[1:], method=method, **more)
         rows[~wide] = self.chart.back(u.cpu())
         return rows
 

@@ -312,12 +312,13 @@ def _loss_panels(
         errors = {name: v[..., k].std(axis=0, ddof=1) / root for name, v in many.items()}
         ax = loss_curves(study.counts, means, panel, errors=errors, colours=COLOURS)
         middle = means[DEFAULT][study.counts.index(study.frequencies)]
-        ax.set(xlabel="frequencies", ylim=(middle / 4, middle * (2e3 if k == 0 else 100)))
+        ax.set(xlabel="frequencies", ylim=(middle / 4, middle * (2e3 if k == 0 else 300)))
         ax.set_title(f"loss at t = {TIMES[k]:g}, {study.simulations} simulations", fontsize=10)
         ax.set_xticks(study.counts[:: max(1, len(study.counts) // 5)])
         ax.xaxis.set_major_formatter(lambda v, _: f"{v:g}")
         ax.minorticks_off()
-    panels[2].legend(frameon=False, fontsize=7, loc="upper left", ncols=2)
+    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.3), "ncols": 2}
+    panels[2].legend(frameon=False, fontsize=8, **below)
 
 
 def report(
