@@ -27,7 +27,8 @@ def angle_rows(n: int, seed: int) -> Array:
     first = r.uniform(size=n) < 0.7
     x = np.where(first, 60 + 25 * r.normal(size=n), 200 + 30 * r.normal(size=n))
     y = np.where(first, 320 + 30 * r.normal(size=n), 100 + 20 * r.normal(size=n))
-    return np.remainder(np.stack([x, y], axis=1), 360)
+    angles: Array = np.remainder(np.stack([x, y], axis=1), 360)
+    return angles
 
 
 @pytest.fixture(scope="session")

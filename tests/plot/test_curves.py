@@ -47,7 +47,7 @@ def test_an_axes_comes_back(score: FourierScore) -> None:
 def test_traces_are_the_largest_coefficients(score: FourierScore) -> None:
     ax = coefficient_traces(score, count=5)
     *lines, zero = ax.lines
-    assert set(zero.get_ydata()) == {0}
+    assert (np.asarray(zero.get_ydata()) == 0).all()
     low, high = score.times
     noise = np.asarray(lines[0].get_xdata())
     assert (noise[0], noise[-1]) == pytest.approx((math.sqrt(2 * low), math.sqrt(2 * high)))
@@ -142,10 +142,10 @@ def test_curves_have_bars_where_errors_are_given() -> None:
         x, {"high": high, "low": low}, errors={"low": spread}, colours={"high": "#123456"}
     )
     assert ax.lines[0].get_color() == "#123456"
-    np.testing.assert_allclose(ax.lines[0].get_ydata(), high)
+    np.testing.assert_allclose(np.asarray(ax.lines[0].get_ydata()), high)
     (bars,) = ax.containers
     assert isinstance(bars, ErrorbarContainer)
-    np.testing.assert_allclose(bars.lines[0].get_ydata(), low)
+    np.testing.assert_allclose(np.asarray(bars.lines[0].get_ydata()), low)
     segments = np.array(bars.lines[2][0].get_segments())
     np.testing.assert_allclose(segments[:, 0, 0], x)
     np.testing.assert_allclose(segments[:, 0, 1], [0.5, 0.05, 0.001])  # a tenth, not below zero
