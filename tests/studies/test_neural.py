@@ -152,7 +152,9 @@ def test_the_first_weights_are_those_of_the_first_draw() -> None:
         torch.manual_seed(seed)
         expected = NoisePredictor(2)
     assert torch.equal(found, weights(NeuralScore(expected, OU)))
-    assert not any(part.requires_grad for part in trained(torch.zeros(5, 2), OU, 1).net.parameters())
+    assert not any(
+        part.requires_grad for part in trained(torch.zeros(5, 2), OU, 1).net.parameters()
+    )
 
 
 def test_threads_are_given_back() -> None:
