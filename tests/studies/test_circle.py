@@ -72,7 +72,8 @@ def gradients(count: int) -> np.ndarray:
     k = np.arange(1, count + 1)
     phase = POINTS[:, None] * k
     slopes = k[:, None] * np.stack([-np.sin(phase), np.cos(phase)], axis=-1)
-    return math.sqrt(2) * slopes.reshape(len(POINTS), 2 * count)
+    flat: np.ndarray = math.sqrt(2) * slopes.reshape(len(POINTS), 2 * count)
+    return flat
 
 
 def blurred(x: Tensor, t: float) -> np.ndarray:

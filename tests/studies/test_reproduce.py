@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from oism.cli import main
-from oism.studies import STUDIES, study
+from oism.studies import STUDIES, by_name
 from oism.studies.bart_simpson import TIMES
 from oism.studies.contest import DEFAULT, FEWER, KERNELS, NETWORK, PAPER
 from oism.studies.gallery import Gallery
@@ -52,7 +52,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
     @cache
     def run(name: str) -> Run:
-        one = study(name, quick=True)
+        one = by_name(name, quick=True)
         return Run(one, reproduce(one, tmp_path_factory.mktemp(name)))
 
     return run
@@ -268,12 +268,12 @@ def test_a_claim_that_fails_is_exit_code_one(
         f"3 s; written: {tmp_path / 'plane' / 'numbers.json'}",
     ]
     assert ended.err == "oism: error: 2 of 3 claims do not hold\n"
-    assert asked == [(study("plane", seed=4), tmp_path / "plane")]
+    assert asked == [(by_name("plane", seed=4), tmp_path / "plane")]
     assert main([*words, "--quick", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert [claim["holds"] for claim in said["claims"]] == [True, False, False]
     assert said["claims"][2]["lower"] is None
-    assert asked[1] == (study("plane", quick=True, seed=4), tmp_path / "plane-quick")
+    assert asked[1] == (by_name("plane", quick=True, seed=4), tmp_path / "plane-quick")
     claims[1:] = []
     assert main(words) == 0
 

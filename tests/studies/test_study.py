@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import string
@@ -18,7 +19,8 @@ import torch
 from matplotlib.figure import Figure
 
 import oism
-from oism.studies import STUDIES, study
+from oism.cli import main
+from oism.studies import STUDIES, by_name
 from oism.studies.study import (
     Claim,
     Findings,
@@ -71,6 +73,7 @@ def test_a_claim_holds_where_lower_is_less() -> None:
     assert not Claim("", 2.0, 2.0).holds
     for lower, upper in ((math.nan, 1.0), (1.0, math.nan), (math.nan, math.nan)):
         assert Claim("", lower, upper).holds is False
+    assert Claim("", float(np.float64(1)), np.float64(2)).holds is True  # not NumPy's own
     assert str(Claim("small", 0.12345, 2)) == "yes: small (0.123 < 2)"
     assert str(Claim("large", math.inf, 2)) == "NO: large (not finite < 2)"
 
@@ -237,12 +240,32 @@ def test_a_file_in_the_way_is_told_of_before_the_work(tmp_path: Path) -> None:
 
 def test_an_unknown_study_is_named() -> None:
     with pytest.raises(ValueError, match=r"must be one of bart-simpson, .*polynomials, got 'x'"):
-        study("x")
+        by_name("x")
+
+
+def test_the_command_finds_a_study_again_and_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A function of a package must not be called as one of its modules: an import replaces it."""
+    shown: list[Study] = []
+
+    def ran(one: Study, folder: Path) -> Written:
+        shown.append(one)
+        return Written(folder)
+
+    monkeypatch.setattr("oism.studies.study.reproduce", ran)
+    for _ in range(2):
+        assert main(["reproduce", "stein", "-o", str(tmp_path)]) == 0, capsys.readouterr().err
+    assert shown == 2 * [by_name("stein")]
+    package = importlib.import_module("oism.studies")
+    modules = {path.stem for path in Path(*package.__path__).glob("*.py")}
+    own = {name for name, value in vars(package).items() if callable(value)}
+    assert not modules & own
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_has_two_forms(name: str) -> None:
-    full, quick = study(name, seed=3), study(name, quick=True, seed=3)
+    full, quick = by_name(name, seed=3), by_name(name, quick=True, seed=3)
     assert type(full) is type(quick)
     assert full.name == name
     assert full.title
