@@ -18,6 +18,7 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 from matplotlib.quiver import Quiver
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 
 from oism import OISM, OrnsteinUhlenbeck
 from oism.plot import (
@@ -207,13 +208,33 @@ def test_an_image_need_not_be_square() -> None:
     np.testing.assert_allclose(vertices.mean(axis=0), (1.0, 0.4), atol=0.1)
 
 
-def test_limits_must_fit_the_picture(plane: OISM, line: OISM) -> None:
+def test_limits_must_fit_the_picture(plane: OISM, line: OISM, mixed: OISM) -> None:
     with pytest.raises(ValueError, match="of 2 columns needs as many limits, got 1"):
         density_map(line)
     with pytest.raises(ValueError, match="of 1 columns needs as many limits, got 2"):
         density_curve(plane)
+    with pytest.raises(ValueError, match="of 2 columns needs as many limits, got 3"):
+        score_field(mixed, 0.1)
     with pytest.raises(TypeError, match="limits must be given unless the model is an OISM"):
         density_map(Normal())
+
+
+def test_a_model_must_be_fitted() -> None:
+    for draw in (limits_of, density_map, density_curve, ramachandran):
+        with pytest.raises(NotFittedError, match="not fitted yet"):
+            draw(OISM())
+
+
+def test_pictures_without_a_box(rows: Array) -> None:
+    model = OISM(process="ou", order=3, n_times=8).fit(rows)
+    limits = limits_of(model)
+    found = image_of(density_map(model, side=7)).get_array()
+    assert found is not None
+    points = cells(limits, 7).reshape(-1, 2)
+    np.testing.assert_allclose(found.ravel(), np.exp(model.score_samples(points)), rtol=1e-9)
+    arrows = arrows_of(score_field(model, 0.1, side=7))
+    field = model.score_function(points, 0.1)
+    np.testing.assert_allclose(np.asarray(arrows.get_array()), np.linalg.norm(field, axis=1))
 
 
 def test_a_curve_is_the_density(line: OISM) -> None:

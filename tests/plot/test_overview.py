@@ -91,6 +91,23 @@ def test_five_columns_without_rows(five: OISM) -> None:
     assert figure.get_suptitle() == "below the diagonal 5,000 samples"
 
 
+def test_two_columns_without_a_box(rows: Array) -> None:
+    model = OISM(process="ou", order=3, n_times=8).fit(rows)
+    data, density, drawn, _ = overview(model, rows).axes
+    np.testing.assert_allclose(dots(data), rows)
+    np.testing.assert_allclose(dots(drawn), model.sample(len(rows), random_state=0))
+    assert len(density.images) == 1
+    assert density.get_title() == "fitted density"
+
+
+def test_a_periodic_a_bounded_and_a_free_column(mixed: OISM) -> None:
+    panels = np.array(overview(mixed).axes).reshape(3, 3)
+    assert panels[1, 0].get_xlim() == pytest.approx((-180, 180))
+    assert panels[1, 0].get_ylim() == pytest.approx((0, 1))
+    values = dots(panels[2, 1])[:, 0]
+    assert 0 <= values.min() < values.max() <= 1
+
+
 def test_more_columns_than_fit_on_a_page() -> None:
     x = np.random.default_rng(0).normal(size=(50, 8))
     figure = overview(OISM(order=2, n_times=4).fit(x), x)
