@@ -119,7 +119,7 @@ def test_the_loss_is_honest(score: FourierScore, draw_angles: Callable[[int, int
         noised = torch.remainder(fresh + noise[k] * epsilon + math.pi, 2 * math.pi) - math.pi
         predicted = -noise[k] * score.score(noised, t)
         gaps.append(float((predicted - epsilon).square().mean()) - drawn[k])
-    assert np.abs(gaps).max() < 0.03
+    assert np.abs(gaps).max() < 0.02
     assert drawn.min() < 0.8
     assert drawn[0] == pytest.approx(1, abs=0.02)  # the least noise is hardly seen
     # Late it is sheer noise, and it is known to come from a wrapped uniform: nothing is gained.
