@@ -50,11 +50,11 @@ class Reproduce(Command):
         import matplotlib as mpl
 
         mpl.use("Agg")
-        from oism.studies import study
+        from oism.studies import by_name
         from oism.studies.study import reproduce
 
         folder = Path(self.output) / (f"{self.name}-quick" if self.quick else self.name)
-        written = reproduce(study(self.name, quick=self.quick, seed=self.random_state), folder)
+        written = reproduce(by_name(self.name, quick=self.quick, seed=self.random_state), folder)
         if self.json:
             claims = [{**asdict(claim), "holds": claim.holds} for claim in written.claims]
             files = [str(path) for path in written.files]

@@ -23,7 +23,8 @@ def coefficient_traces(score: OperatorScore, ax: Axes | None = None, *, count: i
     """
     ax = axes_or_new(ax)
     tau = torch.linspace(0, score.clock.horizon, 201, dtype=torch.float64)
-    alpha = score.coefficients(score.clock.time(tau)).flatten(1)
+    alpha = score.coefficients(score.clock.time(tau))
+    alpha = (alpha.mT if alpha.ndim == 3 else alpha).flatten(1)  # a basis goes degree by degree
     rates = -score.basis.eigenvalues.cpu()
     if len(rates) != alpha.shape[1]:
         raise TypeError("traces need one coefficient for every eigenfunction of the basis")

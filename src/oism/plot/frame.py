@@ -11,8 +11,9 @@ import torch
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from oism.density import BoxChart, WhiteChart
+from oism.density import BoxChart, DensityModel, WhiteChart
 from oism.estimator import OISM
+from oism.process import OrnsteinUhlenbeck
 
 Array = NDArray[np.float64]
 Limits = Sequence[tuple[float, float]]
@@ -34,11 +35,20 @@ def column_names(model: object, count: int) -> list[str]:
     return [f"column {j}" for j in range(count)] if names is None else [str(n) for n in names]
 
 
+def fitted(model: OISM) -> DensityModel:
+    """Return what was fitted, to all rows that `OISM.partial_fit` has seen."""
+    return model._fitted()
+
+
 def limits_of(model: OISM) -> list[tuple[float, float]]:
     """Return the range of every column that is worth a picture: the box, or 3.5 deviations."""
-    chart = model.model_.chart
+    found = fitted(model)
+    chart = found.chart
     if isinstance(chart, WhiteChart):
-        spread = SPREAD * chart.inverse.norm(dim=1)
+        process = found.score.basis.process
+        assert isinstance(process, OrnsteinUhlenbeck)
+        unit = math.sqrt(process.stationary_variance)  # the deviation of whitened data
+        spread = SPREAD * unit * chart.inverse.norm(dim=1)
         low, high = chart.centre - spread, chart.centre + spread
     else:
         assert isinstance(chart, BoxChart)
@@ -62,7 +72,9 @@ def frame(ax: Axes, model: object, limits: Limits) -> None:
         if period:
             axis.set_ticks(np.linspace(low, high, 5))
             if math.isclose(period, 2 * math.pi):
-                axis.set_major_formatter(lambda v, _: f"{v / math.pi:.3g}π".replace("0π", "0"))
+                axis.set_major_formatter(
+                    lambda v, _: f"{v / math.pi:.3g}π" if abs(v) > 1e-9 else "0"
+                )
             elif math.isclose(period, 360.0):
                 axis.set_major_formatter(lambda v, _: f"{v:g}°")
     if all(periods) and len(set(periods)) == 1:
@@ -71,16 +83,21 @@ def frame(ax: Axes, model: object, limits: Limits) -> None:
 
 def periods_of(model: object) -> list[float]:
     """Return the period of every column, 0 where it has none."""
-    chart = model.model_.chart if isinstance(model, OISM) else None
+    chart = fitted(model).chart if isinstance(model, OISM) else None
     if not isinstance(chart, BoxChart):
         return []
     periods: list[float] = torch.where(chart.periodic, 2 * math.pi / chart.scale, 0.0).tolist()
     return periods
 
 
+def middles(low: float, high: float, count: int) -> Array:
+    """Return the middles of the cells of an interval."""
+    return low + (high - low) * (np.arange(count) + 0.5) / count
+
+
 def grid(limits: Limits, side: int) -> tuple[Array, Array, Array]:
     """Return the middles of cells on both axes, and all points ``(side², 2)``."""
-    x, y = (low + (high - low) * (np.arange(side) + 0.5) / side for low, high in limits)
+    x, y = (middles(low, high, side) for low, high in limits)
     return x, y, np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
 
 

@@ -23,10 +23,12 @@ from oism.plot.frame import (
     Limits,
     axes_or_new,
     column_names,
+    fitted,
     frame,
     grid,
     limits_for,
     limits_of,
+    middles,
     periods_of,
 )
 from oism.score import FourierScore
@@ -46,12 +48,12 @@ class Density(Protocol):
 def log_densities(model: Density, points: Array) -> Array:
     """Return log-densities at points of a grid, which have no column names to be checked."""
     if isinstance(model, OISM):
-        return model.model_.log_density(torch.from_numpy(points)).numpy()
+        return fitted(model).log_density(torch.from_numpy(points)).numpy()
     return np.asarray(model.score_samples(points))
 
 
 def _scores(model: OISM, points: Array, t: float) -> Array:
-    return model.model_.score_at(torch.from_numpy(points), t).numpy()
+    return fitted(model).score_at(torch.from_numpy(points), t).numpy()
 
 
 def _noised(model: OISM, points: Array, t: float) -> Array:
@@ -60,14 +62,15 @@ def _noised(model: OISM, points: Array, t: float) -> Array:
     On the torus it is the series of the moments, Σ e^{-‖ζ‖²t} E[e^{-iζ·X}] e^{iζ·x}. The fitted
     score says the same, but where regions are all but separate, not how much lies in each.
     """
-    score, u = model.model_.score, model.model_.chart.to(torch.from_numpy(points))
+    found = fitted(model)
+    score, u = found.score, found.chart.to(torch.from_numpy(points))
     if isinstance(score, FourierScore):
         waves = extended(score.basis)
         means = torch.view_as_complex(score.means.cpu().double())
         decayed = means * torch.exp(-t * waves.square().sum(dim=1))
         density = (1 + ScatteredSeries(waves)(u, decayed[None])[0]).clamp(min=0)
     else:
-        log = score.log_ratio(u.to(model.model_.device), t).cpu()
+        log = score.log_ratio(u.to(found.device), t).cpu()
         log = log + score.basis.process.invariant.log_density(u)
         density = (log - log.max()).exp()
     return (density / density.max()).numpy()
@@ -124,7 +127,7 @@ def density_image(
     ax = axes_or_new(ax)
     if log:
         top = float(values.max()) if ceiling is None else math.log(ceiling)
-        x, y = grid(limits, len(values))[:2]
+        x, y = (middles(*ends, n) for ends, n in zip(limits, values.shape[::-1], strict=True))
         shown = np.clip(values - top, -2 * FLOOR, 0)
         ax.contourf(x, y, shown, levels=np.linspace(-FLOOR, 0, 11), cmap=DENSITY)
     else:
@@ -162,7 +165,11 @@ def cloud(
     **style: Any,  # noqa: ANN401
 ) -> Axes:
     """Draw points of two columns as dots, fainter where they are many; of one, as a histogram."""
-    ax, rows = axes_or_new(ax), np.atleast_2d(np.asarray(points, dtype=np.float64))
+    rows = np.asarray(points, dtype=np.float64)
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    if rows.shape[1] > 2:
+        raise ValueError(f"points must have one or two columns, got {rows.shape[1]}")
+    ax = axes_or_new(ax)
     if limits is None and model is not None:
         limits = limits_of(model)
     if rows.shape[1] == 1:

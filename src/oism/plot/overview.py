@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from oism import checks
 from oism.estimator import OISM
-from oism.plot.frame import INK, PALE, Array, column_names, limits_of, periods_of
+from oism.plot.frame import INK, PALE, Array, column_names, fitted, limits_of, periods_of
 from oism.plot.maps import cloud, density_curve, density_map, ramachandran, score_field
 
 SAMPLES = 5000
@@ -38,11 +38,15 @@ def overview(
     With more than two columns it shows samples of all pairs, or of the two ``columns``.
     """
     data = None if rows is None else np.asarray(rows, dtype=np.float64)
+    if data is not None and data.shape[1:] != (model.n_features_in_,):
+        raise ValueError(
+            f"rows must have the {model.n_features_in_} columns of the model, got {data.shape}"
+        )
     count = SAMPLES if data is None else min(len(data), 4 * SAMPLES)
     samples = model.sample(count, random_state=random_state)
     if columns is not None:
         chosen = [checks.integer(c, "columns", minimum=0) for c in columns]
-        if len(set(chosen)) != 2 or max(chosen) >= model.n_features_in_:
+        if len(chosen) != 2 or len(set(chosen)) != 2 or max(chosen) >= model.n_features_in_:
             raise ValueError(f"columns must be two of {model.n_features_in_}, got {columns}")
         if model.n_features_in_ > 2:
             return _pair(model, data, samples, chosen)
@@ -61,7 +65,7 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
 
 
 def _time(model: OISM) -> float:
-    low, high = model.model_.score.times
+    low, high = fitted(model).score.times
     return float(np.clip(NOISE**2 / 2, low, high))
 
 

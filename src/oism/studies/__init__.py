@@ -25,7 +25,7 @@ STUDIES: Mapping[str, str] = MappingProxyType(
 """The class of each study, imported when it is asked for: some need matplotlib."""
 
 
-def study(name: str, *, quick: bool = False, seed: int = 0) -> Study:
+def by_name(name: str, *, quick: bool = False, seed: int = 0) -> Study:
     """Return a study by name, in full or in its quick form."""
     if name not in STUDIES:
         raise ValueError(f"name must be one of {', '.join(STUDIES)}, got {name!r}")

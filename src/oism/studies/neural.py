@@ -60,7 +60,7 @@ class NoisePredictor(nn.Module):
         self.last = nn.Linear(width, dim)
 
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
-        """Return ε̂ at points ``(n, dim)`` and clock times ``(n,)``."""
+        """Return ε̂ at points ``(n, dim)`` and clock times ``(n,)``, as shares of the horizon."""
         tau = tau[:, None]
         shown = waves(x, self.angular) if self.angular else x
         h = self.first(torch.cat((shown, tau, waves(math.pi * tau, TIME_WAVES)), dim=1))
@@ -83,7 +83,8 @@ class NeuralScore:
         """Return the score at points ``(n, dim)``, in their dtype, at one time."""
         tau = self.noising.clock.inverse(torch.as_tensor(t, dtype=torch.float64))
         sigma = self.noising.sigma(tau)
-        noise: Tensor = self.net(x.float(), tau.float().expand(len(x)))
+        share = (tau / self.noising.clock.horizon).float()
+        noise: Tensor = self.net(x.float(), share.expand(len(x)))
         return noise.to(x.dtype) / -sigma.to(x.dtype)
 
 

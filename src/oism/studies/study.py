@@ -44,7 +44,7 @@ class Claim:
     @property
     def holds(self) -> bool:
         """Whether it is; a NaN claims nothing."""
-        return self.lower < self.upper
+        return bool(self.lower < self.upper)  # NumPy's own is no JSON
 
     def __str__(self) -> str:
         verdict = "yes" if self.holds else "NO"

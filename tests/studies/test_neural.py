@@ -1,0 +1,234 @@
+"""The network that the closed form is compared with: it learns, and its book-keeping is right."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import Tensor
+
+from oism import IdentityClock, Noising, OrnsteinUhlenbeck, VarianceExploding, VariancePreserving
+from oism.datasets.mixture import WrappedMixture
+from oism.flow import Flow, RungeKutta4
+from oism.likelihood import ExactTrace, log_density
+from oism.process import Torus
+from oism.studies import neural
+from oism.studies.neural import DDPM, NeuralScore, NoisePredictor, train
+
+OU = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+MEAN = torch.tensor([1.0, -0.5], dtype=torch.float64)
+VARIANCE = torch.tensor([0.25, 1.0], dtype=torch.float64)
+
+
+@contextmanager
+def one_tick_a_look() -> Iterator[None]:
+    """Let every look at the clock take a second: then ``seconds`` are steps, on any machine."""
+    with pytest.MonkeyPatch.context() as patch:
+        count = itertools.count()
+        patch.setattr(neural, "time", SimpleNamespace(perf_counter=lambda: float(next(count))))
+        yield
+
+
+def trained(data: Tensor, noising: Noising, steps: int, seed: int = 0, **more: Any) -> NeuralScore:
+    generator = torch.Generator().manual_seed(seed)
+    with one_tick_a_look():
+        score, taken = train(data, noising, seconds=steps, generator=generator, **more)
+    assert taken == steps
+    return score
+
+
+def test_waves() -> None:
+    x = torch.tensor([[0.3, -1.0]])
+    expected = [math.cos(0.3), math.cos(1), math.cos(0.6), math.cos(2)]
+    expected += [math.sin(0.3), -math.sin(1), math.sin(0.6), -math.sin(2)]
+    np.testing.assert_allclose(neural.waves(x, 2)[0], expected, rtol=1e-6)
+
+
+def test_a_network_learns_the_scores_of_an_angle(generator: torch.Generator) -> None:
+    law = WrappedMixture((1.0,), (0.0,), (0.5,))
+    noising = Noising(Torus(), VarianceExploding(sigma_max=5.0))
+    score = trained(law.sample(2000, generator), noising, 500, angular=4)
+    x = torch.linspace(-math.pi, math.pi, 513, dtype=torch.float64)[:-1, None]
+    for t in (0.02, 0.1, 0.5):
+        weights, exact = law.density(x, t) / law.density(x, t).sum(), law.score(x, t)
+        loss, nothing = (
+            float(weights @ (guess - exact).square()[:, 0]) for guess in (score(x, t), 0 * exact)
+        )
+        assert loss < 0.05 * nothing
+    flow = Flow(score, noising.process, noising.clock)
+    log = log_density(flow, x, method=RungeKutta4(64), divergence=ExactTrace())
+    assert float(log.exp().mean()) * 2 * math.pi == pytest.approx(1, abs=1e-3)
+
+
+def test_a_network_learns_the_scores_of_the_plane(generator: torch.Generator) -> None:
+    noise = torch.randn(4000, 2, generator=generator, dtype=torch.float64)
+    score = trained(MEAN + VARIANCE.sqrt() * noise, OU, 500)
+    fresh = torch.randn(4000, 2, generator=generator, dtype=torch.float64)
+    for t in (0.05, 0.3, 1.0):
+        alpha, variance = math.exp(-t), -math.expm1(-2 * t)
+        spread = alpha**2 * VARIANCE + variance
+        x = alpha * MEAN + spread.sqrt() * fresh
+        exact = -(x - alpha * MEAN) / spread
+        loss = float((score(x, t) - exact).square().sum(dim=1).mean())
+        assert loss < 0.05 * float(exact.square().sum(dim=1).mean())
+    side = torch.linspace(-4, 4, 41, dtype=torch.float32)
+    x = torch.cartesian_prod(side, side)
+    flow = Flow(score, OU.process, OU.clock, span=(1e-2, 1.0))
+    log = log_density(flow, x, method=RungeKutta4(16), divergence=ExactTrace())
+    assert float(log.exp().sum()) * 0.2**2 == pytest.approx(1, abs=5e-3)
+
+
+class Stub(torch.nn.Module):
+    """ε̂ = 2x + τ, and what it was given."""
+
+    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+        self.given = x, tau
+        return 2 * x + tau[:, None]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_score_is_minus_the_noise_over_its_deviation(dtype: torch.dtype) -> None:
+    stub: Any = Stub()
+    x, tau = torch.tensor([[1.0, -3.0], [0.5, 2.0]], dtype=dtype), 0.3
+    t = float(OU.clock.time(tau))
+    found = NeuralScore(stub, OU)(x, torch.tensor(t, dtype=torch.float64))
+    assert found.dtype == dtype
+    sigma = math.sqrt(-math.expm1(-2 * t))
+    np.testing.assert_allclose(found, -(2 * x + tau) / sigma, rtol=1e-5)
+    shown, times = stub.given
+    assert shown.dtype == times.dtype == torch.float32
+    assert times.tolist() == pytest.approx([tau, tau])
+
+
+def test_a_network_is_asked_about_the_times_it_was_trained_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever the clock's horizon: else a third of its times only would have been seen."""
+    seen: list[Tensor] = []
+
+    class Watched(NoisePredictor):
+        def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+            seen.append(tau)
+            return super().forward(x, tau)
+
+    monkeypatch.setattr(neural, "NoisePredictor", Watched)
+    noising = Noising(OrnsteinUhlenbeck(), IdentityClock(3.0))
+    score = trained(torch.zeros(10, 1), noising, 2)
+    low, high = (float(end) for end in torch.cat(seen).aminmax())
+    seen.clear()
+    for t in (0.0003, 2.9997):
+        score(torch.zeros(1, 1), t)
+    assert float(seen[0][0]) == pytest.approx(low, abs=5e-3)
+    assert float(seen[1][0]) == pytest.approx(high, abs=5e-3)
+
+
+def weights(score: NeuralScore) -> Tensor:
+    return torch.cat([part.flatten() for part in score.net.parameters()])
+
+
+def test_the_generator_decides_everything_and_nothing_else_is_touched() -> None:
+    data = torch.linspace(-1, 1, 50)[:, None]
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    one, two, other = (weights(trained(data, OU, 6, seed)) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(one, two)
+    assert not torch.allclose(one, other)
+
+
+def test_the_first_weights_are_those_of_the_first_draw() -> None:
+    """The rate of the first step is zero."""
+    found = weights(trained(torch.zeros(5, 2), OU, 1, seed=3))
+    seed = int(torch.randint(2**31, (), generator=torch.Generator().manual_seed(3)))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        expected = NoisePredictor(2)
+    assert torch.equal(found, weights(NeuralScore(expected, OU)))
+    assert not any(
+        part.requires_grad for part in trained(torch.zeros(5, 2), OU, 1).net.parameters()
+    )
+
+
+def test_threads_are_given_back() -> None:
+    seen = []
+
+    class Watched(VariancePreserving):
+        def _time(self, tau: Tensor) -> Tensor:
+            seen.append(torch.get_num_threads())
+            return super()._time(tau)
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        trained(torch.zeros(5, 1), Noising(OrnsteinUhlenbeck(), Watched()), 2)
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(threads)
+    assert set(seen) == {1}
+
+
+def test_time_is_what_ends_a_training() -> None:
+    """With looks at the clock half a second apart; and there is one step at least."""
+    with pytest.MonkeyPatch.context() as patch:
+        ticks = itertools.count(step=0.5)
+        patch.setattr(neural, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
+        _, steps = train(torch.zeros(5, 1), OU, seconds=2.0, generator=torch.Generator())
+    assert steps == 4
+    _, steps = train(torch.zeros(5, 1), OU, seconds=1e-9, generator=torch.Generator())
+    assert steps == 1
+
+
+class Standard(torch.nn.Module):
+    """The noise predictor of N(0, I): ε̂ = σ_τ x."""
+
+    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+        return OU.sigma(tau).to(x)[:, None] * x
+
+
+@pytest.fixture
+def exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let training give the network that knows standardised normal data."""
+    net: Any = Standard()
+    monkeypatch.setattr(neural, "train", lambda *_, **__: (NeuralScore(net, OU), 7))
+
+
+@pytest.mark.usefixtures("exact")
+def test_densities_and_samples_are_in_the_units_of_the_data() -> None:
+    x = np.random.default_rng(0).normal([3.0, -50.0], [0.1, 20.0], size=(400, 2))
+    y = np.random.default_rng(1).normal([3.0, -50.0], [0.1, 20.0], size=(50, 2))
+    law = scipy.stats.norm(x.mean(axis=0), x.std(axis=0))
+    model = DDPM(seconds=1).fit(x)
+    assert model.steps_ == 7
+    np.testing.assert_allclose(model.score_samples(y), law.logpdf(y).sum(axis=1), atol=1e-4)
+    wide = DDPM(seconds=1).fit(10 * x)
+    gap = wide.score_samples(10 * y) - model.score_samples(y)
+    np.testing.assert_allclose(gap, -2 * math.log(10), atol=1e-4)
+    for method in ("ode", "sde"):
+        drawn = model.sample(2000, random_state=1, method=method)
+        np.testing.assert_allclose((drawn.mean(axis=0) - law.mean()) / law.std(), 0, atol=0.1)
+        np.testing.assert_allclose(drawn.std(axis=0), law.std(), rtol=0.06)
+        np.testing.assert_array_equal(drawn, model.sample(2000, random_state=1, method=method))
+
+
+def test_a_model_is_trained_on_standardised_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def watched(data: Tensor, noising: Noising, **settings: Any) -> tuple[NeuralScore, int]:
+        seen.update(settings, data=data)
+        net: Any = Standard()
+        return NeuralScore(net, noising), 1
+
+    monkeypatch.setattr(neural, "train", watched)
+    DDPM(seconds=2.5, random_state=9).fit(np.random.default_rng(0).gamma(3, 7, size=(300, 2)))
+    np.testing.assert_allclose(seen["data"].mean(dim=0), 0, atol=1e-12)
+    np.testing.assert_allclose(seen["data"].std(dim=0, correction=0), 1)
+    assert seen["seconds"] == 2.5
+    assert seen["generator"].initial_seed() == 9

@@ -1,0 +1,283 @@
+"""Every study in its quick form: its claims hold, by its numbers as well, and its folder is whole.
+
+A study runs once, for all tests of it; `python -m pytest -m "not slow"` leaves them out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from oism.cli import main
+from oism.studies import STUDIES, by_name
+from oism.studies.bart_simpson import TIMES
+from oism.studies.contest import DEFAULT, FEWER, KERNELS, NETWORK, PAPER
+from oism.studies.gallery import Gallery
+from oism.studies.study import Claim, Study, Written, reproduce
+
+MINUTES = 120
+HEADINGS = ["## What the paper shows", "## What came out here", "## Why they differ", "## Claims"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of a study."""
+
+    study: Study
+    written: Written
+
+    @property
+    def numbers(self) -> Any:
+        content = (self.written.folder / "numbers.json").read_text(encoding="utf-8")
+        return json.loads(content, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
+
+
+Runs = Callable[[str], Run]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """Run a study, the first time it is asked for."""
+
+    @cache
+    def run(name: str) -> Run:
+        one = by_name(name, quick=True)
+        return Run(one, reproduce(one, tmp_path_factory.mktemp(name)))
+
+    return run
+
+
+def each_study(test: Callable[..., None]) -> Callable[..., None]:
+    named: Callable[..., None] = pytest.mark.slow(pytest.mark.parametrize("name", STUDIES)(test))
+    return named
+
+
+@each_study
+def test_all_claims_hold(name: str, runs: Runs) -> None:
+    written = runs(name).written
+    assert written.claims
+    assert [str(claim) for claim in written.claims if not claim.holds] == []
+    assert written.holds
+
+
+@each_study
+def test_the_numbers_say_where_they_come_from(name: str, runs: Runs) -> None:
+    run = runs(name)
+    numbers = run.numbers
+    assert numbers["study"] == name
+    settings = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(run.study).items()}
+    assert numbers["settings"] == settings
+    assert set(numbers["versions"]) == {"oism", "python", "torch", "numpy"}
+    assert 0 < numbers["seconds"] < MINUTES
+    assert len(numbers["claims"]) == len(run.written.claims)
+    for claim in numbers["claims"]:
+        assert claim["holds"] is (claim["lower"] < claim["upper"]) is True
+
+
+@each_study
+def test_the_figure_is_a_picture(name: str, runs: Runs) -> None:
+    path = runs(name).written.folder / "figure.png"
+    assert path.stat().st_size > 50_000
+    image = matplotlib.image.imread(path)
+    height, width = image.shape[:2]
+    assert width > 1000
+    assert 300 < height < 3 * width
+    ink = (image[..., :3] < 0.9).any(axis=2)
+    assert 0.01 < ink.mean() < 0.9
+    # There is something in every part of it.
+    for block in np.array_split(ink, 3, axis=1):
+        assert block.mean() > 0.005
+
+
+@each_study
+def test_the_report_is_complete(name: str, runs: Runs) -> None:
+    run = runs(name)
+    report = (run.written.folder / "report.md").read_text(encoding="utf-8")
+    assert [line for line in report.splitlines() if line.startswith("## ")] == HEADINGS
+    assert "{" not in report
+    assert "}" not in report
+    assert report.startswith(f"# {run.study.title}\n")
+    assert report.count("- yes: ") == len(run.written.claims)
+    assert "](figure.png)" in report
+    tables = [line for line in report.splitlines() if line.startswith("|")]
+    assert len(tables) > 3
+    assert "nan" not in report
+
+
+@pytest.mark.slow
+def test_bart_simpson(runs: Runs) -> None:
+    numbers = runs("bart-simpson").numbers
+    median = {name: np.array(one["median"]) for name, one in numbers["by_count"].items()}
+    counts = numbers["by_count"]["sample means"]["counts"]
+    assert numbers["by_count"]["sample means"]["times"] == list(TIMES)
+    assert median["sample means"].shape == (len(counts), 3)
+    assert (median["rule, projected"][-1] < median["sample means"][-1]).all()
+    middle = counts.index(25)
+    for other in ("sample means", "paper's rule", "rule, projected"):
+        assert (median["cross-validated"][middle] < median[other][middle]).all()
+    assert (median["cross-validated"][-1] < 1.25 * median["cross-validated"][middle]).all()
+    estimates = numbers["estimates"]
+    times = np.array(numbers["curve_times"])
+    for one in estimates.values():
+        curve = np.array(one["curve"], dtype=float)
+        area = np.trapezoid(curve * times, np.log(times))
+        assert one["integrated_loss"] == pytest.approx(area, rel=1e-4)
+        assert one["loss"]["5e-05"] == pytest.approx(curve[0], rel=1e-4)
+    ours = estimates["cross-validated"]
+    for network in ("network, equal time", "network, long"):
+        assert ours["integrated_loss"] < estimates[network]["integrated_loss"]
+    assert estimates["network, equal time"]["seconds"] < 2 * ours["seconds"] + 0.5
+    for name in ("exact moments", "cross-validated", "network, equal time", "network, long"):
+        assert abs(estimates[name]["mass"] - 1) < 1e-3
+        assert estimates[name]["kl"] > -1e-3
+    assert estimates["exact moments"]["kl"] < ours["kl"] < 0.1
+    # With exact moments, 25 frequencies: what `tests/studies/test_circle.py` has.
+    exact = [estimates["exact moments"]["loss"][f"{t:g}"] for t in TIMES]
+    assert exact == pytest.approx([0.0101, 0.0016, 7.7e-8], rel=0.01)
+
+
+@pytest.mark.slow
+def test_plane(runs: Runs) -> None:
+    found = runs("plane").numbers["pinwheel"]
+    nll = {name: found[name]["nll"] for name in (PAPER, FEWER, DEFAULT, NETWORK, KERNELS)}
+    assert max(nll[DEFAULT], nll[FEWER]) < nll[NETWORK]
+    assert nll[DEFAULT] < nll[PAPER]
+    assert nll[DEFAULT] < nll[KERNELS] + 0.01
+    assert min(nll.values()) > found["truth"] - 0.05
+    for name in (FEWER, DEFAULT):
+        assert abs(found[name]["mass"] - 1) < 2e-3
+    # The network took the time of the default fit, but for its last step.
+    assert found[NETWORK]["fit_seconds"] < 1.2 * found[DEFAULT]["fit_seconds"] + 0.5
+    assert found[NETWORK]["fit_seconds"] > 0.9 * found[DEFAULT]["fit_seconds"]
+
+
+@pytest.mark.slow
+def test_gallery(runs: Runs) -> None:
+    run = runs("gallery")
+    assert isinstance(run.study, Gallery)
+    numbers = run.numbers
+    laws = numbers["laws"]
+    assert tuple(laws) == run.study.laws
+    for one in laws.values():
+        assert one[DEFAULT]["nll"] < one[NETWORK]["nll"]
+        for name in (FEWER, DEFAULT):
+            assert abs(one[name]["mass"] - 1) < 2e-3
+    excess = {
+        name: np.mean([one[name]["nll"] - one["truth"] for one in laws.values()])
+        for name in (FEWER, DEFAULT, NETWORK, KERNELS)
+    }
+    assert numbers["mean_excess"] == pytest.approx(excess, abs=1e-4)
+    assert excess[DEFAULT] < excess[KERNELS]
+    assert excess[DEFAULT] < excess[FEWER]
+
+
+@pytest.mark.slow
+def test_stein(runs: Runs) -> None:
+    numbers = runs("stein").numbers
+    risk, share = numbers["risk_over_sample_means"], numbers["share_indefinite"]
+    assert risk["frequencies"] == [2, 4, 10, 20, 50, 100]
+    assert risk["sample means"] == pytest.approx([1] * 6)
+    alone = "each by itself (the paper)"
+    rules = ["James-Stein", alone, "each by itself, projected", "monotone, projected"]
+    assert all(risk[name][-1] < 1 for name in rules)
+    assert risk["monotone, projected"][0] > 0.95
+    assert share[alone][0] > 0.5
+    assert all(max(share[name]) == 0 for name in {"sample means", *rules} - {alone})
+    memory = numbers["memorisation"]
+    series, score = (
+        memory[name]
+        for name in ("orthogonal series, sample means", "flow of the cross-validated score")
+    )
+    distance, error = "distance_to_data_over_expected", "integrated_square_error"
+    assert series[distance][-1] < 0.5 < score[distance][-1]
+    assert series[error][-1] > 5 * series[error][0]
+    assert score[error][-1] < 2 * min(score[error])
+    assert series["negative_share"] > 0.1
+    assert score["negative_share"] == 0
+    # ∫(Σ θ̂_k φ_k - ρ)² of n points grows by (count)/(πn) with each frequency, but for the truth.
+    count, n = memory["frequencies"][-1], len(memory["points"])
+    assert series[error][-1] == pytest.approx(count / (math.pi * n), rel=0.2)
+
+
+@pytest.mark.slow
+def test_polynomials(runs: Runs) -> None:
+    numbers = runs("polynomials").numbers
+    third, last = numbers["orders"].index(3), -1
+    assert numbers["orders"][last] == max(numbers["orders"]) > 3
+    for name, losses in numbers["mean_loss"].items():
+        ratio = np.array(losses[last]) / np.array(losses[third])
+        assert ratio.max() < 1.05
+        assert numbers["last_order_over_order_3"][name] == pytest.approx(ratio, rel=1e-4)
+    better = numbers["last_order_over_order_3"]["two modes"]
+    assert min(better) < 0.5  # a cubic has one mode
+
+
+@pytest.mark.slow
+def test_as_a_process(runs: Runs, tmp_path: Path) -> None:
+    """And what it finds is what is found here: all its draws follow from the seed."""
+    command = [sys.executable, "-m", "oism", "reproduce", "stein", "--quick", "-o", "out", "--json"]
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, check=False, timeout=300, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    folder = tmp_path / "out" / "stein-quick"
+    assert sorted(said["files"]) == sorted(
+        f"out/stein-quick/{name}" for name in ("figure.png", "numbers.json", "report.md")
+    )
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        Path(path).name for path in said["files"]
+    )
+    assert all(claim["holds"] for claim in said["claims"])
+    numbers, here = json.loads((folder / "numbers.json").read_text()), runs("stein").numbers
+    assert numbers["settings"] == here["settings"]
+    risks = "risk_over_sample_means"
+    for name, values in here[risks].items():
+        assert numbers[risks][name] == pytest.approx(values, rel=1e-4)
+
+
+def test_a_claim_that_fails_is_exit_code_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[tuple[Study, Path]] = []
+    claims = [Claim("holds", 1, 2), Claim("fails", 2, 1), Claim("says nothing", math.nan, 1)]
+
+    def ran(one: Study, folder: Path) -> Written:
+        asked.append((one, folder))
+        return Written(folder, [folder / "numbers.json"], claims, 3.2)
+
+    monkeypatch.setattr("oism.studies.study.reproduce", ran)
+    words = ["reproduce", "plane", "-o", str(tmp_path), "--random-state", "4"]
+    assert main(words) == 1
+    ended = capsys.readouterr()
+    assert ended.out.splitlines() == [
+        "yes: holds (1 < 2)",
+        "NO: fails (2 < 1)",
+        "NO: says nothing (not finite < 1)",
+        f"3 s; written: {tmp_path / 'plane' / 'numbers.json'}",
+    ]
+    assert ended.err == "oism: error: 2 of 3 claims do not hold\n"
+    assert asked == [(by_name("plane", seed=4), tmp_path / "plane")]
+    assert main([*words, "--quick", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert [claim["holds"] for claim in said["claims"]] == [True, False, False]
+    assert said["claims"][2]["lower"] is None
+    assert asked[1] == (by_name("plane", quick=True, seed=4), tmp_path / "plane-quick")
+    claims[1:] = []
+    assert main(words) == 0
+
+
+def test_an_unknown_study_is_not_understood(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "figure-7"]) == 2
+    assert "bart-simpson" in capsys.readouterr().err
