@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oism.studies import STUDIES, study
+from oism.studies import STUDIES, by_name
 from oism.studies.study import plain
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
@@ -17,7 +17,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "studies"
 @pytest.mark.parametrize("name", STUDIES)
 def test_what_is_documented_was_run_in_full_and_holds(name: str) -> None:
     numbers = json.loads((DOCS / name / "numbers.json").read_text(encoding="utf-8"))
-    assert numbers["settings"] == plain(asdict(study(name)))
+    assert numbers["settings"] == plain(asdict(by_name(name)))
     assert numbers["seconds"] < 30 * 60
     assert all(claim["holds"] for claim in numbers["claims"])
     report = (DOCS / name / "report.md").read_text(encoding="utf-8")

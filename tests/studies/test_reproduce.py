@@ -1,6 +1,6 @@
 """Every study in its quick form: its claims hold, by its numbers as well, and its folder is whole.
 
-A study runs once, for all tests of it; `python -m pytest -m "not slow"` leaves them out.
+A study runs once, for all tests of it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from oism.studies.contest import DEFAULT, FEWER, KERNELS, NETWORK, PAPER
 from oism.studies.gallery import Gallery
 from oism.studies.study import Claim, Study, Written, reproduce
 
-MINUTES = 120
+SECONDS = 120
 HEADINGS = ["## What the paper shows", "## What came out here", "## Why they differ", "## Claims"]
 
 
@@ -59,7 +59,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
 
 
 def each_study(test: Callable[..., None]) -> Callable[..., None]:
-    named: Callable[..., None] = pytest.mark.slow(pytest.mark.parametrize("name", STUDIES)(test))
+    named: Callable[..., None] = pytest.mark.parametrize("name", STUDIES)(test)
     return named
 
 
@@ -79,7 +79,7 @@ def test_the_numbers_say_where_they_come_from(name: str, runs: Runs) -> None:
     settings = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(run.study).items()}
     assert numbers["settings"] == settings
     assert set(numbers["versions"]) == {"oism", "python", "torch", "numpy"}
-    assert 0 < numbers["seconds"] < MINUTES
+    assert 0 < numbers["seconds"] < SECONDS
     assert len(numbers["claims"]) == len(run.written.claims)
     for claim in numbers["claims"]:
         assert claim["holds"] is (claim["lower"] < claim["upper"]) is True
@@ -115,7 +115,6 @@ def test_the_report_is_complete(name: str, runs: Runs) -> None:
     assert "nan" not in report
 
 
-@pytest.mark.slow
 def test_bart_simpson(runs: Runs) -> None:
     numbers = runs("bart-simpson").numbers
     median = {name: np.array(one["median"]) for name, one in numbers["by_count"].items()}
@@ -147,7 +146,6 @@ def test_bart_simpson(runs: Runs) -> None:
     assert exact == pytest.approx([0.0101, 0.0016, 7.7e-8], rel=0.01)
 
 
-@pytest.mark.slow
 def test_plane(runs: Runs) -> None:
     found = runs("plane").numbers["pinwheel"]
     nll = {name: found[name]["nll"] for name in (PAPER, FEWER, DEFAULT, NETWORK, KERNELS)}
@@ -162,7 +160,6 @@ def test_plane(runs: Runs) -> None:
     assert found[NETWORK]["fit_seconds"] > 0.9 * found[DEFAULT]["fit_seconds"]
 
 
-@pytest.mark.slow
 def test_gallery(runs: Runs) -> None:
     run = runs("gallery")
     assert isinstance(run.study, Gallery)
@@ -182,7 +179,6 @@ def test_gallery(runs: Runs) -> None:
     assert excess[DEFAULT] < excess[FEWER]
 
 
-@pytest.mark.slow
 def test_stein(runs: Runs) -> None:
     numbers = runs("stein").numbers
     risk, share = numbers["risk_over_sample_means"], numbers["share_indefinite"]
@@ -210,7 +206,6 @@ def test_stein(runs: Runs) -> None:
     assert series[error][-1] == pytest.approx(count / (math.pi * n), rel=0.2)
 
 
-@pytest.mark.slow
 def test_polynomials(runs: Runs) -> None:
     numbers = runs("polynomials").numbers
     third, last = numbers["orders"].index(3), -1
@@ -223,7 +218,6 @@ def test_polynomials(runs: Runs) -> None:
     assert min(better) < 0.5  # a cubic has one mode
 
 
-@pytest.mark.slow
 def test_as_a_process(runs: Runs, tmp_path: Path) -> None:
     """And what it finds is what is found here: all its draws follow from the seed."""
     command = [sys.executable, "-m", "oism", "reproduce", "stein", "--quick", "-o", "out", "--json"]

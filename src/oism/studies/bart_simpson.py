@@ -110,7 +110,7 @@ class BartSimpson(Study):
     @classmethod
     def quick(cls, seed: int = 0) -> Self:
         """Return fewer simulations and a shorter training."""
-        return cls(seed, counts=(5, 25, 50), simulations=8, network_seconds=6.0)
+        return cls(seed, counts=(5, 25, 50), simulations=8, network_seconds=5.0)
 
     def run(self) -> Findings:
         """Estimate once for the pictures, then many times for the error bars."""

@@ -24,6 +24,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.figure import Figure
@@ -102,7 +103,8 @@ class Written:
 def reproduce(study: Study, folder: Path) -> Written:
     """Run a study and write its numbers, pictures and report."""
     folder.mkdir(parents=True, exist_ok=True)
-    demand_writable(folder / "numbers.json")  # better now than after half an hour
+    for name in ("numbers.json", "report.md", "figure.png"):
+        demand_writable(folder / name)  # better now than after half an hour
     start = time.perf_counter()
     findings = study.run()
     seconds = time.perf_counter() - start
@@ -122,6 +124,7 @@ def reproduce(study: Study, folder: Path) -> Written:
         paths.append(folder / f"{name}.png")
         with replacing(paths[-1]) as draft:
             picture.savefig(draft, dpi=DPI, format="png")
+        plt.close(picture)
     with replacing(paths[1]) as draft:
         draft.write_text(_page(study, findings, seconds), encoding="utf-8")
     return Written(folder, paths, findings.claims, seconds)
