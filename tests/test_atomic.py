@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -154,3 +155,10 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     assert path.read_text() == "old"
     assert names(tmp_path) == ["old.txt"]
+
+
+def test_a_full_disk_is_named(tmp_path: Path) -> None:
+    target = tmp_path / "table.csv"
+    with pytest.raises(OSError, match=r"table\.csv") as failure, replacing(target):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert failure.value.errno == errno.ENOSPC

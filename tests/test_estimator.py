@@ -303,6 +303,7 @@ def test_the_data_are_left_alone() -> None:
     model.partial_fit(x)
 
 
+@pytest.mark.filterwarnings("ignore:columns? .* constant")
 @settings(max_examples=10)
 @given(
     x=hnp.arrays(
@@ -321,6 +322,7 @@ def test_any_little_table_has_a_density(x: Array) -> None:
     assert np.isfinite(samples).all()
 
 
+@pytest.mark.filterwarnings("ignore:columns? .* constant")
 @pytest.mark.parametrize(
     "x",
     [[[1.0]], [[1.0], [2.0]], [[0.0, 0.0]], [[1.0, 2.0]] * 20, [[1.0, 2.0, 3.0, 4.0]] * 2],
@@ -618,3 +620,8 @@ def test_batches_that_do_not_go_together() -> None:
     model = OISM(**SMALL).partial_fit(rows())
     with pytest.raises(ValueError, match="X has 3 features, but OISM is expecting 2"):
         model.partial_fit(rows(5, 3))
+
+
+def test_a_device_that_is_not_there_is_said() -> None:
+    with pytest.raises(ValueError, match="device 'cuda:99' cannot be used here"):
+        OISM(device="cuda:99").fit(np.zeros((3, 1)))

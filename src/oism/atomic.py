@@ -46,6 +46,10 @@ def replacing(path: StrPath) -> Iterator[Path]:
         if mode is not None:
             draft.chmod(mode)
         draft.replace(target)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:  # a full disk says no name
+            error.filename = str(path)
+        raise
     finally:
         draft.unlink(missing_ok=True)
 

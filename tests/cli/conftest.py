@@ -92,8 +92,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     try:
         for words in (
             "data moons -n 150 -o moons.csv",
-            f"fit moons.csv -o moons.model {small}",
-            f"fit angles.csv --columns phi psi --periodic 360 -o angles.model {small}",
+            f"fit moons.csv -o moons.safetensors {small}",
+            f"fit angles.csv --columns phi psi --periodic 360 -o angles.safetensors {small}",
         ):
             ended = run_here(words.split())
             assert ended.code == 0, ended.err

@@ -120,39 +120,39 @@ def test_chosen_numbers_are_names_only_where_they_must_be(oism: Run, tmp_path: P
 
 
 def test_sample_is_that_of_the_estimator(oism: Run, folder: Path, tmp_path: Path) -> None:
-    model = OISM.load(folder / "angles.model")
-    csv = oism("sample angles.model -n 4 --random-state 3 --density")
+    model = OISM.load(folder / "angles.safetensors")
+    csv = oism("sample angles.safetensors -n 4 --random-state 3 --density")
     assert csv.err == ""
     (tmp_path / "s.csv").write_bytes(csv.out)
     x = rows_of(tmp_path / "s.csv", "phi", "psi", "log_density")
     np.testing.assert_array_equal(x[:, :2], model.sample(4, random_state=3))
     frame = pa.table({"phi": x[:, 0].copy(), "psi": x[:, 1].copy()})
     np.testing.assert_allclose(x[:, 2], model.score_samples(frame), rtol=1e-12)
-    npy = oism("sample angles.model -n 4 --random-state 3 --method sde --format npy")
+    npy = oism("sample angles.safetensors -n 4 --random-state 3 --method sde --format npy")
     expected = model.sample(4, random_state=3, method="sde")
     np.testing.assert_array_equal(np.load(io.BytesIO(npy.out)), expected)
     out = tmp_path / "g.parquet"
-    given = oism(f"sample angles.model -n 4 --random-state 3 --given psi=-20 --json -o {out}")
+    given = oism(f"sample angles.safetensors -n 4 --random-state 3 --given psi=-20 --json -o {out}")
     assert strict(given.text) == {"rows": 4, "output": str(out)}
     expected = model.sample(4, random_state=3, given={1: -20.0})
     np.testing.assert_array_equal(rows_of(out, "phi", "psi"), expected)
-    numbered = oism("sample angles.model -n 4 --random-state 3 --given 1=-20 --format npy")
+    numbered = oism("sample angles.safetensors -n 4 --random-state 3 --given 1=-20 --format npy")
     np.testing.assert_array_equal(np.load(io.BytesIO(numbered.out)), expected)
 
 
 def test_no_samples_are_a_header(oism: Run) -> None:
-    assert oism("sample moons.model -n 0").text == "x,y\n"
-    assert oism("sample moons.model -n 0 --density").text == "x,y,log_density\n"
+    assert oism("sample moons.safetensors -n 0").text == "x,y\n"
+    assert oism("sample moons.safetensors -n 0 --density").text == "x,y,log_density\n"
 
 
 def test_density_keeps_what_it_does_not_use(oism: Run, folder: Path) -> None:
-    ended = oism("density angles.model angles.csv")
+    ended = oism("density angles.safetensors angles.csv")
     before = (folder / "angles.csv").read_text().splitlines()
     after = ended.text.splitlines()
     assert [line.rpartition(",")[0] for line in after] == before, "cells come out as they went in"
     assert after[0].endswith(",log_density")
     x = rows_of(folder / "angles.csv", "phi", "psi")
-    model = OISM.load(folder / "angles.model")
+    model = OISM.load(folder / "angles.safetensors")
     expected = model.score_samples(pa.table({"phi": x[:, 0].copy(), "psi": x[:, 1].copy()}))
     found = [float(line.rpartition(",")[2]) for line in after[1:]]
     np.testing.assert_array_equal(found, expected)
@@ -160,7 +160,7 @@ def test_density_keeps_what_it_does_not_use(oism: Run, folder: Path) -> None:
 
 def test_density_leaves_the_cell_of_an_incomplete_row_empty(oism: Run, tmp_path: Path) -> None:
     out = tmp_path / "d.parquet"
-    ended = oism(f"density angles.model gaps.csv --missing skip --name nats --json -o {out}")
+    ended = oism(f"density angles.safetensors gaps.csv --missing skip --name nats --json -o {out}")
     found = strict(ended.text)
     assert (found["rows"], found["skipped"]) == (121, 1)
     table = pq.read_table(out)
@@ -189,7 +189,7 @@ def test_columns_are_matched_by_name_or_else_by_position(oism: Run, tmp_path: Pa
     (tmp_path / "c.csv").write_text("0.5,1.5\n")
     (tmp_path / "d.csv").write_text("u,v,w\n1.5,7,0.5\n")
     values = [
-        np.load(io.BytesIO(oism(f"density moons.model {tmp_path / words}").out))[0]
+        np.load(io.BytesIO(oism(f"density moons.safetensors {tmp_path / words}").out))[0]
         for words in (
             "a.csv --output-format npy",
             "b.csv --output-format npy",
@@ -201,11 +201,11 @@ def test_columns_are_matched_by_name_or_else_by_position(oism: Run, tmp_path: Pa
 
 
 def test_info(oism: Run, folder: Path) -> None:
-    model = OISM.load(folder / "angles.model")
-    text = oism("info angles.model").text
+    model = OISM.load(folder / "angles.safetensors")
+    text = oism("info angles.safetensors").text
     assert text.startswith(model.summary())
     assert "max_eigenvalue=25.0" in text
-    found = strict(oism("info angles.model --json").text)
+    found = strict(oism("info angles.safetensors --json").text)
     assert found["columns"][1] == {"name": "psi", "kind": "periodic", "period": 360.0}
     assert found["process"] == {"kind": "Torus"}
     assert found["clock"]["kind"] == "VarianceExploding"
@@ -236,7 +236,7 @@ def test_data_are_the_laws_of_the_plane(oism: Run) -> None:
 )
 def test_plot(oism: Run, suffix: str, start: bytes, tmp_path: Path) -> None:
     out = tmp_path / f"picture.{suffix}"
-    ended = oism(f"plot moons.model --data moons.csv --columns y x --dpi 40 -o {out}")
+    ended = oism(f"plot moons.safetensors --data moons.csv --columns y x --dpi 40 -o {out}")
     assert ended.code == 0, ended.err
     assert ended.err == ""
     assert out.read_bytes().startswith(start)
@@ -246,9 +246,9 @@ def test_plot(oism: Run, suffix: str, start: bytes, tmp_path: Path) -> None:
 def test_models_go_through_pipes(oism: Run, folder: Path) -> None:
     fitted = oism(f"fit moons.csv -o - {SMALL}")
     assert "150 rows fitted" in fitted.err, "words go where the model does not"
-    straight = oism("sample moons.model -n 3 --random-state 0")
+    straight = oism("sample moons.safetensors -n 3 --random-state 0")
     assert oism("sample - -n 3 --random-state 0", fitted.out).out == straight.out
-    assert oism("info -", fitted.out).text == oism("info moons.model").text
+    assert oism("info -", fitted.out).text == oism("info moons.safetensors").text
     assert oism(f"fit moons.csv -o - --quiet {SMALL}").err == ""
     cut = oism("info -", fitted.out[:-9])
     assert cut.code == 1

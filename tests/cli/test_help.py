@@ -68,7 +68,7 @@ CASES = [line for lines in [examples(ABOUT), *EXAMPLES.values()] for line in lin
 def test_examples_run(
     line: str, oism: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("moons.csv", "moons.model", "angles.csv"):
+    for name in ("moons.csv", "moons.safetensors", "angles.csv"):
         shutil.copy(folder / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     words = line.split()[1:]

@@ -28,7 +28,7 @@ DATA_OR_FILES = [
     ("fit moons.csv -o m --cv 1", "The 'cv' parameter of OISM must be an int"),
     ("fit moons.csv -o m --device nonsense", "nonsense"),
     ("fit nowhere.csv -o m", "nowhere.csv: no such file or directory"),
-    ("fit moons.model -o m", "the suffix '.model' names no format"),
+    ("fit moons.safetensors -o m", "the suffix '.safetensors' names no format"),
     ("fit moons.csv -o nowhere/m", "nowhere: no such folder"),
     ("fit moons.csv -o .", ".: is a folder, not a file"),
     ("fit empty.csv -o m", "empty.csv: the file is empty"),
@@ -38,29 +38,35 @@ DATA_OR_FILES = [
     ("sample nowhere", "nowhere: no such file or directory"),
     ("sample moons.csv", "moons.csv is damaged or not a safetensors file"),
     ("sample cut.model", "cut.model is damaged"),
-    ("sample other.safetensors", "other.safetensors is not a score"),
-    ("sample moons.model --given z=1", "moons.model: there is no column 'z', only 'x', 'y'"),
-    ("sample moons.model --given x=1 y=2", "must leave at least one"),
-    ("sample moons.model -o out.xls", "the suffix '.xls' names no format"),
-    ("density moons.model angles.csv", "angles.csv: there is no column 'x'"),
-    ("density moons.model three.npy", "three.npy: the table has 3 columns (0, 1, 2), the model 2"),
-    ("density moons.model three.npy --columns 1", "names 1 columns, but the model has 2"),
-    ("density moons.model moons.csv --name x", "there is a column 'x' already"),
-    ("density angles.model gaps.csv", "--missing skip"),
+    ("sample other.safetensors", "other.safetensors is no file of oism"),
+    (
+        "sample moons.safetensors --given z=1",
+        "moons.safetensors: there is no column 'z', only 'x', 'y'",
+    ),
+    ("sample moons.safetensors --given x=1 y=2", "must leave at least one"),
+    ("sample moons.safetensors -o out.xls", "the suffix '.xls' names no format"),
+    ("density moons.safetensors angles.csv", "angles.csv: there is no column 'x'"),
+    (
+        "density moons.safetensors three.npy",
+        "three.npy: the table has 3 columns (0, 1, 2), the model 2",
+    ),
+    ("density moons.safetensors three.npy --columns 1", "names 1 columns, but the model has 2"),
+    ("density moons.safetensors moons.csv --name x", "there is a column 'x' already"),
+    ("density angles.safetensors gaps.csv", "--missing skip"),
     ("info nowhere", "nowhere: no such file"),
-    ("plot moons.model --columns x z -o p.png", "there is no column 'z'"),
+    ("plot moons.safetensors --columns x z -o p.png", "there is no column 'z'"),
 ]
 
 USAGE = [
     ("fit moons.csv -o - --json", "--json and the output would both be written"),
-    ("sample moons.model --json", "--json and the output would both be written"),
-    ("density moons.model moons.csv --json", "--json and the output would both be written"),
+    ("sample moons.safetensors --json", "--json and the output would both be written"),
+    ("density moons.safetensors moons.csv --json", "--json and the output would both be written"),
     ("density - -", "cannot both be standard input"),
     ("plot - --data - -o p.png", "cannot both be standard input"),
-    ("plot moons.model -o p.gif", "must be one of .png, .svg, .pdf"),
-    ("plot moons.model -o -", "not written to standard output"),
-    ("plot moons.model -o p.png --columns x", "--columns: expected two, got 1"),
-    ("plot moons.model -o p.png --dpi 0", "--dpi: expected at least 1"),
+    ("plot moons.safetensors -o p.gif", "must be one of .png, .svg, .pdf"),
+    ("plot moons.safetensors -o -", "not written to standard output"),
+    ("plot moons.safetensors -o p.png --columns x", "--columns: expected two, got 1"),
+    ("plot moons.safetensors -o p.png --dpi 0", "--dpi: expected at least 1"),
     ("fit moons.csv -o moons.csv", "moons.csv is the input, and would be overwritten"),
     ("fit moons.csv -o m --periodic x=abc", "--periodic: expected a finite number in 'x=abc'"),
     ("fit moons.csv -o m --periodic x", "--periodic: expected a finite number in 'x'"),
@@ -70,8 +76,8 @@ USAGE = [
     ("fit moons.csv -o m --clock ve:1", "--clock: expected ve:SIGMA_MIN:SIGMA_MAX"),
     ("fit moons.csv -o m --clock ve:2:1", "--clock: expected ve:SIGMA_MIN:SIGMA_MAX"),
     ("fit moons.csv -o m --clock xy:1:2", "--clock: expected"),
-    ("sample moons.model -n -1", "-n: expected at least 0, got -1"),
-    ("sample moons.model --given x=nan", "--given: expected a finite number"),
+    ("sample moons.safetensors -n -1", "-n: expected at least 0, got -1"),
+    ("sample moons.safetensors --given x=nan", "--given: expected a finite number"),
     ("data moons -n 0", "-n: expected at least 1, got 0"),
 ]
 
@@ -82,7 +88,7 @@ def bad(oism: Run, folder: Path) -> Run:
     (folder / "empty.csv").write_bytes(b"")
     (folder / "header.csv").write_text("x,y\n")
     (folder / "one.csv").write_text("x\n1\n2\n")
-    (folder / "cut.model").write_bytes((folder / "moons.model").read_bytes()[:-50])
+    (folder / "cut.model").write_bytes((folder / "moons.safetensors").read_bytes()[:-50])
     safetensors.numpy.save_file({"x": np.zeros(1)}, folder / "other.safetensors")
     np.save(folder / "infinite.npy", [[1.0], [np.inf]])
     np.save(folder / "three.npy", np.zeros((4, 3)))
@@ -138,9 +144,9 @@ def test_the_output_is_looked_at_before_the_work(bad: Run, monkeypatch: pytest.M
     monkeypatch.setattr("oism.estimator.OISM.load", work)
     for words in (
         "fit moons.csv -o nowhere/m",
-        "sample moons.model -o nowhere/x.csv",
-        "density moons.model moons.csv -o nowhere/x.csv",
-        "plot moons.model -o nowhere/x.png",
+        "sample moons.safetensors -o nowhere/x.csv",
+        "density moons.safetensors moons.csv -o nowhere/x.csv",
+        "plot moons.safetensors -o nowhere/x.png",
     ):
         assert "no such folder" in bad(words).err
 
@@ -153,4 +159,4 @@ def test_a_fault_of_the_program_keeps_its_traceback(
 
     monkeypatch.setattr("oism.estimator.OISM.load", fail)
     with pytest.raises(AssertionError, match="a bug"):
-        bad("info moons.model")
+        bad("info moons.safetensors")

@@ -148,3 +148,19 @@ def test_what_cannot_be_meant(
 ) -> None:
     with pytest.raises(error, match=message):
         columns(**settings)
+
+
+def test_constant_columns_are_told() -> None:
+    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0)).double()
+    x[:, 1] = 3.0
+    with pytest.warns(UserWarning, match="column 'k' constant in all rows"):
+        Columns.of(2, ["x", "k"], None, None, None).tell_of_constants(x)
+    with pytest.warns(UserWarning, match="columns 0, 1 constant in all rows"):
+        Columns.of(2, None, None, None, None).tell_of_constants(x[:1])
+
+
+def test_a_small_spread_far_from_zero_is_no_constant() -> None:
+    x = 1e12 + torch.randn(300, 1, generator=torch.Generator().manual_seed(0)).double()
+    columns = Columns.of(1, None, None, None, None)
+    columns.tell_of_constants(x)  # without a word: warnings are errors here
+    assert float(math.pi / columns.chart(x, 300.0).scale) < 10

@@ -412,6 +412,7 @@ def test_skewed_columns_are_not_gaussian() -> None:
     assert found < truth + 0.05
 
 
+@pytest.mark.filterwarnings("ignore:columns? .* constant")
 @pytest.mark.parametrize("columns", [3, 5])
 @pytest.mark.parametrize("flat", ["constant", "collinear"])
 def test_flat_data_are_finite(columns: int, flat: str) -> None:

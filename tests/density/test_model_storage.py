@@ -134,7 +134,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
             OISM.load(path)
     safetensors.torch.save_file({"x": torch.zeros(1)}, path)
-    with pytest.raises(ValueError, match="is not a score"):
+    with pytest.raises(ValueError, match="is no file of oism"):
         OISM.load(path)
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_pickled(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     OISM(process=Torus(), clock=VarianceExploding(0.1, 3.0), **SMALL).fit(X[:, :1]).save(path)
     with safetensors.safe_open(path, framework="pt") as file:
-        settings = json.loads(file.metadata()["settings"])["density"]
+        settings = json.loads(file.metadata()["oism"])["settings"]["density"]
     saved = settings["parameters"]
     assert saved["process"]["process"]["kind"] == "Torus"
     assert saved["clock"]["clock"]["sigma_max"] == 3.0

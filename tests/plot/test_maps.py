@@ -209,12 +209,14 @@ def test_an_image_need_not_be_square() -> None:
 
 
 def test_limits_must_fit_the_picture(plane: OISM, line: OISM, mixed: OISM) -> None:
-    with pytest.raises(ValueError, match="of 2 columns needs as many limits, got 1"):
+    with pytest.raises(ValueError, match="model must have 2 columns for this picture, got 1"):
         density_map(line)
-    with pytest.raises(ValueError, match="of 1 columns needs as many limits, got 2"):
+    with pytest.raises(ValueError, match="model must have 1 columns for this picture, got 2"):
         density_curve(plane)
-    with pytest.raises(ValueError, match="of 2 columns needs as many limits, got 3"):
+    with pytest.raises(ValueError, match="model must have 2 columns for this picture, got 3"):
         score_field(mixed, 0.1)
+    with pytest.raises(ValueError, match="limits must be given for 2 columns, got 1"):
+        density_map(plane, limits=[(0.0, 1.0)])
     with pytest.raises(TypeError, match="limits must be given unless the model is an OISM"):
         density_map(Normal())
 
@@ -280,7 +282,7 @@ def test_a_ramachandran_plot_is_of_two_angles(
     assert (np.asarray(upright.get_xdata()) == 180).all()
     assert (np.asarray(ramachandran(radians, side=9).lines[0].get_ydata()) == 0).all()
     one = OISM(max_eigenvalue=4, n_times=4, periodic={0: 360}).fit(np.arange(40.0)[:, None])
-    half = OISM(max_eigenvalue=4, n_times=4, periodic={0: 360}).fit(np.ones((40, 2)))
+    half = OISM(max_eigenvalue=4, n_times=4, periodic={0: 360}).fit(np.arange(80.0).reshape(40, 2))
     for model in (plane, mixed, line, five, one, half):
         with pytest.raises(ValueError, match="needs a model of two periodic columns"):
             ramachandran(model)

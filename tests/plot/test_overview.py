@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from oism import OISM
@@ -20,6 +21,10 @@ Array = NDArray[np.float64]
 def dots(ax: Axes) -> Array:
     (points,) = ax.collections
     return np.asarray(points.get_offsets())
+
+
+def panels_of(figure: Figure) -> list[Axes]:
+    return [ax for ax in figure.axes if ax.get_label() != "<colorbar>"]
 
 
 def test_one_column(line: OISM) -> None:
@@ -43,23 +48,27 @@ def test_one_column(line: OISM) -> None:
 
 def test_two_angles(torus: OISM, angles: pd.DataFrame) -> None:
     figure = overview(torus, angles, random_state=3)
-    data, density, drawn, score = figure.axes
-    titles = [ax.get_title() for ax in figure.axes]
-    assert titles == ["400 rows", "fitted log-density", "400 samples", "score at t = 0.005"]
+    data, density, drawn, score = panels_of(figure)
+    titles = [ax.get_title() for ax in panels_of(figure)]
+    assert titles == ["400 rows", "fitted log-density", "400 samples", "score, noise σ = 5.7"]
+    assert len(figure.axes) == 5, "and a colour bar"
+    assert figure.axes[-1].get_ylabel() == "nats below the mode"
     np.testing.assert_allclose(dots(data), angles)
     np.testing.assert_allclose(dots(drawn), torus.sample(400, random_state=3))
     assert len(density.lines) == 2  # a Ramachandran plot has lines through its middle
     assert (data.get_xlabel(), data.get_ylabel()) == ("phi", "psi")
     assert score.get_xlabel() == "phi"
-    for ax in figure.axes:
+    for ax in panels_of(figure):
         assert (ax.get_xlim(), ax.get_ylim()) == ((0, 360), (0, 360))
 
 
 def test_two_columns_of_the_plane(plane: OISM, rows: Array) -> None:
-    titles = [ax.get_title() for ax in overview(plane).axes]
-    assert titles == ["fitted density", "5,000 samples", "score at t = 0.005"]
+    titles = [ax.get_title() for ax in panels_of(overview(plane))]
+    units = [(high - low) / (2 * np.pi) for low, high in limits_of(plane)]
+    noise = ", ".join(f"{0.1 * unit:.2g}" for unit in units)
+    assert titles == ["fitted density", "5,000 samples", f"score, noise σ = ({noise})"]
     figure = overview(plane, rows, columns=(0, 1))
-    assert len(figure.axes) == 4
+    assert len(panels_of(figure)) == 4
     assert len(figure.axes[1].images) == 1
 
 
@@ -93,7 +102,7 @@ def test_five_columns_without_rows(five: OISM) -> None:
 
 def test_two_columns_without_a_box(rows: Array) -> None:
     model = OISM(process="ou", order=3, n_times=8).fit(rows)
-    data, density, drawn, _ = overview(model, rows).axes
+    data, density, drawn, _ = panels_of(overview(model, rows))
     np.testing.assert_allclose(dots(data), rows)
     np.testing.assert_allclose(dots(drawn), model.sample(len(rows), random_state=0))
     assert len(density.images) == 1
@@ -153,4 +162,4 @@ def test_rows_of_another_width(five: OISM, plane: OISM) -> None:
 def test_rows_that_came_in_batches(rows: Array) -> None:
     model = OISM(max_eigenvalue=25, n_times=16)
     model.partial_fit(rows)
-    assert len(overview(model, rows).axes) == 4
+    assert len(panels_of(overview(model, rows))) == 4

@@ -93,11 +93,12 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="path must be a file"):
         OperatorScore.load(path)
     safetensors.torch.save_file({"x": torch.zeros(1)}, path)
-    with pytest.raises(ValueError, match="is not a score"):
+    with pytest.raises(ValueError, match="is no file of oism"):
         OperatorScore.load(path)
-    header = {"format": "oism.OperatorScore", "version": "99", "settings": json.dumps({})}
+    about = {"format": "oism.OperatorScore", "version": 99, "settings": {}}
+    header = {"oism": json.dumps(about)}
     safetensors.torch.save_file({"x": torch.zeros(1)}, path, metadata=header)
-    with pytest.raises(ValueError, match="has version 99 of the format; this oism reads version 1"):
+    with pytest.raises(ValueError, match="has version 99 of the format; this oism reads version 2"):
         OperatorScore.load(path)
 
 
@@ -123,3 +124,20 @@ def test_what_cannot_be_restored_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="frame must be IdentityFrame or OrthogonalFrame"):
         fit(X, Hermite(2, 3, frame=Flip())).save(path)
     assert not list(tmp_path.iterdir())
+
+
+def test_equal_scores_are_equal_files(tmp_path: Path) -> None:
+    x = torch.randn(50, 1, generator=torch.Generator().manual_seed(0))
+    contents = []
+    for name in "abcdefgh":
+        fit(x, Fourier.lattice(1, 9), ridge=0.01).save(tmp_path / name)
+        contents.append((tmp_path / name).read_bytes())
+    assert len(set(contents)) == 1
+
+
+def test_an_older_file_is_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "old.safetensors"
+    header = {"format": "oism.OperatorScore", "version": "1", "settings": "{}"}
+    safetensors.torch.save_file({"x": torch.zeros(1)}, path, metadata=header)
+    with pytest.raises(ValueError, match="has version 1 of the format; this oism reads version 2"):
+        OperatorScore.load(path)

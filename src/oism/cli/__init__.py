@@ -44,8 +44,8 @@ Tables are CSV, TSV, Parquet, NPY or NPZ, by their suffix; - is standard input o
 
 Examples:
   oism data moons -n 1000 -o moons.csv
-  oism fit moons.csv -o moons.model
-  oism sample moons.model -n 5
+  oism fit moons.csv -o moons.safetensors
+  oism sample moons.safetensors -n 5
 
 Exit codes:
   0    all went well

@@ -17,7 +17,7 @@ class Data(Command):
     Examples:
       oism data moons -n 1000 -o moons.csv
       oism data pinwheel -n 500 --random-state 1 -o pinwheel.parquet
-      oism data rings -n 300 | oism fit - -o rings.model
+      oism data rings -n 300 | oism fit - -o rings.safetensors
     """
 
     law: Annotated[Positional[Law], arg(metavar="NAME")]

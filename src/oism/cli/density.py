@@ -35,9 +35,9 @@ class Density(Command):
     written.
 
     Examples:
-      oism density moons.model moons.csv -o scored.csv
-      oism density moons.model moons.csv --json -o scores.npy
-      oism sample moons.model -n 5 | oism density moons.model -
+      oism density moons.safetensors moons.csv -o scored.csv
+      oism density moons.safetensors moons.csv --json -o scores.npy
+      oism sample moons.safetensors -n 5 | oism density moons.safetensors -
     """
 
     model: ModelFile

@@ -46,10 +46,10 @@ class Fit(Command):
     Messages count the lines of a text and the rows of other files, from 1.
 
     Examples:
-      oism fit moons.csv -o moons.model
-      oism fit angles.csv --columns phi psi --periodic phi=360 psi=360 -o angles.model
-      oism fit angles.csv --columns phi psi --periodic 360 -o angles.model --json
-      oism fit moons.csv --bounds x=-6:6 y=-4:4 --max-eigenvalue 100 -o bounded.model
+      oism fit moons.csv -o moons.safetensors
+      oism fit angles.csv --columns phi psi --periodic phi=360 psi=360 -o angles.safetensors
+      oism fit angles.csv --columns phi psi --periodic 360 -o angles.safetensors --json
+      oism fit moons.csv --bounds x=-6:6 y=-4:4 --max-eigenvalue 100 -o bounded.safetensors
       oism fit moons.csv -o - | oism sample - -n 5
     """
 
@@ -174,8 +174,10 @@ class Fit(Command):
             first, last = (number(end) for end in ends)
             return kinds[kind](first, last)  # type: ignore[call-arg]
         except (KeyError, ValueError) as error:
+            why = f" ({error})" if kind in kinds and len(ends) == 2 else ""
             raise UsageError(
-                f"--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:BETA_0:BETA_1, got {self.clock!r}"
+                f"--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:BETA_0:BETA_1, got "
+                f"{self.clock!r}{why}"
             ) from error
 
     def _tell(self, model: OISM, rows: int, all_rows: int, seconds: float) -> None:

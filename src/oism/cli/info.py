@@ -13,8 +13,8 @@ class Info(Command):
     """Say what a model is: columns, functions, process, clock, steps and parameters.
 
     Examples:
-      oism info moons.model
-      oism info moons.model --json
+      oism info moons.safetensors
+      oism info moons.safetensors --json
       oism fit moons.csv -o - --quiet | oism info -
     """
 

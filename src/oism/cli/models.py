@@ -35,7 +35,8 @@ def load(path: str) -> OISM:
     except (KeyError, ValueError) as error:
         message = str(error) if isinstance(error, ValueError) else f"it lacks {error}"
         name = called(path)
-        raise FileError(message if name in message else f"{name}: {message}") from error
+        message = message if name in message else f"{name}: {message}"
+        raise FileError(f"{message}; `oism fit` makes a model") from error
 
 
 def save(model: OISM, path: str) -> None:

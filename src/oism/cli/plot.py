@@ -34,8 +34,8 @@ class Plot(Command):
     The picture is PNG, SVG or PDF, by its suffix.
 
     Examples:
-      oism plot moons.model -o moons.png
-      oism plot moons.model --data moons.csv --columns x y -o moons.pdf
+      oism plot moons.safetensors -o moons.png
+      oism plot moons.safetensors --data moons.csv --columns x y -o moons.pdf
     """
 
     model: ModelFile

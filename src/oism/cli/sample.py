@@ -26,10 +26,10 @@ class Sample(Command):
     """Draw rows from a model, with the names of its columns.
 
     Examples:
-      oism sample moons.model -n 5
-      oism sample moons.model -n 100 --density -o samples.parquet
-      oism sample moons.model -n 10 --given x=0.5 --random-state 1 -o given.csv
-      oism sample moons.model -n 20 --method sde --format npy > samples.npy
+      oism sample moons.safetensors -n 5
+      oism sample moons.safetensors -n 100 --density -o samples.parquet
+      oism sample moons.safetensors -n 10 --given x=0.5 --random-state 1 -o given.csv
+      oism sample moons.safetensors -n 20 --method sde --format npy > samples.npy
     """
 
     model: ModelFile

@@ -27,7 +27,7 @@ from oism.process.domain import wrapped
 
 FAR = 100.0
 
-CONSTANT = 1e-9
+CONSTANT = 1e-13
 """A deviation below this share of the mean is rounding."""
 
 RANK = 1e-6

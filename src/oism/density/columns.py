@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from oism import checks
-from oism.density.chart import BoxChart
+from oism.density.chart import CONSTANT, BoxChart
 
 MARGIN = 0.1
 """The share of the range of a free column that is left empty, for many rows; see `margin`."""
@@ -94,6 +94,20 @@ class Columns:
                     f"data reach from {low:g} to {high:g}"
                 )
 
+    def tell_of_constants(self, x: Tensor) -> None:
+        """Warn of columns that are one value in all rows: along them there is no density."""
+        low, high = x.amin(dim=0), x.amax(dim=0)
+        constant = (high - low <= CONSTANT * torch.maximum(low.abs(), high.abs())).tolist()
+        names = [self._called(column) for column in range(self.count) if constant[column]]
+        if names:
+            words = "column" if len(names) == 1 else "columns"
+            warnings.warn(
+                f"{words} {', '.join(names)} constant in all rows: there is no density along that, "
+                "and a narrow one takes its place; better leave it out",
+                UserWarning,
+                stacklevel=2,
+            )
+
     def chart(self, x: Tensor, n: float, weights: Tensor | None = None) -> BoxChart:
         """Return the chart that puts rows ``(m, count)``, worth n of them, into the box."""
         weights = x.new_ones(len(x)) if weights is None else weights
@@ -103,7 +117,7 @@ class Columns:
         near, far = torch.maximum(low, least), torch.minimum(high, most)
         centre, half = 0.5 * (near + far), 0.5 * (far - near)
         # A constant column has no scale of its own: that of its value, or 1.
-        floor = 1e-9 * torch.maximum(near.abs(), far.abs())
+        floor = CONSTANT * torch.maximum(near.abs(), far.abs())
         half = torch.where(half > floor, half, torch.where(centre != 0, centre.abs(), 1.0))
         scale = math.pi / (half * (1 + margin(n)))
         start = torch.zeros_like(centre)

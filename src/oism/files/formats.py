@@ -83,7 +83,7 @@ def write_array(array: NDArray[np.float64], path: str) -> None:
 
 def _parquet(content: bytes, source: str) -> pa.Table:
     try:
-        table = pq.ParquetFile(pa.BufferReader(content)).read()
+        table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         message = f"{source}: damaged, or not a Parquet file: {error}"
         raise FileError(message) from error

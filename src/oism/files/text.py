@@ -88,7 +88,12 @@ def _table(content: bytes, source: str, delimiter: str, count: int) -> pa.Table:
     try:
         return arrow_csv.read_csv(
             pa.BufferReader(content),
-            arrow_csv.ReadOptions(column_names=keys, block_size=min(len(content), BLOCK)),
+            arrow_csv.ReadOptions(
+                # Threads of Arrow that outlive an error abort the interpreter when it leaves.
+                use_threads=False,
+                column_names=keys,
+                block_size=min(len(content), BLOCK),
+            ),
             arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(keys, pa.string()), strings_can_be_null=False

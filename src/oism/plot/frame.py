@@ -107,6 +107,11 @@ def limits_for(model: object, limits: Limits | None, count: int) -> Limits:
         if not isinstance(model, OISM):
             raise TypeError("limits must be given unless the model is an OISM")
         limits = limits_of(model)
+        if len(limits) != count:
+            raise ValueError(
+                f"model must have {count} columns for this picture, got {len(limits)}; "
+                "oism.plot.overview draws models of any number"
+            )
     if len(limits) != count:
-        raise ValueError(f"a picture of {count} columns needs as many limits, got {len(limits)}")
+        raise ValueError(f"limits must be given for {count} columns, got {len(limits)}")
     return limits

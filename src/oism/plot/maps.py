@@ -208,8 +208,8 @@ def score_field(
         return ax
     limits = limits_for(model, limits, 2)
     x, y, points = grid(limits, FINE)
-    shade = np.sqrt(_noised(model, points, t)).reshape(FINE, FINE)  # so that flanks are seen
-    ax.contourf(x, y, shade, levels=np.linspace(0.1, 1.001, 9), cmap="Greys", alpha=0.45)
+    shade = (_noised(model, points, t) ** 0.3).reshape(FINE, FINE)  # so that flanks are seen
+    ax.contourf(x, y, shade, levels=np.linspace(0.2, 1.001, 9), cmap="Greys", alpha=0.45)
     points = grid(limits, side)[2]
     field = _scores(model, points, t)
     length = np.linalg.norm(field, axis=1)

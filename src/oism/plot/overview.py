@@ -6,18 +6,24 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from oism import checks
+from oism.density import BoxChart, WhiteChart
 from oism.estimator import OISM
+from oism.plot.curves import noise_of
 from oism.plot.frame import INK, PALE, Array, column_names, fitted, limits_of, periods_of
 from oism.plot.maps import cloud, density_curve, density_map, ramachandran, score_field
 
 SAMPLES = 5000
 PANEL = 3.4
 """The side of a panel in inches."""
+
+ROWS = "#6b6f76"
+"""The colour of rows where they stand beside samples."""
 
 MOST_COLUMNS = 6
 """The columns that a picture of all pairs shows, the first ones."""
@@ -69,6 +75,19 @@ def _time(model: OISM) -> float:
     return float(np.clip(NOISE**2 / 2, low, high))
 
 
+def _noise(model: OISM) -> str:
+    """Return the noise of the score that is drawn, in the units of the columns."""
+    sigma = noise_of(fitted(model).score, torch.tensor([_time(model)], dtype=torch.float64))[0]
+    chart = fitted(model).chart
+    if isinstance(chart, BoxChart):
+        units = 1 / chart.scale
+    else:
+        assert isinstance(chart, WhiteChart)
+        units = chart.inverse.norm(dim=1)
+    figures = list(dict.fromkeys(f"{sigma * unit:.2g}" for unit in units.tolist()))
+    return figures[0] if len(figures) == 1 else f"({', '.join(figures)})"
+
+
 def _line(model: OISM, data: Array | None, samples: Array) -> Figure:
     figure, (left, right) = _panels(2)
     shown, title = (samples, "samples") if data is None else (data, "rows")
@@ -76,7 +95,7 @@ def _line(model: OISM, data: Array | None, samples: Array) -> Figure:
     density_curve(model, left, label="fitted density")
     left.legend(frameon=False, fontsize="small")
     score_field(model, _time(model), right)
-    right.set_title(f"score at t = {_time(model):.2g}")
+    right.set_title(f"score, noise σ = {_noise(model)}")
     return figure
 
 
@@ -85,12 +104,17 @@ def _plane(model: OISM, data: Array | None, samples: Array) -> Figure:
     angles = all(periods_of(model)) and bool(periods_of(model))
     figure, panels = _panels(4 if data is not None else 3)
     if data is not None:
-        cloud(data, panels[0], model=model, limits=limits).set_title(f"{len(data):,} rows")
+        cloud(data, panels[0], model=model, limits=limits, color=ROWS).set_title(
+            f"{len(data):,} rows"
+        )
     density, drawn, score = panels[-3:]
     (ramachandran if angles else density_map)(model, density)
     density.set_title("fitted log-density" if angles else "fitted density")
+    shade = density.images[-1] if density.images else density.collections[0]
+    label, shrink = ("nats below the mode", 0.74) if angles else ("density", 1.0)
+    figure.colorbar(shade, ax=density, label=label, shrink=shrink, pad=0.02, aspect=25)
     cloud(samples, drawn, model=model, limits=limits).set_title(f"{len(samples):,} samples")
-    score_field(model, _time(model), score).set_title(f"score at t = {_time(model):.2g}")
+    score_field(model, _time(model), score).set_title(f"score, noise σ = {_noise(model)}")
     for panel in panels[1:]:
         panel.set_ylabel("")
         panel.tick_params(labelleft=False)
@@ -104,7 +128,7 @@ def _pair(model: OISM, data: Array | None, samples: Array, columns: list[int]) -
         panels[::-1], (samples, data), ("samples", "rows"), strict=False
     ):
         if points is not None:
-            cloud(points[:, columns], panel)
+            cloud(points[:, columns], panel, color=INK if what == "samples" else ROWS)
             panel.set(xlim=limits[columns[0]], ylim=limits[columns[1]], xlabel=names[columns[0]])
             panel.set(title=f"{len(points):,} {what}", ylabel=names[columns[1]])
     return figure
@@ -128,9 +152,11 @@ def _corner(model: OISM, data: Array | None, samples: Array) -> Figure:
                 look: dict[str, Any] = {"histtype": "step", "color": INK, "label": "samples"}
                 cloud(samples[:, [i]], panel, limits=[limits[i]], **look)
                 panel.set(yticks=[])
+                if i == 0 and data is not None:
+                    panel.legend(frameon=False, fontsize=6)
             else:  # samples below the diagonal, rows above it
                 points = samples if j < i or data is None else data
-                cloud(points[:, [j, i]], panel)
+                cloud(points[:, [j, i]], panel, color=INK if points is samples else ROWS)
                 panel.set(ylim=limits[i])
             panel.set(xlim=limits[j])
             panel.tick_params(labelleft=j == 0 and i > 0, labelbottom=i == count - 1, labelsize=7)

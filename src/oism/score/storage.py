@@ -30,7 +30,7 @@ from oism.score.interpolation import Curve
 from oism.solve import Schedule
 
 FORMAT = "oism.OperatorScore"
-VERSION = 1
+VERSION = 2
 
 CLOCKS: dict[str, type[Clock]] = {
     kind.__name__: kind for kind in (IdentityClock, VarianceExploding, VariancePreserving)
@@ -102,7 +102,9 @@ def save(
     for name, part in vars(score.diagnostics).items():
         tensors[f"diagnostics.{name}"] = part
     contiguous = {name: part.detach().cpu().contiguous().clone() for name, part in tensors.items()}
-    header = {"format": FORMAT, "version": str(VERSION), "settings": json.dumps(settings)}
+    # One entry: safetensors writes several in any order, and equal models are to be equal files.
+    about = {"format": FORMAT, "version": VERSION, "settings": settings}
+    header = {"oism": json.dumps(about)}
     # Not safetensors' `save_file`: it renames a draft of its own, over pipes and devices as well.
     content = serialised(contiguous, metadata=header)
     with replacing(path) as draft:
@@ -115,19 +117,28 @@ def read(path: Path) -> tuple[dict[str, object], dict[str, Tensor]]:
         raise FileNotFoundError(f"path must be a file written by OperatorScore.save, got {path}")
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            if header.get("format") != FORMAT:
-                raise ValueError(f"{path} is not a score: its format is {header.get('format')!r}")
-            if header.get("version") != str(VERSION):
-                raise ValueError(
-                    f"{path} has version {header.get('version')} of the format; this oism reads "
-                    f"version {VERSION}"
-                )
+            about = _about(file.metadata() or {}, path)
             # Copied: a tensor in a file need not be aligned as complex arithmetic expects.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
-    return json.loads(header["settings"]), tensors
+    settings = about["settings"]
+    assert isinstance(settings, dict)
+    return settings, tensors
+
+
+def _about(header: Mapping[str, str], path: Path) -> dict[str, object]:
+    """Return what a file says of itself, or raise if it is none that can be read."""
+    about: dict[str, object] = json.loads(header["oism"]) if "oism" in header else dict(header)
+    if about.get("format") != FORMAT:
+        raise ValueError(f"{path} is no file of oism: its format is {about.get('format')!r}")
+    if about.get("version") != VERSION:
+        found = about.get("version")
+        raise ValueError(
+            f"{path} has version {found} of the format; this oism reads version {VERSION}: upgrade "
+            "the one, or fit the other again"
+        )
+    return about
 
 
 def load(path: str | os.PathLike[str]) -> OperatorScore:

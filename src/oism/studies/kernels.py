@@ -23,6 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from oism.transforms import in_parallel, threads_apart
+
 Array = NDArray[np.float64]
 
 PER_OCTAVE = 3  # precisions between κ and 2κ
@@ -34,10 +36,10 @@ def log_sums(x: Tensor, y: Tensor, precisions: Tensor, squarings: int) -> Tensor
     result = torch.empty(squarings + 1, len(precisions), len(x), dtype=torch.float64)
     rows = max(1, BLOCK // len(y))
     half = y.square().sum(dim=1) / 2
-    table = torch.empty(rows, len(y), dtype=torch.float64)
-    for start in range(0, len(x), rows):
+
+    def fill(start: int) -> None:
         some = x[start : start + rows]
-        kernel = table[: len(some)]
+        kernel = torch.empty(len(some), len(y), dtype=torch.float64)
         gaps = (half + some.square().sum(dim=1, keepdim=True) / 2 - some @ y.mT).clamp_(min=0)
         nearest = gaps.amin(dim=1, keepdim=True)
         gaps -= nearest  # so that the largest kernel is one, however isolated the point
@@ -48,6 +50,9 @@ def log_sums(x: Tensor, y: Tensor, precisions: Tensor, squarings: int) -> Tensor
                     kernel.mul_(kernel)
                 shift = -precision * 2**s * nearest[:, 0]
                 result[s, i, start : start + rows] = kernel.sum(dim=1).log() + shift
+
+    with threads_apart():
+        in_parallel(fill, range(0, len(x), rows))
     return result
 
 

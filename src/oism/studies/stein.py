@@ -97,6 +97,14 @@ def draws(density: Array, n: int, generator: torch.Generator) -> Array:
     return drawn
 
 
+def _with_errors(values: Array) -> list[str]:
+    """Return means over the first axis with their standard errors."""
+    errors = values.std(axis=0, ddof=1) / math.sqrt(len(values))
+    return [
+        f"{mean:.3g} ± {error:.1g}" for mean, error in zip(values.mean(axis=0), errors, strict=True)
+    ]
+
+
 @dataclass(frozen=True)
 class Stein(Study):
     """Shrinkage, positivity, memorisation."""
@@ -197,25 +205,31 @@ class Stein(Study):
         errors = score["integrated_square_error"]
         return [
             *(
-                Claim(f"{name}: lower risk than sample means, {self.counts[-1]} frequencies",
-                      mean[name][-1], 1.0)
+                Claim(
+                    f"{name}: lower risk than sample means with {self.counts[-1]} frequencies; the "
+                    "mean paired difference and two standard errors, as a share",
+                    self._above(risks[name][:, -1] - risks[MEANS][:, -1]), 0.0,
+                )
                 for name in (JAMES_STEIN, RULE, PROJECTED, MONOTONE)
             ),
             Claim(
                 f"monotone: with {self.counts[0]} frequencies it gains less than 5%",
                 0.95, mean[MONOTONE][0],
             ),
-            Claim("each by itself: A_t is indefinite at first, mostly", 0.5, indefinite[RULE][0]),
+            Claim(
+                "each by itself: A_t is indefinite in more than half of the runs at the first t",
+                0.5, indefinite[RULE][0],
+            ),
             *(
                 Claim(f"{name}: A_t is never indefinite", float(indefinite[name].max()), 1e-9)
                 for name in (MEANS, JAMES_STEIN, PROJECTED, MONOTONE)
             ),
             Claim(
-                "samples of the series are copies: distance to the data over the expected one",
+                "samples of the series close in on the data: distance over the expected one",
                 series["distance_to_data_over_expected"][-1], 0.5,
             ),
             Claim(
-                "samples of the regularised score are not",
+                "samples of the regularised score do not",
                 0.5, score["distance_to_data_over_expected"][-1],
             ),
             Claim(
@@ -223,10 +237,16 @@ class Stein(Study):
                 5 * series["integrated_square_error"][0], series["integrated_square_error"][-1],
             ),
             Claim(
-                "that of the regularised score does not: the last within twice the best",
+                "that of the regularised score does not: the last is less than twice the best",
                 errors[-1], 2 * min(errors),
             ),
         ]  # fmt: skip
+
+    @staticmethod
+    def _above(differences: Array) -> float:
+        """Return the mean of differences and two of its standard errors."""
+        error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
+        return float(differences.mean()) + 2 * error
 
     def draw(
         self, risks: Mapping[str, Array], lowest: Mapping[str, Array], memory: Mapping[str, Any]
@@ -243,8 +263,8 @@ class Stein(Study):
             xscale="log", xlabel="t", title="smallest eigenvalue of $Λ^{-1/2}A_tΛ^{-1/2}$, median"
         )
         panels[0, 1].set_yscale("symlog", linthresh=1e-2)
+        panels[0, 1].legend(frameon=False, fontsize=8, loc="lower right")
         panels[0, 2].set(xscale="log", xlabel="t", title="share of runs with an indefinite $A_t$")
-        panels[0, 2].legend(frameon=False, fontsize=8)
         self._draw_memory(panels[1], memory)
         return figure
 
@@ -258,6 +278,8 @@ class Stein(Study):
             )  # fmt: skip
         ax.set(xscale="log", xlabel="frequencies", ylim=(0, 1.15))
         ax.set_title(f"risk over that of sample means, {self.points:,} points", fontsize=11)
+        ax.set_ylabel("mean ± standard error")
+        ax.legend(frameon=False, fontsize=8, loc="lower left")
         ax.set_xticks(self.counts, [str(c) for c in self.counts])
         ax.minorticks_off()
 
@@ -275,7 +297,7 @@ class Stein(Study):
         left.set_title(f"{self.few} points, {self.bounds[-1]} frequencies", fontsize=11)
         for panel, key, title in (
             (panels[1], "integrated_square_error", "integrated square error of the density"),
-            (panels[2], "distance_to_data_over_expected", "distance sample to data over expected"),
+            (panels[2], "distance_to_data_over_expected", "distance to the data, draws over data"),
         ):
             curves = {name: memory[name][key] for name in colours}
             loss_curves(self.bounds, curves, panel, colours=colours)
@@ -290,7 +312,7 @@ class Stein(Study):
         """Return the text of the report."""
         first = table(
             ["estimate", *(f"{c} frequencies" for c in self.counts)],
-            [[name, *map(float, values.mean(axis=0))] for name, values in risks.items()],
+            [[name, *_with_errors(values)] for name, values in risks.items()],
         )
         picks = [int(np.argmin(np.abs(np.log(TIMES / t)))) for t in (5e-5, 0.005, 0.02)]
         second = table(
@@ -318,4 +340,5 @@ class Stein(Study):
             few=self.few,
             draws=f"{self.draws:,}",
             third=third,
+            negative=f"{memory[SERIES]['negative_share']:.2f}",
         )

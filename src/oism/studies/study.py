@@ -134,8 +134,9 @@ def _page(study: Study, findings: Findings, seconds: float) -> str:
     pictures = "\n\n".join(f"![{name}]({name}.png)" for name in findings.figures)
     claims = "\n".join(f"- {claim}" for claim in findings.claims)
     settings = ", ".join(f"{name} = {value}" for name, value in asdict(study).items())
+    quick = " --quick" if study == type(study).quick(study.seed) else ""
     return (
-        f"# {study.title}\n\n`oism reproduce {study.name}`, {seconds:.0f} s; {settings}.\n\n"
+        f"# {study.title}\n\n`oism reproduce {study.name}{quick}`, {seconds:.0f} s; {settings}.\n\n"
         f"{pictures}\n\n{findings.text.strip()}\n\n## Claims\n\n{claims}\n"
     )
 
