@@ -92,7 +92,10 @@ def compare(name: str, law: Callable[[int, int], Array], sizes: Sizes, bounds: l
 def interpreted(model: OISM, test: Array) -> float:
     """Return the share of the time of densities that passes in Python functions themselves."""
     profile = cProfile.Profile()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the profiler sees one thread
     profile.runcall(model.score_samples, test)
+    torch.set_num_threads(threads)
     stats: Any = pstats.Stats(profile)
     # finufft is entered through ctypes, which the profiler takes for Python: execute and setpts.
     own = sum(

@@ -19,7 +19,7 @@ from oism.progress import progress_bar
 from oism.score import OperatorScore
 from oism.transforms import in_parallel, threads_apart
 
-LEAST_RUN, LARGEST_RUN = 2**11, 2**14
+LEAST_RUN, LARGEST_RUN = 2**12, 2**14
 """The numbers of rows that a thread follows the flow with at a time."""
 
 PILOTS = 128
@@ -70,9 +70,9 @@ class DensityModel:
         """
         if self.device.type != "cpu":
             return work(rows, None)
-        threads = torch.get_num_threads()
-        share = -(-len(rows) // threads)  # a run for every thread, or several of the largest size
-        runs = torch.split(rows, max(LEAST_RUN, min(LARGEST_RUN, share)))
+        # A run for every thread, or several of the largest size; but none that is not worth it.
+        count = max(1, min(torch.get_num_threads(), len(rows) // LEAST_RUN))
+        runs = torch.split(rows, min(LARGEST_RUN, max(1, -(-len(rows) // count))))
         if len(runs) == 1:
             with threads_apart():
                 return work(rows, None)
