@@ -17,7 +17,17 @@ import oism
 
 ROOT = Path(oism.__file__).parent
 # Each room may import only rooms that stand before it.
-ROOMS = ["transforms", "checks", "progress", "atomic", "datasets", "quadrature", "process", "clock"]
+ROOMS = [
+    "transforms",
+    "checks",
+    "progress",
+    "atomic",
+    "plain",
+    "datasets",
+    "quadrature",
+    "process",
+    "clock",
+]
 ROOMS += ["expectation", "operators", "basis"]
 ROOMS += ["moments", "shrinkage", "equations", "solve", "score"]
 ROOMS += ["estimation", "flow", "likelihood", "density", "estimator", "plot", "files", "studies"]

@@ -186,3 +186,15 @@ def test_a_white_chart_covers_a_hundred_deviations() -> None:
     x = torch.tensor([[1.0, 2.0], [200.0, 2.0], [202.0, 2.0], [1.0, -299.0]], dtype=DOUBLE)
     assert chart.covers(x).tolist() == [True, True, False, False]
     assert bool(chart.allows(x).all())
+
+
+def test_units_are_the_columns_lengths_of_the_process() -> None:
+    """Unit noise in the process's coordinates has these deviations in the data's."""
+    noise = torch.randn(200_000, 2, generator=torch.Generator().manual_seed(0)).double()
+    covariance = torch.tensor([[4.0, 1.5], [1.5, 9.0]], dtype=torch.float64)
+    white = WhiteChart.of(torch.tensor([5.0, -3.0]), covariance, rotate=True).scaled(2.0)
+    torch.testing.assert_close(white.units, white.back(noise).std(dim=0), rtol=0.01, atol=0)
+    nothing = torch.zeros(2, dtype=torch.bool)
+    scale = torch.tensor([0.5, 20.0], dtype=torch.float64)
+    box = BoxChart(torch.zeros(2).double(), scale, torch.zeros(2).double(), nothing, nothing)
+    torch.testing.assert_close(box.units, box.back(noise).std(dim=0), rtol=0.01, atol=0)

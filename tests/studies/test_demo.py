@@ -80,7 +80,7 @@ def test_the_model_loads_and_scores_as_it_was_measured(demo: tuple[Outcome, Path
     log = model.score_samples(test)
     np.testing.assert_array_equal(log, outcome.ours.model.score_samples(test))
     assert outcome.ours.nll == pytest.approx(-log.mean())
-    assert outcome.truth == pytest.approx(-truth.mean())
+    assert outcome.contest.truth == pytest.approx(-truth.mean())
     assert limits_of(model) == limits_of(outcome.ours.model)
     assert outcome.ours.mass == pytest.approx(1, abs=5e-3)
 
@@ -92,7 +92,7 @@ def test_the_numbers(demo: tuple[Outcome, Path]) -> None:
     assert numbers["settings"] == {"law": "pinwheel", "points": 400, "tested": 200, "seed": 0}
     assert numbers["oism"]["nll"] == pytest.approx(outcome.ours.nll, rel=1e-5)
     assert numbers["kernels"]["nll"] == pytest.approx(outcome.kernels.nll, rel=1e-5)
-    assert numbers["truth"] == pytest.approx(outcome.truth, rel=1e-5)
+    assert numbers["truth"] == pytest.approx(outcome.contest.truth, rel=1e-5)
     assert numbers["oism"]["sample_seconds"] > 0
     assert numbers["versions"]["torch"] == torch.__version__
     assert numbers["oism"]["nll"] - numbers["truth"] < 0.6  # a fit, of so few points
@@ -105,7 +105,7 @@ def test_the_table(demo: tuple[Outcome, Path]) -> None:
     assert [row.split()[0] for row in rows] == ["oism", "kernels", "truth"]
     assert float(rows[0].split()[1]) == pytest.approx(outcome.ours.nll, abs=1e-4)
     assert float(rows[1].split()[4]) == pytest.approx(outcome.kernels.mass, abs=1e-4)
-    assert float(rows[2].split()[1]) == pytest.approx(outcome.truth, abs=1e-4)
+    assert float(rows[2].split()[1]) == pytest.approx(outcome.contest.truth, abs=1e-4)
     # Numbers stand under each other.
     end = head.index("held-out NLL [nats]") + len("held-out NLL [nats]")
     assert all(row[:end].split()[-1] == row.split()[1] for row in rows)
@@ -128,7 +128,7 @@ def test_the_page_opens_offline(demo: tuple[Outcome, Path]) -> None:
     assert page.tags.count("img") == len(pictures)
     cells = page.within("td")
     assert f"{outcome.ours.nll:.4f}" in cells
-    assert f"{outcome.truth:.4f}" in cells
+    assert f"{outcome.contest.truth:.4f}" in cells
     assert any("oism sample model.safetensors" in block for block in page.within("pre"))
     assert outcome.ours.model.summary() in page.within("pre")
 

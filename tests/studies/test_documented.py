@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from oism.plain import plain
 from oism.studies import STUDIES, by_name
-from oism.studies.study import plain
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"
 

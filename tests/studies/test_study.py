@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 import oism
 from oism.cli import main
+from oism.plain import plain
 from oism.studies import STUDIES, by_name
 from oism.studies.study import (
     Claim,
@@ -27,7 +28,6 @@ from oism.studies.study import (
     Study,
     Written,
     figure,
-    plain,
     reproduce,
     table,
     text,
@@ -111,33 +111,6 @@ def test_a_table_in_markdown() -> None:
         "| c | 7 |",
         "| d | x |",
     ]
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (np.bool_(True), True),
-        (np.int64(3), 3),
-        (np.float32(0.5), 0.5),
-        (1 / 3, 0.333333),
-        (math.nan, None),
-        (-math.inf, None),
-        (torch.tensor(2.5), 2.5),
-        (torch.tensor([[1, 2]]), [[1, 2]]),
-        (np.array([True, False]), [True, False]),
-        ((1, (2.0, None)), [1, [2.0, None]]),
-        ({"a": {1: np.array([np.nan, 1e-30])}}, {"a": {"1": [None, 1e-30]}}),
-        ([], []),
-        ("text", "text"),
-        (Path("a/b"), "a/b"),
-        (torch.float64, "torch.float64"),
-    ],
-)
-def test_plain_values(value: object, expected: object) -> None:
-    found = plain(value)
-    assert found == expected
-    assert type(found) is type(expected)
-    json.dumps(found, allow_nan=False)
 
 
 def test_versions_are_those_in_use() -> None:

@@ -44,12 +44,11 @@ class Demo(Command):
 
         mpl.use("Agg")
         from oism.studies import demo
-        from oism.studies.study import plain
 
         folder = Path(self.output)
         outcome = demo.Demo(self.law, self.points, self.tested, self.random_state).run(folder)
         if self.json:
-            print_json(plain(outcome.numbers()))
+            print_json(outcome.numbers())
             return
         print(f"{self.law}: {self.points:,} rows, {self.tested:,} held out\n")
         print(outcome.table())

@@ -8,11 +8,12 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from tyro.conf import Positional, arg
 
 from oism.cli.ending import UsageError
+from oism.plain import plain
 
 STANDARD = "-"
 Value = TypeVar("Value")
@@ -111,14 +112,4 @@ def report(text: str, facts: Mapping[str, object], output: str, *, json: bool, q
 
 def print_json(facts: Mapping[str, object]) -> None:
     """Print facts as JSON, null for what is not finite."""
-    print(json.dumps(_finite(facts), indent=2, allow_nan=False, ensure_ascii=False))
-
-
-def _finite(value: Any) -> Any:  # noqa: ANN401
-    if isinstance(value, Mapping):
-        return {str(key): _finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(entry) for entry in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    print(json.dumps(plain(facts), indent=2, allow_nan=False, ensure_ascii=False))

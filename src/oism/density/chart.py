@@ -42,6 +42,11 @@ class Chart(ABC):
     def log_jacobian(self) -> float:
         """The logarithm of the volume of u per volume of x."""
 
+    @property
+    @abstractmethod
+    def units(self) -> Tensor:
+        """The length of one unit of the process along each column, in data units: ``(d,)``."""
+
     @abstractmethod
     def to(self, x: Tensor) -> Tensor:
         """Return u for data ``(n, d)``."""
@@ -86,6 +91,11 @@ class BoxChart(Chart):
     def log_jacobian(self) -> float:
         """Σ log scale, and log 2 for every reflected column."""
         return float(self.scale.log().sum()) + math.log(2) * int(self.bounded.sum())
+
+    @property
+    def units(self) -> Tensor:
+        """1/scale."""
+        return 1 / self.scale
 
     def to(self, x: Tensor) -> Tensor:
         """Return the point on the torus."""
@@ -158,6 +168,12 @@ class WhiteChart(Chart):
     def log_jacobian(self) -> float:
         """log|det matrix|."""
         return float(torch.linalg.slogdet(self.matrix)[1])
+
+    @property
+    def units(self) -> Tensor:
+        """The deviations that unit noise in all directions has along the columns."""
+        lengths: Tensor = self.inverse.norm(dim=1)
+        return lengths
 
     def to(self, x: Tensor) -> Tensor:
         """Return the whitened point."""

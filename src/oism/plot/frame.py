@@ -48,11 +48,11 @@ def limits_of(model: OISM) -> list[tuple[float, float]]:
         process = found.score.basis.process
         assert isinstance(process, OrnsteinUhlenbeck)
         unit = math.sqrt(process.stationary_variance)  # the deviation of whitened data
-        spread = SPREAD * unit * chart.inverse.norm(dim=1)
+        spread = SPREAD * unit * chart.units
         low, high = chart.centre - spread, chart.centre + spread
     else:
         assert isinstance(chart, BoxChart)
-        half = math.pi / chart.scale
+        half = math.pi * chart.units
         low = torch.where(chart.periodic, chart.start, chart.centre - half)
         low = torch.where(chart.bounded, chart.centre, low)
         high = torch.where(chart.bounded, chart.centre + half, low + 2 * half)
@@ -86,7 +86,7 @@ def periods_of(model: object) -> list[float]:
     chart = fitted(model).chart if isinstance(model, OISM) else None
     if not isinstance(chart, BoxChart):
         return []
-    periods: list[float] = torch.where(chart.periodic, 2 * math.pi / chart.scale, 0.0).tolist()
+    periods: list[float] = torch.where(chart.periodic, 2 * math.pi * chart.units, 0.0).tolist()
     return periods
 
 

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from oism import checks
-from oism.density import BoxChart, WhiteChart
 from oism.estimator import OISM
 from oism.plot.curves import noise_of
 from oism.plot.frame import INK, PALE, Array, column_names, fitted, limits_of, periods_of
@@ -78,13 +77,8 @@ def _time(model: OISM) -> float:
 def _noise(model: OISM) -> str:
     """Return the noise of the score that is drawn, in the units of the columns."""
     sigma = noise_of(fitted(model).score, torch.tensor([_time(model)], dtype=torch.float64))[0]
-    chart = fitted(model).chart
-    if isinstance(chart, BoxChart):
-        units = 1 / chart.scale
-    else:
-        assert isinstance(chart, WhiteChart)
-        units = chart.inverse.norm(dim=1)
-    figures = list(dict.fromkeys(f"{sigma * unit:.2g}" for unit in units.tolist()))
+    units = fitted(model).chart.units.tolist()
+    figures = list(dict.fromkeys(f"{sigma * unit:.2g}" for unit in units))
     return figures[0] if len(figures) == 1 else f"({', '.join(figures)})"
 
 

@@ -29,7 +29,7 @@ from oism.score import OperatorScore
 from oism.shrinkage import Modulation, SampleMeans
 from oism.studies import circle
 from oism.studies.neural import NeuralScore, train
-from oism.studies.study import Claim, Findings, Study, table, text
+from oism.studies.study import Claim, Findings, Study, standard_error, table, text
 
 TIMES = (5e-5, 0.005, 0.02)
 """Where losses are compared: the first time of the clock, and the paper's last panel."""
@@ -250,7 +250,7 @@ def _numbers(one: Estimate) -> dict[str, Any]:
 def _moments(values: circle.Array) -> dict[str, circle.Array]:
     return {
         "mean": values.mean(axis=0),
-        "standard_error": values.std(axis=0, ddof=1) / math.sqrt(len(values)),
+        "standard_error": standard_error(values),
         "median": np.median(values, axis=0),
         "largest": values.max(axis=0),
     }
@@ -308,8 +308,7 @@ def _loss_panels(
     ax.legend(frameon=False, fontsize=7, loc="lower left")
     for panel, k in ((panels[1], 0), (panels[2], 2)):
         means = {name: values[..., k].mean(axis=0) for name, values in many.items()}
-        root = math.sqrt(study.simulations)
-        errors = {name: v[..., k].std(axis=0, ddof=1) / root for name, v in many.items()}
+        errors = {name: standard_error(values[..., k]) for name, values in many.items()}
         ax = loss_curves(study.counts, means, panel, errors=errors, colours=COLOURS)
         middle = means[DEFAULT][study.counts.index(study.frequencies)]
         ax.set(xlabel="frequencies", ylim=(middle / 4, middle * (2e3 if k == 0 else 300)))

@@ -7,7 +7,6 @@ rows, and writes a folder: ``report.html`` (one page, opens offline), ``picture.
 
 from __future__ import annotations
 
-import json
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,21 +17,19 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from oism.atomic import demand_writable, replacing
+from oism.atomic import demand_writable
 from oism.datasets import PLANE
 from oism.estimator import OISM
 from oism.plot import (
     coefficient_traces,
-    limits_of,
     noise_of,
     overview,
     score_field,
     validation_loss,
 )
 from oism.studies import page
-from oism.studies.contest import Entry, Truth, Window, enter
-from oism.studies.kernels import KDE
-from oism.studies.study import plain, versions
+from oism.studies.contest import DEFAULT, KERNELS, Contest, Entry, contest
+from oism.studies.study import versions, write_json, write_picture, write_text
 
 NOISES = (0.05, 0.2, 0.8)
 """The noise levels whose scores are drawn, in the coordinates of the box: half a turn is π."""
@@ -56,39 +53,38 @@ class Demo:
         generator = torch.Generator().manual_seed(self.seed)
         law = PLANE[self.law]
         train, test = (law.sample(n, generator).numpy() for n in (self.points, self.tested))
-        exact = Truth(law).score_samples(test)
-        model = OISM()
-        ours = enter(model, (train, test), exact, Window(SIDE))
-        window = Window(SIDE, limits_of(model))
-        kernels = enter(KDE(), (train, test), exact, window)
+        found = contest(
+            self.law, (train, test), side=SIDE, seed=self.seed, which=(DEFAULT, KERNELS)
+        )
+        model: OISM = found.entries[DEFAULT].model
         start = time.perf_counter()
         model.sample(self.points, random_state=self.seed)
-        seconds = time.perf_counter() - start
-        outcome = Outcome(self, ours, kernels, -float(exact.mean()), seconds)
+        outcome = Outcome(self, found, time.perf_counter() - start)
         model.save(folder / "model.safetensors")
         picture = overview(model, train, random_state=self.seed)
-        with replacing(folder / "picture.png") as draft:
-            picture.savefig(draft, format="png", dpi=page.DPI)
-        _write(folder / "report.html", outcome.page(picture))
-        text = json.dumps(plain(outcome.numbers()), indent=1, allow_nan=False)
-        _write(folder / "numbers.json", text + "\n")
+        write_picture(folder / "picture.png", picture)
+        write_text(folder / "report.html", outcome.page(picture))
+        write_json(folder / "numbers.json", outcome.numbers())
         return outcome
-
-
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as draft:
-        draft.write_text(text, encoding="utf-8")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a demo found: two fitted entries, the truth, and the seconds that samples took."""
+    """What a demo found: the contest with kernels, and the seconds that samples took."""
 
     demo: Demo
-    ours: Entry
-    kernels: Entry
-    truth: float
+    contest: Contest
     sample_seconds: float
+
+    @property
+    def ours(self) -> Entry:
+        """The closed form."""
+        return self.contest.entries[DEFAULT]
+
+    @property
+    def kernels(self) -> Entry:
+        """What it is compared with."""
+        return self.contest.entries[KERNELS]
 
     @property
     def head(self) -> list[str]:
@@ -108,7 +104,7 @@ class Outcome:
             ]
             for name, one in (("oism", self.ours), ("kernels", self.kernels))
         ]
-        return [*lines, ["truth", f"{self.truth:.4f}", "", "", ""]]
+        return [*lines, ["truth", f"{self.contest.truth:.4f}", "", "", ""]]
 
     def table(self) -> str:
         """Return the table as text."""
@@ -127,7 +123,7 @@ class Outcome:
         return {
             "settings": asdict(self.demo),
             "versions": versions(),
-            "truth": self.truth,
+            "truth": self.contest.truth,
             "oism": {**self.ours.numbers(), "sample_seconds": self.sample_seconds},
             "kernels": self.kernels.numbers(),
         }

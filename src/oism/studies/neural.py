@@ -25,15 +25,22 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from oism.clock import Noising, VariancePreserving
-from oism.flow import Flow, OrdinaryMethod, RungeKutta4, StochasticHeun
+from oism.flow import Flow, OrdinaryMethod, RungeKutta4
 from oism.likelihood import ExactTrace, log_density
-from oism.process import OrnsteinUhlenbeck, Torus
+from oism.process import OrnsteinUhlenbeck
 from oism.progress import progress_bar
 from oism.transforms import threads_apart
 
 Array = NDArray[np.float64]
 
 TICKS = 1000
+TIME_WAVES = 8
+
+FIRST = 1e-3
+"""The clock time at which the flow of `DDPM` starts: a noise of 0.01."""
+
+METHOD: OrdinaryMethod = RungeKutta4(32)
+
 WARM_UP = 0.02
 """The share of the time in which the rate rises."""
 
@@ -68,9 +75,6 @@ class NoisePredictor(nn.Module):
             h = h + nn.functional.silu(layer(nn.functional.silu(h)))
         result: Tensor = self.last(h)
         return result
-
-
-TIME_WAVES = 8
 
 
 class NeuralScore:
@@ -108,7 +112,6 @@ def train(  # noqa: PLR0913
         torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
         net = NoisePredictor(data.shape[1], width=width, angular=angular)
     optimiser = torch.optim.Adam(net.parameters(), lr=rate)
-    torus = isinstance(noising.process, Torus)
     steps, passed = 0, 0.0
     with threads_apart(), progress_bar(None) as bar:
         bar.stage("training a network", TICKS)
@@ -119,11 +122,10 @@ def train(  # noqa: PLR0913
             law = noising.transition(tau * noising.clock.horizon)
             noise = torch.randn(x.shape, generator=generator)
             noised = law.alpha.float()[:, None] * x + law.sigma.float()[:, None] * noise
-            noised = torch.remainder(noised + math.pi, 2 * math.pi) - math.pi if torus else noised
             for group in optimiser.param_groups:
                 group["lr"] = rate * min(passed / WARM_UP, (1 + math.cos(math.pi * passed)) / 2)
             optimiser.zero_grad()
-            (net(noised, tau) - noise).square().mean().backward()
+            (net(noising.process.wrap(noised), tau) - noise).square().mean().backward()
             optimiser.step()
             steps += 1
             passed = min(1.0, (time.perf_counter() - start) / seconds)
@@ -168,18 +170,14 @@ class DDPM:
         result: Array = log.double().numpy() - np.log(self._scale).sum()
         return result
 
-    def sample(self, n: int = 1, random_state: int = 0, *, method: str = "ode") -> Array:
-        """Draw points by the flow ("ode") or the reverse SDE ("sde")."""
+    def sample(self, n: int = 1, random_state: int = 0) -> Array:
+        """Draw points by the flow."""
         with threads_apart():
             z = self.flow_.sample(
                 n,
                 (len(self._scale),),
-                method=METHOD if method == "ode" else StochasticHeun(256),
+                method=METHOD,
                 generator=torch.Generator().manual_seed(random_state),
             )
         x: Array = z.double().numpy() * self._scale + self._shift
         return x
-
-
-FIRST = 1e-3
-METHOD: OrdinaryMethod = RungeKutta4(32)

@@ -25,6 +25,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
 
+from oism.basis.grid import TorusGrid
 from oism.density import nearest_neighbour_check
 from oism.estimation import fit
 from oism.flow import Flow, RungeKutta4
@@ -34,7 +35,7 @@ from oism.plot import ACCENT, GREY, INK, loss_curves
 from oism.shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage, shrink_fourier
 from oism.studies import circle
 from oism.studies.circle import Array
-from oism.studies.study import Claim, Findings, Study, table, text
+from oism.studies.study import Claim, Findings, Study, standard_error, table, text
 
 MEANS, JAMES_STEIN, RULE, PROJECTED, MONOTONE = (
     "sample means",
@@ -73,12 +74,11 @@ def clipped(density: Array) -> Array:
 def series_density(x: Tensor, count: int) -> Array:
     """Return Σ θ̂_k φ_k with sample means and frequencies up to ``count``, on the fine grid."""
     k = torch.arange(1, count + 1, dtype=torch.float64)
-    waves = torch.exp(-1j * x * k).mean(dim=0)
-    spectrum = torch.zeros(len(FINE) // 2 + 1, dtype=torch.complex128)
-    spectrum[0] = 1.0
-    spectrum[1 : count + 1] = waves * torch.exp(-1j * math.pi * k)  # the grid begins at -π
-    density: Array = torch.fft.irfft(spectrum, n=len(FINE), norm="forward").numpy() / (2 * math.pi)
-    return density
+    means = torch.exp(-1j * x * k).mean(dim=0)
+    grid = TorusGrid(dim=1, points=len(FINE), reach=count)
+    density = grid.density(means, grid.place(k[:, None])) / (2 * math.pi)
+    rolled: Array = density.roll(len(FINE) // 2).numpy()  # the grid of the torus begins at 0
+    return rolled
 
 
 def score_density(x: Tensor, count: int) -> Array:
@@ -99,10 +99,8 @@ def draws(density: Array, n: int, generator: torch.Generator) -> Array:
 
 def _with_errors(values: Array) -> list[str]:
     """Return means over the first axis with their standard errors."""
-    errors = values.std(axis=0, ddof=1) / math.sqrt(len(values))
-    return [
-        f"{mean:.3g} ± {error:.1g}" for mean, error in zip(values.mean(axis=0), errors, strict=True)
-    ]
+    pairs = zip(values.mean(axis=0), standard_error(values), strict=True)
+    return [f"{mean:.3g} ± {error:.1g}" for mean, error in pairs]
 
 
 @dataclass(frozen=True)
@@ -245,8 +243,7 @@ class Stein(Study):
     @staticmethod
     def _above(differences: Array) -> float:
         """Return the mean of differences and two of its standard errors."""
-        error = float(differences.std(ddof=1)) / math.sqrt(len(differences))
-        return float(differences.mean()) + 2 * error
+        return float(differences.mean() + 2 * standard_error(differences))
 
     def draw(
         self, risks: Mapping[str, Array], lowest: Mapping[str, Array], memory: Mapping[str, Any]
@@ -269,9 +266,8 @@ class Stein(Study):
         return figure
 
     def _draw_risks(self, ax: Axes, risks: Mapping[str, Array]) -> None:
-        root = math.sqrt(self.simulations)
         for name, values in risks.items():
-            error = values.std(axis=0, ddof=1) / root
+            error = standard_error(values)
             ax.errorbar(
                 self.counts, values.mean(axis=0), error, color=COLOURS[name], marker="o", ms=3,
                 capsize=2, label=name,

@@ -28,10 +28,14 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from oism.atomic import demand_writable, replacing
+from oism.plain import plain
 
 DPI = 130
+DIGITS = 6
+"""The significant digits of a number that is written."""
 
 
 @dataclass(frozen=True)
@@ -117,16 +121,12 @@ def reproduce(study: Study, folder: Path) -> Written:
         **findings.numbers,
     }
     paths = [folder / "numbers.json", folder / "report.md"]
-    with replacing(paths[0]) as draft:
-        content = json.dumps(plain(numbers), indent=1, ensure_ascii=False, allow_nan=False)
-        draft.write_text(content + "\n", encoding="utf-8")
+    write_json(paths[0], numbers)
     for name, picture in findings.figures.items():
         paths.append(folder / f"{name}.png")
-        with replacing(paths[-1]) as draft:
-            picture.savefig(draft, dpi=DPI, format="png")
+        write_picture(paths[-1], picture)
         plt.close(picture)
-    with replacing(paths[1]) as draft:
-        draft.write_text(_page(study, findings, seconds), encoding="utf-8")
+    write_text(paths[1], _page(study, findings, seconds))
     return Written(folder, paths, findings.claims, seconds)
 
 
@@ -149,23 +149,28 @@ def versions() -> dict[str, str]:
     return {**found, "torch": torch.__version__, "numpy": np.__version__}
 
 
-def plain(value: Any) -> Any:  # noqa: ANN401
-    """Return a value as JSON holds it: lists for arrays, None for numbers that are not finite.
+def standard_error(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the standard error of the mean over the first axis."""
+    error: NDArray[np.float64] = values.std(axis=0, ddof=1) / math.sqrt(len(values))
+    return error
 
-    >>> plain({"a": np.array([1.0, np.inf]), "b": (1, "x")})
-    {'a': [1.0, None], 'b': [1, 'x']}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, torch.Tensor | np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
-    if isinstance(value, np.generic):
-        return plain(value.item())
-    if isinstance(value, float):
-        return float(f"{value:.6g}") if math.isfinite(value) else None
-    return value if value is None or isinstance(value, bool | int) else str(value)
+
+def write_text(path: Path, content: str) -> None:
+    """Write a text, atomically."""
+    with replacing(path) as draft:
+        draft.write_text(content, encoding="utf-8")
+
+
+def write_json(path: Path, numbers: Mapping[str, Any]) -> None:
+    """Write numbers as JSON with six significant digits, atomically."""
+    content = json.dumps(plain(numbers, DIGITS), indent=1, ensure_ascii=False, allow_nan=False)
+    write_text(path, content + "\n")
+
+
+def write_picture(path: Path, picture: Figure) -> None:
+    """Write a figure as PNG, atomically."""
+    with replacing(path) as draft:
+        picture.savefig(draft, dpi=DPI, format="png")
 
 
 def text(name: str, **parts: object) -> str:
