@@ -184,7 +184,7 @@ def test_bad_numbers(
 
 def test_a_folder_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work: Callable[..., None] = pytest.fail
-    monkeypatch.setattr("oism.studies.demo.enter", work)
+    monkeypatch.setattr("oism.studies.demo.contest", work)
     monkeypatch.setattr("oism.atomic.os.access", lambda place, mode: Path(place) != tmp_path)
     with pytest.raises(PermissionError, match="no permission"):
         Demo(points=50, tested=20).run(tmp_path)
