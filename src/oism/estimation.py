@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from oism import checks
-from oism.basis import Basis, Fourier
+from oism.basis import Basis, Fourier, Hermite
 from oism.basis.hermite import HermiteFamily
 from oism.clock import Clock, VarianceExploding, VariancePreserving
 from oism.moments import (
@@ -162,6 +162,25 @@ def fit_moments(
         return _fit(moments, clock, shrinkage, _ridge(ridge), knots, bar)
 
 
+def fit_standardised(
+    basis: Hermite,
+    standard: Standardised,
+    *,
+    clock: Clock,
+    ridge: CrossValidation | float | None = None,
+    knots: EvenKnots | PlacedKnots | None = None,
+    progress: bool | None = None,
+) -> HermiteScore:
+    """Return the scores that follow from averages in standardised coordinates, one per direction.
+
+    For averages that did not come from one accumulator. The equations are solved on the device of
+    the averages; the score is on the CPU.
+    """
+    with progress_bar(progress) as bar:
+        score = _lines(basis, standard, clock, _ridge(ridge), knots or PlacedKnots(), bar)
+    return score.cpu()
+
+
 def _ridge(ridge: CrossValidation | float | None) -> CrossValidation | float:
     if ridge is None:
         return CrossValidation()
@@ -182,7 +201,7 @@ def _fit(
     knots: EvenKnots | PlacedKnots | None,
     bar: Progress,
 ) -> OperatorScore:
-    moments.demand()
+    moments.demand(folds=isinstance(ridge, CrossValidation) and _has_choice(moments.basis))
     basis = moments.basis
     if clock is None:
         clock = VarianceExploding() if isinstance(basis, Fourier) else VariancePreserving()
@@ -192,19 +211,34 @@ def _fit(
         averages = shrink_fourier(moments, shrinkage)
         torus = TorusSystem(moments.basis, moments.frequencies, averages)
         with threads_apart():
-            parts = _tabulate(moments, torus, clock, ridge, knots or PlacedKnots(), bar)
+            parts = _tabulate(moments.basis, torus, clock, ridge, knots or PlacedKnots(), bar)
         return FourierScore(moments.basis, clock, *parts, averages.total)
     assert isinstance(moments, HermiteFamilyMoments)
     standard = shrink_hermite(moments, shrinkage)
     if isinstance(moments, GaussianMoments):
         return _gaussian(moments.basis, clock, standard)
     if isinstance(moments, HermiteMoments):
-        lines = HermiteSystem(moments.basis, standard)
-        parts = _tabulate(moments, lines, clock, ridge, knots or EvenKnots(), bar)
-        return HermiteScore(moments.basis, clock, *parts, standard)
+        return _lines(moments.basis, standard, clock, ridge, knots or EvenKnots(), bar)
     products = TensorHermiteSystem(moments.basis, standard)
-    parts = _tabulate(moments, products, clock, ridge, knots or PlacedKnots(), bar)
+    parts = _tabulate(moments.basis, products, clock, ridge, knots or PlacedKnots(), bar)
     return TensorHermiteScore(moments.basis, clock, *parts, standard)
+
+
+def _has_choice(basis: Basis) -> bool:
+    """Tell whether there is anything to choose: below order three Hermite is a Gaussian."""
+    return not isinstance(basis, HermiteFamily) or basis.order > 2
+
+
+def _lines(
+    basis: Hermite,
+    standard: Standardised,
+    clock: Clock,
+    ridge: CrossValidation | float,
+    knots: EvenKnots | PlacedKnots,
+    bar: Progress,
+) -> HermiteScore:
+    parts = _tabulate(basis, HermiteSystem(basis, standard), clock, ridge, knots, bar)
+    return HermiteScore(basis, clock, *parts, standard)
 
 
 def _warn_of_span(moments: FourierMoments) -> None:
@@ -220,7 +254,7 @@ def _warn_of_span(moments: FourierMoments) -> None:
 
 
 def _tabulate(
-    moments: Moments,
+    basis: Basis,
     system: System,
     clock: Clock,
     ridge: CrossValidation | float,
@@ -228,7 +262,7 @@ def _tabulate(
     bar: Progress,
 ) -> tuple[Curve, Schedule, Diagnostics]:
     """Choose ridge and truncation, and solve at the knots."""
-    schedule, loss, tau = _schedule(moments, system, clock, ridge, bar)
+    schedule, loss, tau = _schedule(basis, system, clock, ridge, bar)
     t = clock._time(tau)
     chosen, level = schedule.at(tau)
     bar.stage("solving")
@@ -250,7 +284,7 @@ def _tabulate(
 
 
 def _schedule(
-    moments: Moments,
+    basis: Basis,
     system: System,
     clock: Clock,
     ridge: CrossValidation | float,
@@ -263,12 +297,11 @@ def _schedule(
         value = 0.0 if isinstance(ridge, CrossValidation) else ridge
         schedule = Schedule.constant(value, system.untruncated, system.batch)
         return schedule, torch.full((count, *system.batch), torch.nan, dtype=torch.float64), tau
-    moments.demand(folds=True)
     bar.stage("choosing ridge and truncation", count)
     picks = []
-    step = max(4, 40_000 // moments.basis.size)  # few at a time where they are long
+    step = max(4, 40_000 // basis.size)  # few at a time where they are long
     for run in torch.split(tau, step):
-        picks.append(choose(system.losses(clock._time(run))))
+        picks.append([part.cpu() for part in choose(system.losses(clock._time(run)))])
         bar.advance(len(run))
     log_ridge, level, loss = (torch.cat(many) for many in zip(*picks, strict=True))
     return Schedule(tau, log_ridge, level), loss, tau

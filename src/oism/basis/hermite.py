@@ -211,7 +211,7 @@ def products(u: Tensor, indices: Tensor) -> Tensor:
 
 def gram(means: Tensor, order: int) -> Tensor:
     """Return E[φ_kφ_ℓ] for k, ℓ ≤ order from E[φ_h], h ≤ 2·order, on the last axis."""
-    coefficients = product_coefficients(order)
+    coefficients = product_coefficients(order).to(means.device)
     flat = means[..., : 2 * order + 1] @ coefficients.flatten(0, 1).mT
     return flat.reshape(*flat.shape[:-1], order + 1, order + 1)
 

@@ -61,11 +61,13 @@ class HermiteEquations:
     def __init__(self, order: int, coordinates: Coordinates, means: Tensor) -> None:
         self.order, self.coordinates = order, coordinates
         self.means = means[..., : max(order, 2 * order - 2) + 1, :].mT
-        self._roots = torch.arange(1, order + 1, dtype=torch.float64).sqrt()
+        degree = torch.arange(1, order + 1, dtype=torch.float64, device=means.device)
+        self._roots = degree.sqrt()
 
     def evolved(self, t: Tensor) -> Tensor:
         """Return E[φ_n(u_t)]: ``(T, *folds, dim, degrees)``."""
-        powers = self.coordinates.decay(t)[..., None] ** torch.arange(self.means.shape[-1])
+        degree = torch.arange(self.means.shape[-1], device=self.means.device)
+        powers = self.coordinates.decay(t)[..., None] ** degree
         return powers.reshape(len(t), *[1] * (self.means.ndim - 2), *powers.shape[1:]) * self.means
 
     def at(self, t: Tensor) -> tuple[Tensor, Tensor]:

@@ -87,7 +87,7 @@ def choose(losses: Losses) -> tuple[Tensor, Tensor, Tensor]:
     error = ((shares[..., 0] * centred.square()).sum(dim=0) / max(1, folds - 1)).sqrt()
     gap = lowest - lowest.gather(-1, best)
     tied = (gap <= TIE * error) | (gap == 0)  # NaN, where a level is not allowed, is not tied
-    order = torch.arange(mean.shape[-2]).expand_as(tied)
+    order = torch.arange(mean.shape[-2], device=mean.device).expand_as(tied)
     level = torch.where(tied, order, -1).amax(dim=-1, keepdim=True)
     level = level.where(level >= 0, mean.shape[-2] - 1)  # nothing can be told: the simplest
     path = mean.gather(-2, level[..., None].expand(*level.shape, mean.shape[-1]))[..., 0, :]

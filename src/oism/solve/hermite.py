@@ -3,6 +3,9 @@
 The penalty, in coordinates Λ^{½}α where A_t tends to the identity, is ε times the degree, from
 degree three on: degrees one and two are the Gaussian, which is never shrunk. Level ℓ is order
 n - ℓ, down to the Gaussian; between two orders the solutions are mixed linearly.
+
+The work is done where the averages lie, on the CPU or on a device; times and choices may come from
+the CPU, and what is found goes back there. Only the losses, which are large, stay.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ class HermiteFamilySystem(System):
         self.levels = max(1, basis.order - 1)
         self.averages = standard.averages
         self.coordinates = Coordinates(basis.process, standard.shift, standard.scale)
+        self.device = standard.scale.device
 
     @property
     def has_choice(self) -> bool:
@@ -62,6 +66,7 @@ class HermiteFamilySystem(System):
 
     def losses(self, t: Tensor) -> Losses:
         """Return the held-out losses ``(folds, T, *batch, levels, ridges)``."""
+        t = t.to(self.device)
         parts = [self._losses(t[run]) for run in self._pieces(t, len(self.averages.shares))]
         return Losses(torch.cat(parts).movedim(1, 0), self.averages.shares)
 
@@ -70,7 +75,7 @@ class HermiteFamilySystem(System):
         judge, held = self._equations("heldout", t)
         penalty = self._beside(self._penalty(t), right)
         columns = []
-        for ridge in RIDGES:
+        for ridge in RIDGES.tolist():
             alpha = nested_solve(matrix + torch.diag_embed(ridge * penalty), -right, self.sizes)
             quadratic = ((alpha @ judge) * alpha).sum(dim=-1)
             columns.append(quadratic + 2 * (alpha * held[..., None, :]).sum(dim=-1))
@@ -85,22 +90,23 @@ class HermiteFamilySystem(System):
     ) -> Solved:
         """Return α, mixing the two orders next to each level."""
         parts = [self._solve(t[run], ridge[run], level[run]) for run in self._pieces(t, 1)]
-        alpha = torch.cat(parts)
-        unknown = torch.full(level.shape, torch.nan, dtype=torch.float64)
-        return Solved(alpha, unknown, unknown, torch.zeros(level.shape, dtype=torch.int64))
+        alpha = torch.cat(parts).cpu()
+        unknown = torch.full_like(level, torch.nan)
+        return Solved(alpha, unknown, unknown, torch.zeros_like(level, dtype=torch.int64))
 
     def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
         """Return the solution with the extreme eigenvalues of A_t, scaled to a unit diagonal."""
         ends = []
         for run in self._pieces(t, 1):
-            matrix = self._equations("total", t[run])[0]
+            matrix = self._equations("total", t[run].to(self.device))[0]
             scale = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).rsqrt()
             values = torch.linalg.eigvalsh(scale[..., None] * matrix * scale[..., None, :])
             ends.append(torch.stack((values[..., 0], values[..., -1])))
-        low, high = torch.cat(ends, dim=1)
+        low, high = torch.cat(ends, dim=1).cpu()
         return replace(self.solve(t, ridge, level), smallest=low, largest=high)
 
     def _solve(self, t: Tensor, ridge: Tensor, level: Tensor) -> Tensor:
+        t, ridge, level = (part.to(self.device) for part in (t, ridge, level))
         matrix, right = self._equations("total", t)
         matrix = matrix + torch.diag_embed(ridge[..., None] * self._beside(self._penalty(t), right))
         alpha = nested_solve(matrix, -right, self.sizes)
@@ -116,7 +122,7 @@ class HermiteFamilySystem(System):
             if lift > 1e3:
                 raise ArithmeticError("moments are beyond float64: lower the order of the basis")
         place = level.clamp(0, self.levels - 1)
-        orders = torch.arange(self.levels, dtype=torch.float64)
+        orders = torch.arange(self.levels, dtype=torch.float64, device=level.device)
         weights = (1 - (place[..., None] - orders).abs()).clamp(min=0)
         return (weights[..., None, :] @ alpha)[..., 0, :]
 
@@ -147,15 +153,17 @@ class HermiteSystem(HermiteFamilySystem):
         return HermiteEquations(self.order, self.coordinates, means).at(t)
 
     def _penalty(self, t: Tensor) -> Tensor:  # noqa: ARG002 (the same at all times)
-        degree = torch.arange(1, self.order + 1, dtype=torch.float64)
+        device = self.coordinates.scale.device
+        degree = torch.arange(1, self.order + 1, dtype=torch.float64, device=device)
         return torch.where(degree > 2, degree.square(), 0.0)
 
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½ over all directions: ``(T,)``."""
+        t, alpha = t.to(self.device), alpha.to(self.device)
         matrix, _ = self._equations("total", t)
         metric = self.coordinates.at(t)[1].pow(-2)
         form = (alpha * (matrix @ alpha[..., None])[..., 0]).sum(dim=-1)
-        return (metric * form).sum(dim=-1).clamp(min=0).sqrt()
+        return (metric * form).sum(dim=-1).clamp(min=0).sqrt().cpu()
 
 
 class TensorHermiteSystem(HermiteFamilySystem):

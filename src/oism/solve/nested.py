@@ -24,12 +24,13 @@ def nested_solve(matrix: Tensor, right: Tensor, sizes: list[int]) -> Tensor:
     scaled = scale[..., None] * matrix * scale[..., None, :]
     scaled.diagonal(dim1=-2, dim2=-1).add_(JITTER)
     factor, failed = torch.linalg.cholesky_ex(scaled)
-    n = matrix.shape[-1]
+    n, device = matrix.shape[-1], matrix.device
+    place, ends = torch.arange(n, device=device), torch.tensor(sizes, device=device)
     sound = torch.where(failed > 0, failed - 1, n)[..., None]  # the rows before the failing one
-    eye = torch.eye(n, dtype=matrix.dtype)
-    factor = torch.where((torch.arange(n) < sound)[..., None], factor, eye)
+    eye = torch.eye(n, dtype=matrix.dtype, device=device)
+    factor = torch.where((place < sound)[..., None], factor, eye)
     inverse = torch.linalg.solve_triangular(factor, eye.expand_as(factor), upper=False)
     along = inverse @ (scale * right)[..., None]
-    inside = torch.arange(n) < torch.tensor(sizes)[:, None]
+    inside = place < ends[:, None]
     solutions = scale[..., None, :] * ((inside * along.mT) @ inverse)
-    return torch.where((torch.tensor(sizes) <= sound)[..., None], solutions, torch.nan)
+    return torch.where((ends <= sound)[..., None], solutions, torch.nan)
