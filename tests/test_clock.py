@@ -11,6 +11,7 @@ from oism import (
     Brownian,
     Clock,
     IdentityClock,
+    Logarithmic,
     Noising,
     OrnsteinUhlenbeck,
     VarianceExploding,
@@ -25,6 +26,8 @@ CLOCKS: list[Clock] = [
     VarianceExploding(sigma_min=0.002, sigma_max=80.0),
     IdentityClock(),
     IdentityClock(horizon=7.0),
+    Logarithmic(),
+    Logarithmic(first=0.01, last=2.0),
 ]
 clocks = pytest.mark.parametrize("clock", CLOCKS, ids=repr)
 

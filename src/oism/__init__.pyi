@@ -15,6 +15,7 @@ from . import (
     moments as moments,
     operators as operators,
     plot as plot,
+    prior as prior,
     process as process,
     progress as progress,
     quadrature as quadrature,
@@ -25,15 +26,18 @@ from . import (
 )
 from .basis import (
     Basis as Basis,
+    CosineFrame as CosineFrame,
     Fourier as Fourier,
     Hermite as Hermite,
     IdentityFrame as IdentityFrame,
     OrthogonalFrame as OrthogonalFrame,
     TensorHermite as TensorHermite,
+    TransformFrame as TransformFrame,
 )
 from .clock import (
     Clock as Clock,
     IdentityClock as IdentityClock,
+    Logarithmic as Logarithmic,
     Noising as Noising,
     VarianceExploding as VarianceExploding,
     VariancePreserving as VariancePreserving,
@@ -76,6 +80,13 @@ from .operators import (
     DirichletForm as DirichletForm,
     InfinitesimalGenerator as InfinitesimalGenerator,
     Semigroup as Semigroup,
+)
+from .prior import (
+    PCA as PCA,
+    HermitePrior as HermitePrior,
+    Pixels as Pixels,
+    Prior as Prior,
+    fit_prior as fit_prior,
 )
 from .process import (
     Brownian as Brownian,

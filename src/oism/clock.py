@@ -145,6 +145,39 @@ class IdentityClock(Clock):
 
 
 @dataclass(frozen=True)
+class Logarithmic(Clock):
+    """t = first ((1 + last/first)^τ - 1): even in log t from about ``first`` on, and t(0) = 0.
+
+    The pace at which laws with variances of many sizes lose them, one after the other: a direction
+    of variance s² is drowned at t ≈ ½s². Tables of coefficients over t are spaced by it.
+
+    >>> Logarithmic(first=1e-4, last=1.0).time(0.5)
+    tensor(0.0099, dtype=torch.float64)
+    """
+
+    first: float = 1e-6
+    last: float = 5.025
+
+    def __post_init__(self) -> None:
+        first, last = checks.positive(self.first, "first"), checks.positive(self.last, "last")
+        checks.positive(last / first, "last / first")
+        checks.settle(self, first=first, last=last)
+
+    @property
+    def _log_ratio(self) -> float:
+        return math.log1p(self.last / self.first)
+
+    def _time(self, tau: Tensor) -> Tensor:
+        return self.first * torch.expm1(self._log_ratio * tau)
+
+    def _rate(self, tau: Tensor) -> Tensor:
+        return self.first * self._log_ratio * torch.exp(self._log_ratio * tau)
+
+    def _inverse(self, t: Tensor) -> Tensor:
+        return torch.log1p(t / self.first) / self._log_ratio
+
+
+@dataclass(frozen=True)
 class Noising:
     """A process seen through a clock: everything a diffusion model needs to know about its noise.
 

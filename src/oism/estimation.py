@@ -176,9 +176,10 @@ def fit_standardised(
     For averages that did not come from one accumulator. The equations are solved on the device of
     the averages; the score is on the CPU.
     """
+    if not _has_choice(basis):
+        return HermiteScore(basis, clock, *_nothing(clock), standard).cpu()
     with progress_bar(progress) as bar:
-        score = _lines(basis, standard, clock, _ridge(ridge), knots or PlacedKnots(), bar)
-    return score.cpu()
+        return _lines(basis, standard, clock, _ridge(ridge), knots or PlacedKnots(), bar).cpu()
 
 
 def _ridge(ridge: CrossValidation | float | None) -> CrossValidation | float:
@@ -340,7 +341,12 @@ def _curve(
 
 
 def _gaussian(basis: HermiteFamily, clock: Clock, standard: Standardised) -> OperatorScore:
-    """Return the Gaussian of mean and covariance: nothing is left to solve or to choose."""
+    """Return the Gaussian of mean and covariance."""
+    return TensorHermiteScore(basis, clock, *_nothing(clock), standard)
+
+
+def _nothing(clock: Clock) -> tuple[Curve, Schedule, Diagnostics]:
+    """Return the parts of a Gaussian, of which nothing is left to solve or to choose."""
     ends = torch.tensor([0.0, clock.horizon], dtype=torch.float64)
     curve = Curve(ends, torch.zeros(2, 0, dtype=torch.float64), order=2)
     none = torch.zeros(2, dtype=torch.float64)
@@ -348,5 +354,4 @@ def _gaussian(basis: HermiteFamily, clock: Clock, standard: Standardised) -> Ope
     diagnostics = Diagnostics(
         ends, clock._time(ends), none, none, unknown, unknown, unknown, none.long(), unknown[0]
     )
-    schedule = Schedule.constant(0.0, 0.0, ())
-    return TensorHermiteScore(basis, clock, curve, schedule, diagnostics, standard)
+    return curve, Schedule.constant(0.0, 0.0, ()), diagnostics

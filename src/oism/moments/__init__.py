@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from oism.basis import Basis, Fourier, Hermite, OrthogonalFrame, TensorHermite
 from oism.moments.base import Averages, Moments
+from oism.moments.dither import dithered, uniform_averages
 from oism.moments.fourier import FourierMoments, extended
 from oism.moments.hermite import (
     GaussianMoments,
@@ -15,7 +16,10 @@ from oism.moments.hermite import (
     TensorHermiteMoments,
     principal,
 )
+from oism.moments.histogram import HistogramMoments
+from oism.moments.pairs import PairMoments
 from oism.moments.rows import batches, fold_of, rows
+from oism.moments.spectrum import Spectrum, spectrum
 
 __all__ = [
     "Averages",
@@ -23,17 +27,23 @@ __all__ = [
     "GaussianMoments",
     "HermiteFamilyMoments",
     "HermiteMoments",
+    "HistogramMoments",
     "Moments",
+    "PairMoments",
+    "Spectrum",
     "Standardised",
     "TensorHermiteMoments",
     "accumulator",
     "batches",
+    "dithered",
     "extended",
     "fold_of",
     "gather",
     "principal",
     "principal_frame",
     "rows",
+    "spectrum",
+    "uniform_averages",
 ]
 
 

@@ -19,6 +19,9 @@ from oism import checks
 from oism.basis import Basis
 from oism.moments.rows import Scratch, demand_finite, fold_of, rows, weights_of
 
+DEVICE_BLOCK = 2**24
+"""The number of entries worked on at a time on a device, where small ones would leave it idle."""
+
 
 @dataclass(frozen=True, eq=False)
 class Averages:
@@ -90,7 +93,8 @@ class Moments(ABC):
         if weights is not None:  # rows that do not count must not choose coordinates either
             fold = None if fold is None else fold[weights > 0]
             batch, weights = batch[(weights > 0).to(batch.device)], weights[weights > 0]
-        step, scratch = max(1, self.block // self.basis.dim), Scratch()
+        entries = self.block if batch.device.type == "cpu" else DEVICE_BLOCK
+        step, scratch = max(1, entries // self.basis.dim), Scratch()
         for start in range(0, len(batch), step):
             part = batch[start : start + step]
             block = scratch.like("block", part).copy_(part)
@@ -144,27 +148,32 @@ class Moments(ABC):
     def _averages(self, sums: Tensor) -> Averages:
         """Return the averages that follow from sums ``(folds, *shape)``."""
         self.demand()
-        used = self.weight.nonzero()[:, 0]
-        some = used if len(used) > 1 else used[:0]  # without the only fold nothing would be left
+        return averages(sums, self.weight, self.weight_squared)
 
-        def without(full: Tensor) -> Tensor:
-            return full.sum(dim=0) - full[some]
 
-        def per(full: Tensor, weight: Tensor) -> Tensor:
-            return full / weight.reshape(-1, *[1] * (full.ndim - 1))
+def averages(sums: Tensor, weight: Tensor, weight_squared: Tensor) -> Averages:
+    """Return averages from sums ``(folds, *shape)`` and the folds' Σw and Σw², ``(folds,)``."""
+    used = weight.nonzero()[:, 0]
+    some = used if len(used) > 1 else used[:0]  # without the only fold nothing would be left
 
-        rest, total = without(self.weight), self.weight.sum()
-        if not bool((rest > 0).all()):
-            raise ValueError("sample_weight must not lie in one fold but for rounding")
-        if not bool(sums.isfinite().all()):
-            raise ValueError("data must be of a size whose moments fit float64: scale them down")
-        counts = torch.cat((total.reshape(1), rest)).square() / torch.cat(
-            (self.weight_squared.sum().reshape(1), without(self.weight_squared))
-        )
-        return Averages(
-            total=sums.sum(dim=0) / total,
-            training=per(without(sums), rest),
-            heldout=per(sums[some], self.weight[some]),
-            shares=self.weight[some] / total,
-            counts=counts,
-        )
+    def without(full: Tensor) -> Tensor:
+        return full.sum(dim=0) - full[some]
+
+    def per(full: Tensor, weight: Tensor) -> Tensor:
+        return full / weight.reshape(-1, *[1] * (full.ndim - 1))
+
+    rest, total = without(weight), weight.sum()
+    if not bool((rest > 0).all()):
+        raise ValueError("sample_weight must not lie in one fold but for rounding")
+    if not bool(sums.isfinite().all()):
+        raise ValueError("data must be of a size whose moments fit float64: scale them down")
+    counts = torch.cat((total.reshape(1), rest)).square() / torch.cat(
+        (weight_squared.sum().reshape(1), without(weight_squared))
+    )
+    return Averages(
+        total=sums.sum(dim=0) / total,
+        training=per(without(sums), rest),
+        heldout=per(sums[some], weight[some]),
+        shares=weight[some] / total,
+        counts=counts,
+    )

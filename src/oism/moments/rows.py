@@ -26,6 +26,17 @@ WORD = 1 << 64
 
 def rows(batch: object, dim: int, name: str = "data") -> Tensor:
     """Return one batch as a tensor ``(n, dim)`` of its own dtype, whatever its values."""
+    batch = tensor(batch, name)
+    if batch.ndim < 2 or batch.shape[1:].numel() != dim:
+        raise ValueError(
+            f"{name} must have rows of {dim} entries, the dimension of the basis: shape (n, {dim}),"
+            f" got {tuple(batch.shape)}"
+        )
+    return batch.flatten(1)
+
+
+def tensor(batch: object, name: str = "data") -> Tensor:
+    """Return one batch as a tensor of its own dtype and shape, whatever its values."""
     if isinstance(batch, list | tuple) and len(batch) == 1:  # what a DataLoader yields
         batch = batch[0]
     if not isinstance(batch, Tensor):
@@ -36,13 +47,7 @@ def rows(batch: object, dim: int, name: str = "data") -> Tensor:
         raise TypeError(f"{name} must be real numbers, got dtype {batch.dtype}")
     if batch.layout != torch.strided:
         raise TypeError(f"{name} must be dense, got layout {batch.layout}")
-    batch = batch.detach()
-    if batch.ndim < 2 or batch.shape[1:].numel() != dim:
-        raise ValueError(
-            f"{name} must have rows of {dim} entries, the dimension of the basis: shape (n, {dim}),"
-            f" got {tuple(batch.shape)}"
-        )
-    return batch.flatten(1)
+    return batch.detach()
 
 
 def _tensor(values: object, name: str) -> Tensor:

@@ -140,7 +140,7 @@ class HermiteFamilyScore(OperatorScore):
 
 
 class HermiteScore(HermiteFamilyScore):
-    """One polynomial for each frame coordinate: α is ``(dim, order)``."""
+    """One polynomial for each frame coordinate: α is ``(dim, order)``, or empty for a Gaussian."""
 
     def system(self) -> System:
         """Return the equations, on the CPU in float64."""
@@ -151,21 +151,36 @@ class HermiteScore(HermiteFamilyScore):
 
     def _score(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         z, u, shift, scale = self._place(x, t)
+        if not alpha.shape[-1]:
+            return self._back(-u / scale)
         inner, slope, _ = self._clamped(z, t, shift, scale)
         total = (slope * self._series(inner, alpha, 1) - u) / scale
         return self._back(total)
 
     def _divergence(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         z, _, shift, scale = self._place(x, t)
+        gaussian = scale.pow(-2).sum(dim=-1).expand(len(z))
+        if not alpha.shape[-1]:
+            return -(self.basis.scale**2) * gaussian
+        _, curvature = self.potential(z, t, alpha, shift, scale)
+        return self.basis.scale**2 * (curvature.sum(dim=1) - gaussian)
+
+    def potential(
+        self, z: Tensor, t: Tensor, alpha: Tensor, shift: Tensor, scale: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return ∂f/∂z and ∂²f/∂z² of the polynomial part, given m_t and s_t: like ``z`` each."""
         inner, slope, bend = self._clamped(z, t, shift, scale)
-        curved = slope.square() * self._series(inner, alpha, 2) - 1
-        bent = bend * self._series(inner, alpha, 1)
-        return self.basis.scale**2 * (curved / scale.square() + bent / scale).sum(dim=1)
+        first = self._series(inner, alpha, 1) / scale
+        second = slope.square() * self._series(inner, alpha, 2) / scale.square()
+        return slope * first, second + bend * first
 
     def _log_ratio(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         z, u, shift, scale = self._place(x, t)
+        gaussian = self._gaussian_log_ratio(z, u, scale)
+        if not alpha.shape[-1]:
+            return gaussian
         inner, _, _ = self._clamped(z, t, shift, scale)
-        return self._gaussian_log_ratio(z, u, scale) + self._series(inner, alpha, 0).sum(dim=1)
+        return gaussian + self._series(inner, alpha, 0).sum(dim=1)
 
 
 class TensorHermiteScore(HermiteFamilyScore):

@@ -80,7 +80,7 @@ class Curve(SpectralModule):
 
 def _rows(table: Tensor, index: Tensor) -> Tensor:
     """Return rows of a table; indexing by one number would read it, and wait for a device."""
-    return table.index_select(0, index.reshape(-1)).reshape(*index.shape, *table.shape[1:])
+    return table.index_select(0, index.reshape(-1)).reshape((*index.shape, *table.shape[1:]))
 
 
 def spline_slopes(knots: Tensor, values: Tensor) -> Tensor:

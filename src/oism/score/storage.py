@@ -20,7 +20,13 @@ from torch import Tensor
 from oism.atomic import replacing
 from oism.basis import Basis, Fourier, Hermite, IdentityFrame, OrthogonalFrame, TensorHermite
 from oism.basis.hermite import HermiteFamily
-from oism.clock import Clock, IdentityClock, VarianceExploding, VariancePreserving
+from oism.clock import (
+    Clock,
+    IdentityClock,
+    Logarithmic,
+    VarianceExploding,
+    VariancePreserving,
+)
 from oism.moments import Averages, Standardised
 from oism.process import OrnsteinUhlenbeck
 from oism.score.base import Diagnostics, OperatorScore
@@ -33,7 +39,8 @@ FORMAT = "oism.OperatorScore"
 VERSION = 2
 
 CLOCKS: dict[str, type[Clock]] = {
-    kind.__name__: kind for kind in (IdentityClock, VarianceExploding, VariancePreserving)
+    kind.__name__: kind
+    for kind in (IdentityClock, Logarithmic, VarianceExploding, VariancePreserving)
 }
 FAMILIES = {kind.__name__: kind for kind in (Hermite, TensorHermite)}
 

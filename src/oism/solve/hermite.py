@@ -157,6 +157,13 @@ class HermiteSystem(HermiteFamilySystem):
         degree = torch.arange(1, self.order + 1, dtype=torch.float64, device=device)
         return torch.where(degree > 2, degree.square(), 0.0)
 
+    def loss(self, t: Tensor, alpha: Tensor) -> Tensor:
+        """Return αᵀA_tα + 2b_tᵀα of each direction on the data themselves: ``(T, dim)``."""
+        alpha = alpha.to(self.device, torch.float64)
+        matrix, right = self._equations("total", t.to(self.device))
+        image = (matrix @ alpha[..., None])[..., 0] + 2 * right
+        return (alpha * image).sum(dim=-1).cpu()
+
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½ over all directions: ``(T,)``."""
         t, alpha = t.to(self.device), alpha.to(self.device)

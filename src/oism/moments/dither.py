@@ -1,0 +1,82 @@
+"""Uniform noise folded into averages, exactly.
+
+Dequantisation adds to each of d coordinates an independent variable U, uniform on an interval of
+width h around 0. Along a direction v the data gain W = Σ_j v_j U_j, independent of them, with
+variance h²/12 and cumulants Σ_j v_jᵏ κ_k(U), where κ_k(U) = hᵏ B_k/k with Bernoulli's B_k. For
+V = W/√Var W, and u the standardised data, the standardised sum is u' = γu + √(1 - γ²) V, and
+because E[exp(xu' - x²/2)] factorises,
+
+    E[φ_n(u')] = Σ_j √C(n, j) γʲ (1 - γ²)^{(n-j)/2} E[φ_j(u)] E[φ_{n-j}(V)],
+    E[He_n(V)] = Σ_{k≥3} C(n-1, k-1) κ_k(V) E[He_{n-k}(V)].
+
+Nothing is sampled, and nothing cancels. Were W Gaussian, only j = n would be left: the decay of the
+eigenfunctions.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import scipy.special
+import torch
+from torch import Tensor
+
+from oism.moments.hermite import Standardised
+
+REACH = 3.0
+"""By how many deviations of the noise the range of the data is widened."""
+
+
+def uniform_averages(directions: Tensor | None, degree: int) -> Tensor:
+    """Return E[φ_n(V)], n ≤ degree, for unit directions ``(k, d)``: ``(degree + 1, k)``, float64.
+
+    None stands for the coordinate axes, ``(degree + 1, 1)``.
+
+    >>> uniform_averages(None, 4)[4] * math.sqrt(24)  # the kurtosis of a uniform law, less 3
+    tensor([-1.2000], dtype=torch.float64)
+    """
+    axes = torch.ones(1, 1, dtype=torch.float64) if directions is None else directions
+    averages = [torch.ones_like(axes[:, 0], dtype=torch.float64)]
+    bernoulli = scipy.special.bernoulli(max(2, degree))
+    power, cumulants = axes.double(), [torch.zeros_like(averages[0])]
+    for k in range(1, degree + 1):
+        own = bernoulli[k] / k * 12 ** (k / 2) if k % 2 == 0 else 0.0
+        cumulants.append(own * power.sum(dim=1) if own else torch.zeros_like(averages[0]))
+        if k < degree:
+            power = power * axes
+    for n in range(1, degree + 1):
+        terms = [math.comb(n - 1, k - 1) * cumulants[k] * averages[n - k] for k in range(3, n + 1)]
+        averages.append(torch.stack(terms).sum(dim=0) if terms else torch.zeros_like(averages[0]))
+    roots = [math.sqrt(math.factorial(n)) for n in range(degree + 1)]
+    return torch.stack([mean / root for mean, root in zip(averages, roots, strict=True)])
+
+
+def dithered(standard: Standardised, noise: Tensor, variance: float) -> Standardised:
+    """Return the averages of the data plus noise, from `uniform_averages` and its variance."""
+    scale = (standard.scale.square() + variance).sqrt()
+    keep, rest = standard.scale / scale, math.sqrt(variance) / scale
+    noise = noise.to(scale)
+
+    def mixed(means: Tensor) -> Tensor:
+        result = []
+        for n in range(means.shape[-2]):
+            terms = [
+                math.sqrt(math.comb(n, j)) * keep**j * rest ** (n - j)
+                * means[..., j, :] * noise[n - j]
+                for j in range(n + 1)
+            ]  # fmt: skip
+            result.append(torch.stack(terms).sum(dim=0))
+        return torch.stack(result, dim=-2)
+
+    parts = {
+        name: mixed(getattr(standard.averages, name)) for name in ("total", "training", "heldout")
+    }
+    reach = REACH * math.sqrt(variance)
+    return replace(
+        standard,
+        scale=scale,
+        low=standard.low - reach,
+        high=standard.high + reach,
+        averages=replace(standard.averages, **parts),
+    )

@@ -1,0 +1,78 @@
+"""Pixels: integers from low to high, and what they are in a model's units, [-1, 1].
+
+    x = 2 (v - low)/(high - low) - 1,    one step of v is h = 2/(high - low) in x.
+
+*Uniform dequantisation* spreads each integer evenly over the step around it, v + U - ½, so that a
+density p of x gives probabilities: -log₂ of the mean of p·h over the step is the number of bits
+that a pixel costs, and E[-log₂(p(x + h(U - ½)) h)] an upper bound of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oism import checks
+
+BYTES = 256
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """The range of integer data: 0 to 255 by default.
+
+    >>> Pixels(0, 16).units(torch.tensor([0.0, 8.0, 16.0]))
+    tensor([-1.,  0.,  1.])
+    """
+
+    low: int = 0
+    high: int = 255
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            checks.integer(getattr(self, name), name, minimum=-(2**31))
+        if self.high <= self.low:
+            raise ValueError(f"high must exceed low = {self.low}, got {self.high}")
+
+    @property
+    def step(self) -> float:
+        """The width h of a level in the model's units."""
+        return 2 / (self.high - self.low)
+
+    @property
+    def are_bytes(self) -> bool:
+        """Whether a byte holds every level."""
+        return self.high - self.low < BYTES
+
+    def units(self, values: Tensor) -> Tensor:
+        """Return values in the model's units: floating point, in [-1, 1]."""
+        values = values if values.is_floating_point() else values.to(torch.float32)
+        return (values - self.low) * self.step - 1
+
+    def values(self, x: Tensor) -> Tensor:
+        """Return the nearest levels within the range: int64, or uint8 where a byte holds them."""
+        levels = ((x + 1) / self.step + self.low).round().clamp(self.low, self.high)
+        return levels.to(torch.uint8 if self.low >= 0 and self.high < BYTES else torch.int64)
+
+    def offsets(self, values: Tensor, place: str = "data") -> Tensor:
+        """Return v - low of checked values: uint8 where a byte holds them, else float64."""
+        outside = ~((values >= self.low) & (values <= self.high))  # a NaN is outside
+        self._refuse(values, outside, f"in [{self.low}, {self.high}]", place)
+        if values.is_floating_point():
+            self._refuse(values, values != values.round(), "whole numbers", place)
+        shifted = values.long() - self.low if self.low else values
+        return shifted.to(torch.uint8 if self.are_bytes else torch.float64)
+
+    @staticmethod
+    def _refuse(values: Tensor, wrong: Tensor, demand: str, place: str) -> None:
+        if bool(wrong.any()):
+            row, column = (int(i) for i in wrong.nonzero()[0])
+            value = float(values[row, column])
+            raise ValueError(f"{place} must be {demand}, but row {row} holds {value:g}")
+
+    def dequantised(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return x + h(U - ½) with independent uniform U."""
+        noise = torch.empty_like(x).uniform_(-0.5, 0.5, generator=generator)
+        return x + self.step * noise

@@ -1,0 +1,74 @@
+"""What a prior is worth at each noise level, and what a network should make of it.
+
+The error of the noise that a score predicts, ε̂ = -σs(x_t), per dimension, is by Stein's identity
+E[ε·s] = σE[∇·s] the implicit score-matching loss,
+
+    m(t) = E‖ε - ε̂‖²/d = 1 + σ² E[‖s‖² + 2∇·s]/d,
+
+so that it follows, like the loss, from averages over clean data that the prior has not seen. For
+a polynomial in the standardised coordinate of each direction, with its held-out loss ℓ ≤ 0,
+
+    m(t) = mean over directions of 1 - (σ²/s_t²)(1 - ℓ);
+
+the Gaussian alone has ℓ = 0 and m = mean of α²s²/s_t². From the error two functions for a network
+on top of the prior, ε̂ = g·prior + c·network:
+
+    g = (1 - m)^p,    c² = E‖ε - g·prior‖²/d = 1 - (2g - g²)(1 - m),
+
+the last for a calibrated prior, E[ε·ε̂] = E‖ε̂‖². The gate is near one where the prior explains
+nearly all of the noise and closes where it does not: there a network does better from scratch.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oism.clock import Logarithmic
+from oism.equations.hermite import Coordinates
+from oism.process import OrnsteinUhlenbeck
+from oism.score import Curve, HermiteScore
+
+SHARPNESS = 8.0
+"""The power p of the gate: half open where the prior leaves 8% of the noise unexplained."""
+
+LEVELS = 193
+"""The number of noise levels of the table, even in the logarithm of t."""
+
+
+def gate(error: Tensor, sharpness: float = SHARPNESS) -> Tensor:
+    """Return g = (1 - m)^p in [0, 1]."""
+    return (1 - error).clamp(0, 1) ** sharpness
+
+
+def output_scale(error: Tensor, sharpness: float = SHARPNESS) -> Tensor:
+    """Return c, the deviation of what the gated prior leaves to a network."""
+    open_ = gate(error, sharpness)
+    return (1 - (2 * open_ - open_.square()) * (1 - error)).clamp(min=0).sqrt()
+
+
+def expected_error(
+    lines: HermiteScore, dim: int, rest: float | None, held: Tensor | None = None
+) -> Curve:
+    """Return m over the clock of a score, from held-out losses ``(K, k)`` at its times of choice.
+
+    ``rest`` is the variance along the ``dim - k`` directions without a polynomial.
+    """
+    clock, process = lines.clock, lines.basis.process
+    assert isinstance(clock, Logarithmic)
+    assert isinstance(process, OrnsteinUhlenbeck)
+    tau = torch.linspace(0, clock.horizon, LEVELS, dtype=torch.float64)
+    t = clock._time(tau)
+    noise = -torch.expm1(-2 * process.theta * t)
+    scale = lines.scale.cpu()
+    _, spread = Coordinates(process, torch.zeros_like(scale), scale).at(t)
+    shares = noise[:, None] / spread.square()
+    loss = torch.zeros_like(shares)
+    if held is not None:
+        times = torch.linspace(0, clock.horizon, len(held), dtype=torch.float64)
+        loss = Curve(times, held, order=2)(tau)
+    total = (1 - shares * (1 - loss)).sum(dim=1)
+    if rest is not None:
+        signal = rest * (1 - noise)
+        total += (dim - len(scale)) * signal / (signal + noise)
+    return Curve(tau, total / dim, order=2)

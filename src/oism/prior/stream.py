@@ -1,0 +1,97 @@
+"""Tensors as they come: batches of any shape, read as often as a fit needs, checked once each time.
+
+Data are an array or tensor ``(n, *shape)``, or an iterable of such batches that can be read again
+from its beginning (a list, a `torch.utils.data.DataLoader`, `oism.files.Images`): learning a frame
+takes one pass and the moments in it another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from oism.moments import batches, fold_of
+from oism.moments.rows import demand_finite, tensor
+from oism.prior.pixels import Pixels
+
+ENTRIES = 2**23
+"""The number of entries that are read at a time."""
+
+
+@dataclass
+class Stream:
+    """Rows of data in pieces, each with its folds.
+
+    ``shape`` is that of a row, ``rows`` their number, both known after `peek` and a first pass.
+    """
+
+    data: object
+    pixels: Pixels | None
+    folds: int
+    device: torch.device
+    shape: tuple[int, ...] = field(init=False)
+    rows: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        first = next(iter(self._batches()), None)
+        if first is None:
+            raise ValueError("data must hold at least one row, got none")
+        self.shape = tuple(first.shape[1:])
+
+    @property
+    def dim(self) -> int:
+        """The number of entries of a row."""
+        return math.prod(self.shape)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the data can be read again from their beginning."""
+        return (
+            isinstance(self.data, Tensor)
+            or hasattr(self.data, "__array__")
+            or (
+                iter(self.data) is not self.data  # type: ignore[call-overload]
+            )
+        )
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield rows ``(n, dim)``, bytes or float64 in the model's units, and folds ``(n,)``."""
+        self.rows = 0
+        for batch in self._batches():
+            if tuple(batch.shape[1:]) != self.shape:
+                raise ValueError(
+                    f"data must have one shape: row 0 is {self.shape}, row {self.rows} is "
+                    f"{tuple(batch.shape[1:])}"
+                )
+            for piece in torch.split(batch.flatten(1), max(1, ENTRIES // self.dim)):
+                yield self._checked(piece.to(self.device))
+                self.rows += len(piece)
+        if not self.rows:
+            raise ValueError("data must hold at least one row, got none")
+
+    def _checked(self, piece: Tensor) -> tuple[Tensor, Tensor]:
+        if self.pixels is None:
+            demand_finite(piece, self.rows)
+            rows = piece.double()
+            return rows, fold_of(rows, self.folds)
+        rows = self.pixels.offsets(piece, f"data from row {self.rows} on" if self.rows else "data")
+        exact = rows.double() if self.folds > 1 else rows
+        return rows, fold_of(exact, self.folds)
+
+    def units(self, rows: Tensor) -> Tensor:
+        """Return what `__iter__` yielded in the model's units, float64."""
+        return rows if self.pixels is None else rows.double().mul_(self.pixels.step).sub_(1)
+
+    def _batches(self) -> Iterator[Tensor]:
+        for batch, _ in batches(self.data):
+            found = tensor(batch, "data")
+            if found.ndim < 2 or 0 in found.shape[1:]:
+                raise ValueError(
+                    "data must be batches of tensors, (n, *shape) with at least one entry each, "
+                    f"got {tuple(found.shape)}"
+                )
+            yield found
