@@ -21,6 +21,7 @@ from oism.files.columns import FileError, find_column
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 SHARDS = (".parquet", ".pq")
+BUFFER = 1 << 20
 ROWS = 64
 """How many encoded images are read from a Parquet file at once."""
 
@@ -123,7 +124,8 @@ def listed(folder: str, suffixes: Sequence[str]) -> list[str]:
 def parquet(path: str) -> pq.ParquetFile:
     """Open a Parquet file."""
     try:
-        return pq.ParquetFile(path)
+        # Without a buffer, Arrow takes whole row groups into memory, and some files are but one.
+        return pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
     except FileNotFoundError as error:  # Arrow's says more than one line holds
         raise FileNotFoundError(error.errno, os.strerror(error.errno or 2), path) from error
     except (pa.ArrowException, OSError) as error:

@@ -66,8 +66,7 @@ class Images:
         if not len(entries):
             raise FileError(f"{entries.source}: there are no images")
         self.source, self.skipped = entries.source, list[str]()
-        self._entries, self._mode, self._batch = entries, mode, batch
-        self._skip_broken = skip_broken
+        self._entries, self._mode, self._batch, self._skip = entries, mode, batch, skip_broken
         self._first, picture = next(self._readable([]), (-1, None))
         if picture is None:
             raise FileError(f"{self.source}: none of the {len(entries)} images can be read")
@@ -104,7 +103,7 @@ class Images:
             try:
                 picture = self._picture(index, entry)
             except BrokenImageError:
-                if not self._skip_broken:
+                if not self._skip:
                     raise
                 broken.append(self.place(index))
             else:
