@@ -371,6 +371,16 @@ def test_sixteen_bits_are_refused_in_every_mode(kind: str, tmp_path: Path) -> No
         assert "a.png: the image has more than 8 bits a channel" in refusal(folder, **options)
 
 
+def test_sixteen_bits_for_three_channels_are_fine(tmp_path: Path) -> None:
+    """As in a BMP with 5, 6 and 5 bits."""
+    masks = struct.pack("<III", 0xF800, 0x07E0, 0x001F)
+    head = struct.pack("<IiiHHIIiiII", 40, 2, 1, 1, 16, 3, 4, 0, 0, 0, 0)
+    content = b"BM" + struct.pack("<IHHI", 70, 0, 0, 66) + head + masks
+    content += struct.pack("<HH", 0xF800, 0x001F)
+    found = whole(open_images(str(two(tmp_path, content, content))))
+    np.testing.assert_array_equal(last(found)[0, 0], [[255, 0, 0], [0, 0, 255]])
+
+
 def test_floating_point_is_refused(tmp_path: Path) -> None:
     content = encoded(random(4, 4).astype(np.float32), "tiff")
     assert "more than 8 bits" in refusal(two(tmp_path, content, content), mode="L")
@@ -407,7 +417,8 @@ def test_every_shard_needs_the_column(tmp_path: Path) -> None:
     assert f"{tmp_path}/b.parquet: there is no column 'x'" in refusal(tmp_path)
 
 
-def test_rows_without_bytes(tmp_path: Path) -> None:
+def test_rows_without_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oism.files.galleries.ROWS", 1)
     kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     good = {"bytes": encoded(random(2, 2)), "path": "a.png"}
     cells = pa.array([good, None, {"bytes": None, "path": "b.png"}], kind)
@@ -471,6 +482,19 @@ def test_damaged_files(writer: Writer, tmp_path: Path) -> None:
     path.write_bytes(content[:middle] + bytes(200) + content[middle + 200 :])
     if writer is to_npz:
         assert "damaged" in refusal(path)
+
+
+@pytest.mark.parametrize("writer", [to_npy, to_fortran])
+def test_arrays_that_end_too_early(writer: Writer, tmp_path: Path) -> None:
+    path = Path(writer(tmp_path, random(20, 3, 8, 8)))
+    found, content = open_images(str(path)), path.read_bytes()
+    path.write_bytes(content[:-5])
+    with pytest.raises(
+        FileError, match=r"damaged: the file ends before its array of shape \(20, 8"
+    ):
+        open_images(str(path))
+    with pytest.raises(FileError, match="damaged, or not an NPY file: the file ends before"):
+        whole(found)
 
 
 def test_what_is_not_there_or_holds_no_images(tmp_path: Path) -> None:
