@@ -1,7 +1,8 @@
 """Tables in files: CSV, TSV, Parquet, NPY and NPZ, read into a `Sheet` and written from a table.
 
 The format follows from the suffix, or is given. ``-`` is standard input or output, CSV unless a
-format is given. Text formats may be compressed, ``.csv.gz``.
+format is given. Text formats may be compressed, ``.csv.gz``. Images are read by `open_images`, from
+folders and from those of the formats that hold arrays or bytes.
 
 Messages count lines where the file is text, as an editor does, the header being line 1; in other
 files they count rows, the first being row 1.
@@ -16,6 +17,8 @@ files they count rows, the first being row 1.
 
 from oism.files.columns import FileError, find_column, numbering, unknown_column
 from oism.files.formats import FORMATS, TEXT_FORMATS, format_of, read, write, write_array
+from oism.files.images import Images, is_images, open_images
+from oism.files.prints import write_images
 from oism.files.sheet import Sheet
 from oism.files.streams import STANDARD, called, read_bytes, write_bytes
 
@@ -24,15 +27,19 @@ __all__ = [
     "STANDARD",
     "TEXT_FORMATS",
     "FileError",
+    "Images",
     "Sheet",
     "called",
     "find_column",
     "format_of",
+    "is_images",
     "numbering",
+    "open_images",
     "read",
     "read_bytes",
     "unknown_column",
     "write",
     "write_array",
     "write_bytes",
+    "write_images",
 ]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from oism.plot.curves import coefficient_traces, loss_curves, noise_of, validation_loss
 from oism.plot.frame import ACCENT, GREY, INK, PALE, limits_of
+from oism.plot.images import image_grid, write_image_grid
 from oism.plot.maps import (
     cloud,
     density_curve,
@@ -35,6 +36,7 @@ __all__ = [
     "density_curve",
     "density_image",
     "density_map",
+    "image_grid",
     "limits_of",
     "loss_curves",
     "noise_of",
@@ -42,4 +44,5 @@ __all__ = [
     "ramachandran",
     "score_field",
     "validation_loss",
+    "write_image_grid",
 ]

@@ -1,0 +1,199 @@
+"""Images in files: folders of them, Parquet files as on the Hub, NPY and NPZ arrays.
+
+Images are read in batches, so that a set may be larger than memory, and as often as they are asked
+for. All of a set have one size, 8 bits a channel, and are all grey or all colour.
+
+>>> import numpy as np
+>>> from oism.files import write_images
+>>> write_images("digits", np.zeros((5, 1, 8, 8), dtype=np.uint8))
+>>> images = open_images("digits", batch=2)
+>>> len(images), images.shape, [len(batch) for batch in images]
+(5, (1, 8, 8), [2, 2, 1])
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from oism.files import decoding, galleries, stacks
+from oism.files.columns import FileError
+from oism.files.decoding import BrokenImageError, Mode, Picture
+from oism.files.formats import format_of
+from oism.files.streams import STANDARD, called
+
+FORMATS = ("parquet", "npy", "npz")
+
+
+Source = galleries.Folder | galleries.Shards | stacks.Stack
+"""Where images come from: their bytes, or pictures, in an order that stays, and their places."""
+
+
+class Images:
+    """Images of one size, in batches ``(n, channels, height, width)`` of uint8.
+
+    Parameters
+    ----------
+    entries
+        Where they come from.
+    mode
+        What all are converted to: grey, ``L``, or colour, ``RGB``. None converts nothing.
+    skip_broken
+        Whether damaged images are left out.
+    batch
+        The number of images in a batch; the last may have fewer.
+
+    Attributes
+    ----------
+    source
+        What messages call them.
+    shape
+        Channels, height and width, as the first readable image has them.
+    skipped
+        The places of damaged images, known once all have been read.
+    """
+
+    def __init__(
+        self, entries: Source, *, mode: Mode | None, skip_broken: bool, batch: int
+    ) -> None:
+        if mode not in (None, *decoding.MODES):
+            raise ValueError(f"mode must be 'L', 'RGB' or None, got {mode!r}")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
+        if not len(entries):
+            raise FileError(f"{entries.source}: there are no images")
+        self.source, self.skipped = entries.source, list[str]()
+        self._entries, self._mode, self._batch, self._skip = entries, mode, batch, skip_broken
+        self._first, picture = next(self._readable([]), (-1, None))
+        if picture is None:
+            raise FileError(f"{self.source}: none of the {len(entries)} images can be read")
+        self._example = picture.shape
+        self.shape = (1 if picture.ndim == 2 else 3, *picture.shape[:2])
+
+    def __len__(self) -> int:
+        """Return the number of images, damaged ones included."""
+        return len(self._entries)
+
+    def place(self, index: int) -> str:
+        """Return where an image stands: its path, or its file and row, the first being row 1."""
+        return self._entries.place(index)
+
+    def __iter__(self) -> Iterator[Picture]:
+        broken: list[str] = []
+        size = min(self._batch, len(self))
+        batch, count = np.empty((size, *self.shape), np.uint8), 0
+        for index, picture in self._readable(broken):
+            if picture.shape != self._example:
+                self._refuse(index, picture)
+            batch[count] = picture if picture.ndim == 2 else picture.transpose(2, 0, 1)
+            count += 1
+            if count == size:
+                yield batch
+                batch, count = np.empty((size, *self.shape), np.uint8), 0
+        self.skipped[:] = broken
+        if count:
+            yield batch[:count]
+
+    def _readable(self, broken: list[str]) -> Iterator[tuple[int, Picture]]:
+        """Yield the images that can be read, with their indices; name the others."""
+        for index, entry in enumerate(self._entries):
+            try:
+                picture = self._picture(index, entry)
+            except BrokenImageError:
+                if not self._skip:
+                    raise
+                broken.append(self.place(index))
+            else:
+                yield index, picture
+
+    def _picture(self, index: int, entry: bytes | Picture | None) -> Picture:
+        if isinstance(entry, np.ndarray):
+            return entry if self._mode is None else decoding.converted(entry, self._mode)
+        return decoding.decoded(entry, self.place(index), self._mode)
+
+    def _refuse(self, index: int, picture: Picture) -> None:
+        """Raise for an image that is not like the first."""
+        here, first = self.place(index), self.place(self._first)
+        if picture.ndim != len(self._example):
+            grey, colour = decoding.MODES.values()
+            kinds = (grey, colour) if picture.ndim == 2 else (colour, grey)
+            raise FileError(
+                f"{here}: the image is {kinds[0]}, but {first} is {kinds[1]}; --mode L or --mode "
+                "RGB converts all"
+            )
+        (height, width), (_, high, wide) = picture.shape[:2], self.shape
+        raise FileError(
+            f"{here}: the image is {width} × {height} pixels, but {first} is {wide} × {high}; all "
+            "must have one size"
+        )
+
+
+def open_images(
+    path: str | Sequence[str],
+    *,
+    column: str | None = None,
+    mode: Mode | None = None,
+    skip_broken: bool = False,
+    batch: int = 1024,
+) -> Images:
+    """Return the images in a folder or a file, or in several Parquet files; see `Images`.
+
+    ``column`` names the column of a Parquet file, or the array of an NPZ file, where there is a
+    choice.
+    """
+    paths = [path] if isinstance(path, str) else list(path)
+    return Images(_entries(paths, column), mode=mode, skip_broken=skip_broken, batch=batch)
+
+
+def is_images(path: str) -> bool:
+    """Tell whether a path may hold images, not a table: no more than its header is read.
+
+    A folder may, a Parquet file with a column of bytes, and an array of three or four axes.
+    """
+    if path == STANDARD or not os.path.exists(path):
+        return False
+    if os.path.isdir(path):
+        return True
+    try:
+        kind = format_of(path)
+        if kind == "parquet":
+            with galleries.parquet(path) as file:
+                return bool(galleries.image_columns(file.schema_arrow))
+        arrays = stacks.headers(path) if kind in FORMATS else {}
+        return any(header.stacked for header in arrays.values())
+    except FileError:  # the reader of tables says what is wrong
+        return False
+
+
+def _entries(paths: list[str], column: str | None) -> Source:
+    if not paths:
+        raise ValueError("path must name a folder or a file, got none")
+    kinds = [_kind(path) for path in paths]
+    if len(paths) > 1:
+        for path, kind in zip(paths, kinds, strict=True):
+            if kind != "parquet":
+                raise FileError(f"{path}: of several files of images, all must be Parquet files")
+        return galleries.open_shards(f"{paths[0]} and {len(paths) - 1} more", paths, column)
+    (path,), (kind,) = paths, kinds
+    if kind == "parquet":
+        return galleries.open_shards(path, paths, column)
+    return (
+        galleries.open_folder(path, column) if kind == "folder" else stacks.open_stack(path, column)
+    )
+
+
+def _kind(path: str) -> str:
+    """Return what a path is, ``folder`` or a format that may hold images."""
+    if path == STANDARD:
+        raise FileError(f"{called(path)}: images are read from files and folders only")
+    if stat.S_ISDIR(os.stat(path).st_mode):
+        return "folder"
+    if path.lower().endswith(galleries.SUFFIXES):
+        raise FileError(f"{path}: a single image; give a folder of images")
+    kind = format_of(path)
+    if kind not in FORMATS:
+        raise FileError(f"{path}: {kind} holds no images; folders, {', '.join(FORMATS)} may")
+    return kind
