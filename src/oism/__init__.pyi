@@ -84,8 +84,10 @@ from .operators import (
 from .prior import (
     PCA as PCA,
     HermitePrior as HermitePrior,
+    MixturePrior as MixturePrior,
     Pixels as Pixels,
     Prior as Prior,
+    fit_mixture as fit_mixture,
     fit_prior as fit_prior,
 )
 from .process import (

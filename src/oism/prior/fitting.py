@@ -8,6 +8,7 @@ Bytes in their own frame need no second pass and no coordinates: their histogram
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -23,14 +24,16 @@ from oism.moments import (
     HermiteMoments,
     HistogramMoments,
     PairMoments,
+    Spectrum,
     Standardised,
     dithered,
     spectrum,
     uniform_averages,
 )
 from oism.prior.hermite import HermitePrior
+from oism.prior.mixture import Components, MixturePrior, maximise
 from oism.prior.pixels import BYTES, Pixels
-from oism.prior.skill import expected_error
+from oism.prior.skill import expected_error, measured_error, unknown_error
 from oism.prior.stream import Stream
 from oism.progress import Progress, progress_bar
 from oism.score import HermiteScore
@@ -43,6 +46,12 @@ KNOTS = PlacedKnots(tolerance=1e-2, most=200)
 """How densely coefficients are tabulated over the logarithm of t."""
 
 MOST_ORDER = 9
+
+HELD = 2**28
+"""The number of coordinates that are held in memory to find components."""
+
+MEASURED = 1000
+"""The number of rows that the error of a mixture is measured on."""
 
 FIRST = 1e-8
 """The least time at which the table of coefficients begins to be even in log t."""
@@ -124,19 +133,85 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
     >>> prior.noise(torch.randn(8, 1, 4, 4), tau=0.5).shape
     torch.Size([8, 1, 4, 4])
     """
-    pixels = _pixels(data, pixels)
-    dequantise = pixels is not None if dequantise is None else bool(dequantise)
-    if dequantise and pixels is None:
-        raise ValueError("dequantise must be False for data that are not integers (pixels=…)")
     ridge = CHOICES if ridge is None else ridge
     folds = ridge.folds if isinstance(ridge, CrossValidation) else 1
-    clock = VariancePreserving() if clock is None else clock
-    checks.instance(clock, Clock, "clock")
-    stream = Stream(data, pixels, folds, _device(data, device))
+    stream = _stream(data, pixels, folds, device)
+    clock = _clock(clock)
     with progress_bar(progress) as bar:
-        fitting = Fitting(stream, _order(order), bool(flip), dequantise, bar)
+        fitting = Fitting(stream, _order(order), flip=flip, dequantise=dequantise, bar=bar)
         law = fitting.law(PCA() if frame is None else frame)
     return _prior(stream, law, fitting.order, ridge, clock, progress)
+
+
+def fit_mixture(  # noqa: PLR0913
+    data: object,
+    *,
+    components: int = 32,
+    frame: PCA | None = None,
+    pixels: Pixels | None = None,
+    flip: bool = False,
+    dequantise: bool | None = None,
+    clock: Clock | None = None,
+    device: torch.device | str | None = None,
+    progress: bool | None = None,
+) -> MixturePrior:
+    """Return a mixture of Gaussians with principal directions in common.
+
+    ``components`` is their number; the rest is as for `fit_prior`. The coordinates of up to
+    2²⁸/dim rows are held in memory, in float32, while the components are found.
+    """
+    checks.integer(components, "components", minimum=1)
+    frame = PCA() if frame is None else frame
+    checks.instance(frame, PCA, "frame")
+    stream = _stream(data, pixels, CHOICES.folds, device)
+    clock = _clock(clock)
+    with progress_bar(progress) as bar:
+        fitting = Fitting(stream, 3, flip=flip, dequantise=dequantise, bar=bar)
+        found, unit = fitting.spectrum(frame)
+        mean = fitting.units(found.mean)
+        sample, expected = found.sample * unit**2, found.variances * unit**2 + fitting.noise
+        scale = (sample + fitting.noise).sqrt()
+        scale = torch.where(scale > 0, scale, 1.0)
+        u = fitting.coordinates(found.directions, found.directions @ mean, scale)
+        bar.stage("components")
+        if components > len(u):
+            raise ValueError(f"components must be at most the number of rows, {len(u)}")
+        parts = maximise(u, components, (fitting.noise / scale.square()).float())
+    size = expected.sqrt().float()
+    parts = Components(
+        parts.log_weights.cpu(),
+        (parts.means * size).cpu(),
+        (parts.variances * size.square()).cpu(),
+    )
+    rest = None if found.rest is None else found.rest * unit**2 + fitting.noise
+    table = _table(clock, expected)
+    prior = MixturePrior(
+        stream.shape, found.directions.cpu(), mean.cpu(), parts, rest=rest, clock=clock,
+        pixels=stream.pixels, table=table, error=unknown_error(table),
+    )  # fmt: skip
+    shown = u[:: max(1, len(u) // MEASURED)] * size.to(u)
+    prior.error = measured_error(prior.to(stream.device), shown)
+    return prior.cpu()
+
+
+def _stream(
+    data: object, pixels: Pixels | None, folds: int, device: torch.device | str | None
+) -> Stream:
+    return Stream(data, _pixels(data, pixels), folds, _device(data, device))
+
+
+def _clock(clock: Clock | None) -> Clock:
+    clock = VariancePreserving() if clock is None else clock
+    checks.instance(clock, Clock, "clock")
+    return clock
+
+
+def _table(clock: Clock, variances: Tensor) -> Logarithmic:
+    """Return the pace at which coefficients and errors are tabulated."""
+    last = float(clock._time(torch.tensor(clock.horizon, dtype=torch.float64)))
+    spread = variances[variances > 0]
+    least = float(spread.min()) if len(spread) else 1.0
+    return Logarithmic(first=min(max(least / 4, FIRST), 0.01 * last), last=last)
 
 
 def _prior(
@@ -149,10 +224,7 @@ def _prior(
 ) -> HermitePrior:
     """Solve for the coefficients of all times, and tell what they are worth."""
     standard = law.standard
-    last = float(clock._time(torch.tensor(clock.horizon, dtype=torch.float64)))
-    spread = standard.scale[standard.scale > 0]
-    least = float(spread.min()) ** 2 if len(spread) else 1.0
-    table = Logarithmic(first=min(max(least / 4, FIRST), 0.01 * last), last=last)
+    table = _table(clock, standard.scale.square())
     basis = Hermite(len(standard.scale), order)
     lines = fit_standardised(
         basis, standard, clock=table, ridge=ridge, knots=KNOTS, progress=progress
@@ -186,11 +258,20 @@ class Fitting:
     """The passes over the data that lead to a `Law`."""
 
     def __init__(
-        self, stream: Stream, order: int, flip: bool, dequantise: bool, bar: Progress
+        self,
+        stream: Stream,
+        order: int,
+        *,
+        flip: bool,
+        dequantise: bool | None,
+        bar: Progress,
     ) -> None:
-        self.stream, self.order, self.flip, self.bar = stream, order, flip, bar
+        self.stream, self.order, self.flip, self.bar = stream, order, bool(flip), bar
         pixels = stream.pixels
-        self.noise = pixels.step**2 / 12 if dequantise and pixels is not None else 0.0
+        if dequantise and pixels is None:
+            raise ValueError("dequantise must be False for data that are not integers (pixels=…)")
+        wanted = pixels is not None and dequantise is not False
+        self.noise = pixels.step**2 / 12 if pixels is not None and wanted else 0.0
 
     def law(self, frame: Frame | PCA) -> Law:
         """Return the law in a frame."""
@@ -210,6 +291,20 @@ class Fitting:
         return Law(frame, mean, self._dithered(standard, frame))
 
     def _principal(self, frame: PCA) -> Law:
+        found, unit = self.spectrum(frame)
+        mean, scale = self.units(found.mean), found.variances.sqrt() * unit
+        if self.order <= 2:
+            standard = _without_moments(found.directions @ mean, scale, self.order)
+        else:
+            # The shape of the law from the averages, its size from what new rows will show.
+            standard = self._moments(found.directions)
+            standard = replace(standard, scale=scale.to(standard.scale))
+        standard = self._dithered(standard, found.directions)
+        rest = None if found.rest is None else found.rest * unit**2 + self.noise
+        return Law(found.directions, mean, standard, rest)
+
+    def spectrum(self, frame: PCA) -> tuple[Spectrum, float]:
+        """Return the principal directions from one pass, in units of the data, and that unit."""
         stream = self.stream
         if self.order > 2 and not stream.is_repeatable:
             raise TypeError(
@@ -223,19 +318,29 @@ class Fitting:
             pairs = pairs.mirrored(self._mirror())
         self.bar.stage("principal directions")
         found = spectrum(pairs, frame.count, validate=stream.folds > 1)
-        del pairs
-        unit = 1.0 if stream.pixels is None else stream.pixels.step
-        mean = found.mean if stream.pixels is None else found.mean * unit - 1
-        scale = found.variances.sqrt() * unit
-        if self.order <= 2:
-            standard = _without_moments(found.directions @ mean, scale, self.order)
-        else:
-            # The shape of the law from the averages, its size from what new rows will show.
-            standard = self._moments(found.directions)
-            standard = replace(standard, scale=scale.to(standard.scale))
-        standard = self._dithered(standard, found.directions)
-        rest = None if found.rest is None else found.rest * unit**2 + self.noise
-        return Law(found.directions, mean, standard, rest)
+        return found, 1.0 if stream.pixels is None else stream.pixels.step
+
+    def units(self, offsets: Tensor) -> Tensor:
+        """Return what a pass yields in the model's units."""
+        pixels = self.stream.pixels
+        return offsets if pixels is None else offsets * pixels.step - 1
+
+    def coordinates(self, directions: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+        """Return standardised coordinates of the rows, as many as memory is meant for."""
+        images = 2 if self.flip else 1
+        stride = math.ceil(images * self.stream.rows * len(directions) / HELD)
+        kept, matrix, seen = [], (directions / scale[:, None]).float(), 0
+        offset = (shift / scale).float()
+        for rows, _ in self._rows("coordinates"):
+            first = -seen % stride
+            seen += len(rows)
+            x = self.units(rows[first::stride].float())
+            kept.extend(image @ matrix.mT - offset for image in self._images(x))
+        return torch.cat(kept)
+
+    def _images(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return rows, and with flips their mirror images."""
+        return (x, x[:, self._mirror()]) if self.flip else (x,)
 
     def _rows(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the rows of one pass with their folds, and show how far it is."""
@@ -260,7 +365,7 @@ class Fitting:
         moments = HermiteMoments(Hermite(count, self.order), stream.folds)
         for rows, fold in self._rows("moments"):
             x = stream.units(rows)
-            for image in (x, x[:, self._mirror()]) if self.flip else (x,):
+            for image in self._images(x):
                 if isinstance(directions, Tensor):
                     z = image @ directions.mT
                 else:

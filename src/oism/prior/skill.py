@@ -21,19 +21,28 @@ nearly all of the noise and closes where it does not: there a network does bette
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from oism.clock import Logarithmic
+from oism.clock import Clock, Logarithmic
 from oism.equations.hermite import Coordinates
 from oism.process import OrnsteinUhlenbeck
 from oism.score import Curve, HermiteScore
+
+if TYPE_CHECKING:
+    from oism.prior.base import Prior
 
 SHARPNESS = 8.0
 """The power p of the gate: half open where the prior leaves 8% of the noise unexplained."""
 
 LEVELS = 193
 """The number of noise levels of the table, even in the logarithm of t."""
+
+
+MEASURED_LEVELS = 49
+"""The number of levels where the error has to be measured."""
 
 
 def gate(error: Tensor, sharpness: float = SHARPNESS) -> Tensor:
@@ -72,3 +81,32 @@ def expected_error(
         signal = rest * (1 - noise)
         total += (dim - len(scale)) * signal / (signal + noise)
     return Curve(tau, total / dim, order=2)
+
+
+def unknown_error(table: Clock) -> Curve:
+    """Return the error of a prior of which nothing is known: that of predicting no noise."""
+    ends = torch.tensor([0.0, table.horizon], dtype=torch.float64)
+    return Curve(ends, torch.ones(2, dtype=torch.float64), order=2)
+
+
+@torch.no_grad()
+def measured_error(prior: Prior, z: Tensor, seed: int = 0) -> Curve:
+    """Return m over the table of a prior, measured on clean coordinates ``(n, k)``, centred.
+
+    Where no closed form is known: one draw of noise for each row at every level, from a seed, the
+    same draws at all levels.
+    """
+    table, process = prior.table, prior.process
+    tau = torch.linspace(0, table.horizon, MEASURED_LEVELS, dtype=torch.float64, device=z.device)
+    centre = prior.analyse(prior.mean[None])[0].to(z)
+    noise = torch.randn(z.shape, generator=torch.Generator().manual_seed(seed)).to(z)
+    errors = []
+    for t in table._time(tau):
+        alpha, sigma = process._alpha(t).to(z), process._variance(t).sqrt().to(z)
+        score = prior._line_score(alpha * (z + centre) + sigma * noise, t)
+        total = (noise + sigma * score).square().mean(dim=0).double().sum()
+        if prior.rest is not None:
+            signal = prior.rest * alpha.double().square()
+            total = total + prior._beyond * signal / (signal + sigma.double().square())
+        errors.append(total / prior.dim)
+    return Curve(tau.cpu(), torch.stack(errors).cpu(), order=2)
