@@ -38,7 +38,7 @@ DATA_OR_FILES = [
     ("sample nowhere", "nowhere: no such file or directory"),
     ("sample moons.csv", "moons.csv is damaged or not a safetensors file"),
     ("sample cut.model", "cut.model is damaged"),
-    ("sample other.safetensors", "other.safetensors is no file of oism"),
+    ("sample other.safetensors", "other.safetensors is no file of oism's"),
     (
         "sample moons.safetensors --given z=1",
         "moons.safetensors: there is no column 'z', only 'x', 'y'",

@@ -134,7 +134,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"model\.safetensors is damaged"):
             OISM.load(path)
     safetensors.torch.save_file({"x": torch.zeros(1)}, path)
-    with pytest.raises(ValueError, match="is no file of oism"):
+    with pytest.raises(ValueError, match="is no file of oism's"):
         OISM.load(path)
 
 

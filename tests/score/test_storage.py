@@ -93,7 +93,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="path must be a file"):
         OperatorScore.load(path)
     safetensors.torch.save_file({"x": torch.zeros(1)}, path)
-    with pytest.raises(ValueError, match="is no file of oism"):
+    with pytest.raises(ValueError, match="is no file of oism's"):
         OperatorScore.load(path)
     about = {"format": "oism.OperatorScore", "version": 99, "settings": {}}
     header = {"oism": json.dumps(about)}

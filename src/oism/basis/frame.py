@@ -148,8 +148,8 @@ class CosineFrame(Frame):
     matrix: one small product per axis. Along three colour channels it gives grey and two opponent
     colours.
 
-    >>> CosineFrame((2, 2)).analyse(torch.ones(1, 4))
-    tensor([[2., 0., 0., 0.]])
+    >>> CosineFrame((2,)).analyse(torch.ones(1, 2))
+    tensor([[1.4142, 0.0000]])
     """
 
     shape: tuple[int, ...]

@@ -92,8 +92,8 @@ class PairMoments:
         result._move(0.5 * (self.centre + self.centre[mirror]))
         result.count *= 2
         result.first += result.first[:, mirror]
-        for second in result.second:  # one fold at a time: these are the large ones
-            second += second[mirror][:, mirror]
+        for fold in range(self.folds):  # one at a time: these are the large ones
+            result.second[fold] += result.second[fold][mirror][:, mirror]
         return result
 
     def used(self) -> list[int]:

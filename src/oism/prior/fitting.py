@@ -30,6 +30,7 @@ from oism.moments import (
     spectrum,
     uniform_averages,
 )
+from oism.prior.base import Setting
 from oism.prior.hermite import HermitePrior
 from oism.prior.mixture import Components, MixturePrior, maximise
 from oism.prior.pixels import BYTES, Pixels
@@ -185,10 +186,9 @@ def fit_mixture(  # noqa: PLR0913
     )
     rest = None if found.rest is None else found.rest * unit**2 + fitting.noise
     table = _table(clock, expected)
-    prior = MixturePrior(
-        stream.shape, found.directions.cpu(), mean.cpu(), parts, rest=rest, clock=clock,
-        pixels=stream.pixels, table=table, error=unknown_error(table),
-    )  # fmt: skip
+    setting = Setting(stream.shape, clock, table, stream.pixels)
+    nothing, directions = unknown_error(table), found.directions.cpu()
+    prior = MixturePrior(setting, nothing, directions, mean.cpu(), rest, parts)
     shown = u[:: max(1, len(u) // MEASURED)] * size.to(u)
     prior.error = measured_error(prior.to(stream.device), shown)
     return prior.cpu()
@@ -231,16 +231,10 @@ def _prior(
     )
     error = expected_error(lines, stream.dim, law.rest, _held_out(lines, basis, standard))
     lines.curve = lines.curve.float()  # the solves are over, and a table is evaluated in float32
-    return HermitePrior(
-        stream.shape,
-        law.directions.cpu() if isinstance(law.directions, Tensor) else law.directions,
-        law.mean.cpu(),
-        lines,
-        rest=law.rest,
-        clock=clock,
-        pixels=stream.pixels,
-        error=error,
-    )
+    directions = law.directions
+    directions = directions.cpu() if isinstance(directions, Tensor) else directions
+    setting = Setting(stream.shape, clock, table, stream.pixels)
+    return HermitePrior(setting, error, directions, law.mean.cpu(), law.rest, lines)
 
 
 def _held_out(lines: HermiteScore, basis: Hermite, standard: Standardised) -> Tensor | None:
@@ -329,7 +323,8 @@ class Fitting:
         """Return standardised coordinates of the rows, as many as memory is meant for."""
         images = 2 if self.flip else 1
         stride = math.ceil(images * self.stream.rows * len(directions) / HELD)
-        kept, matrix, seen = [], (directions / scale[:, None]).float(), 0
+        matrix, seen = (directions / scale[:, None]).float(), 0
+        kept: list[Tensor] = []
         offset = (shift / scale).float()
         for rows, _ in self._rows("coordinates"):
             first = -seen % stride

@@ -18,11 +18,11 @@ import torch
 from torch import Tensor
 
 from oism.basis import Frame
-from oism.clock import Clock, Logarithmic
+from oism.clock import Logarithmic
 from oism.equations.hermite import Coordinates
 from oism.flow import RungeKutta4, State
-from oism.prior.base import Prior, frame_name
-from oism.prior.pixels import Pixels
+from oism.prior.base import Setting
+from oism.prior.framed import FramedPrior
 from oism.score import Curve, HermiteScore
 
 STEPS = 64
@@ -32,25 +32,19 @@ ENTRIES = 2**22
 """The number of coordinates that are moved at a time."""
 
 
-class HermitePrior(Prior):
+class HermitePrior(FramedPrior):
     """Polynomials of one coordinate each: ``lines`` is their score, on coordinates ``(n, k)``."""
 
     def __init__(
         self,
-        shape: tuple[int, ...],
-        frame: Frame | Tensor,
-        mean: Tensor,
-        lines: HermiteScore,
-        *,
-        rest: float | None,
-        clock: Clock,
-        pixels: Pixels | None,
+        setting: Setting,
         error: Curve,
+        directions: Frame | Tensor,
+        mean: Tensor,
+        rest: float | None,
+        lines: HermiteScore,
     ) -> None:
-        super().__init__(
-            shape, frame, mean, rest=rest, clock=clock, pixels=pixels, table=lines.clock,
-            error=error,
-        )  # fmt: skip
+        super().__init__(setting, error, directions, mean, rest)
         self.lines = lines
 
     @property
@@ -64,7 +58,7 @@ class HermitePrior(Prior):
         return {
             "kind": "Hermite polynomials",
             "shape": list(self.shape),
-            "frame": frame_name(self),
+            "frame": self.frame_name,
             "order": self.order,
             "clock": repr(self.clock),
         }
@@ -99,16 +93,16 @@ class HermitePrior(Prior):
             result[rows] = change - 0.5 * last.square().sum(dim=1) - float(volume)
         return result
 
-    def _expected_log_density(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _dequantised_log_density(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return E[log ρ] over uniform dequantisation: exactly for a Gaussian."""
         if not self._is_gaussian:
-            return super()._expected_log_density(x, generator)
+            return super()._dequantised_log_density(x, generator)
         assert self.pixels is not None
         _, scale, _, _ = self._ends()
         precision = float(scale.pow(-2).sum())
         if self.rest is not None:
-            precision += self._beyond / self.rest
-        return self.log_density(x) - 0.5 * precision * self.pixels.step**2 / 12
+            precision += self.beyond / self.rest
+        return self._log_density(x) - 0.5 * precision * self.pixels.step**2 / 12
 
     def _line_sample(self, n: int, generator: torch.Generator | None) -> Tensor:
         shift, scale, _, _ = self._ends()

@@ -2,15 +2,15 @@
 
 P_t acts on laws linearly, so a mixture of laws stays one, component by component:
 
-    ρ_t = Σ_c w_c N(α m_c, diag(α² v_c + σ²)),    ∇log ρ_t = -Σ_c r_c(z, t) (z - α m_c)/(α² v_c + σ²)
+    ρ_t = Σ_c w_c N(α m_c, α² v_c + σ²),    ∇log ρ_t = -Σ_c r_c(z, t) (z - α m_c)/(α² v_c + σ²)
 
-with the responsibilities r_c ∝ w_c N(z; …). Images differ in contrast by far more than one
-Gaussian, or any law with independent coordinates, can tell: a quiet image is quiet in all of its
-fine directions at once. A few dozen components in the principal frame know it. Their weights, means
-and variances are found by expectation maximisation on standardised coordinates, two matrix products
-a round, beginning with classes of equal size in the logarithm of the energy. (scikit-learn's
-`GaussianMixture` has no device, no float32 and no prior on variances.) Densities are exact, without
-a flow.
+with variances along the frame and responsibilities r_c ∝ w_c N(z; …). Images differ in contrast by
+far more than one Gaussian, or any law with independent coordinates, can tell: a quiet image is
+quiet in all of its fine directions at once. A few dozen components in the principal frame know it.
+Their weights, means and variances are found by expectation maximisation on standardised
+coordinates, two matrix products a round, beginning with classes of equal size in the logarithm of
+the energy. (scikit-learn's `GaussianMixture` has no device, no float32 and no prior on variances.)
+Densities are exact, without a flow.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ import torch
 from torch import Tensor
 
 from oism.basis import Frame
-from oism.clock import Clock
-from oism.prior.base import Prior, frame_name
-from oism.prior.pixels import Pixels
+from oism.prior.base import Setting
+from oism.prior.framed import FramedPrior
 from oism.score import Curve
 from oism.transforms import matmul
 
@@ -84,7 +83,7 @@ def maximise(u: Tensor, count: int, extra: Tensor, rounds: int = ROUNDS) -> Comp
     return components
 
 
-class MixturePrior(Prior):
+class MixturePrior(FramedPrior):
     """Gaussian components with variances of their own along one frame: ``(K, k)``.
 
     ``centre`` ``(k,)`` is the mean in coordinates; ``means`` are about it.
@@ -97,20 +96,14 @@ class MixturePrior(Prior):
 
     def __init__(
         self,
-        shape: tuple[int, ...],
-        frame: Frame | Tensor,
-        mean: Tensor,
-        components: Components,
-        *,
-        rest: float | None,
-        clock: Clock,
-        pixels: Pixels | None,
-        table: Clock,
+        setting: Setting,
         error: Curve,
+        directions: Frame | Tensor,
+        mean: Tensor,
+        rest: float | None,
+        components: Components,
     ) -> None:
-        super().__init__(
-            shape, frame, mean, rest=rest, clock=clock, pixels=pixels, table=table, error=error
-        )
+        super().__init__(setting, error, directions, mean, rest)
         self.register_buffer("centre", self.analyse(self.mean[None])[0])
         self.register_buffer("log_weights", components.log_weights.float())
         self.register_buffer("means", components.means.float())
@@ -122,7 +115,7 @@ class MixturePrior(Prior):
         return {
             "kind": "mixture of Gaussians",
             "shape": list(self.shape),
-            "frame": frame_name(self),
+            "frame": self.frame_name,
             "components": len(self.log_weights),
             "clock": repr(self.clock),
         }

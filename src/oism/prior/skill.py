@@ -32,7 +32,7 @@ from oism.process import OrnsteinUhlenbeck
 from oism.score import Curve, HermiteScore
 
 if TYPE_CHECKING:
-    from oism.prior.base import Prior
+    from oism.prior.framed import FramedPrior
 
 SHARPNESS = 8.0
 """The power p of the gate: half open where the prior leaves 8% of the noise unexplained."""
@@ -90,13 +90,13 @@ def unknown_error(table: Clock) -> Curve:
 
 
 @torch.no_grad()
-def measured_error(prior: Prior, z: Tensor, seed: int = 0) -> Curve:
+def measured_error(prior: FramedPrior, z: Tensor, seed: int = 0) -> Curve:
     """Return m over the table of a prior, measured on clean coordinates ``(n, k)``, centred.
 
     Where no closed form is known: one draw of noise for each row at every level, from a seed, the
     same draws at all levels.
     """
-    table, process = prior.table, prior.process
+    table, process = prior.setting.table, prior.process
     tau = torch.linspace(0, table.horizon, MEASURED_LEVELS, dtype=torch.float64, device=z.device)
     centre = prior.analyse(prior.mean[None])[0].to(z)
     noise = torch.randn(z.shape, generator=torch.Generator().manual_seed(seed)).to(z)
@@ -107,6 +107,6 @@ def measured_error(prior: Prior, z: Tensor, seed: int = 0) -> Curve:
         total = (noise + sigma * score).square().mean(dim=0).double().sum()
         if prior.rest is not None:
             signal = prior.rest * alpha.double().square()
-            total = total + prior._beyond * signal / (signal + sigma.double().square())
+            total = total + prior.beyond * signal / (signal + sigma.double().square())
         errors.append(total / prior.dim)
     return Curve(tau.cpu(), torch.stack(errors).cpu(), order=2)

@@ -97,20 +97,34 @@ def save(
     more_tensors: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a score to one file, atomically, with settings and tensors of what is built on it."""
+    settings, tensors = describe(score)
+    write(path, {**settings, **(more_settings or {})}, {**tensors, **(more_tensors or {})})
+
+
+def describe(score: OperatorScore) -> tuple[dict[str, object], dict[str, Tensor]]:
+    """Return settings and tensors of a score, from which `restore` makes it again."""
     basis, tensors = _describe_basis(score.basis)
     settings = {
         "basis": basis,
         "clock": describe_clock(score.clock),
         "order": score.curve.order,
-        **(more_settings or {}),
     }
-    tensors |= more_tensors or {}
     tensors |= {f"state.{name}": part for name, part in score.state_dict().items()}
     for name, part in vars(score.diagnostics).items():
         tensors[f"diagnostics.{name}"] = part
+    return settings, tensors
+
+
+def write(
+    path: str | os.PathLike[str],
+    settings: Mapping[str, object],
+    tensors: Mapping[str, Tensor],
+    kind: str = FORMAT,
+) -> None:
+    """Write settings and tensors to one file, atomically."""
     contiguous = {name: part.detach().cpu().contiguous().clone() for name, part in tensors.items()}
     # One entry: safetensors writes several in any order, and equal models are to be equal files.
-    about = {"format": FORMAT, "version": VERSION, "settings": settings}
+    about = {"format": kind, "version": VERSION, "settings": settings}
     header = {"oism": json.dumps(about)}
     # Not safetensors' `save_file`: it renames a draft of its own, over pipes and devices as well.
     content = serialised(contiguous, metadata=header)
@@ -118,27 +132,38 @@ def save(
         draft.write_bytes(content)
 
 
-def read(path: Path) -> tuple[dict[str, object], dict[str, Tensor]]:
+def read(path: Path, kind: str = FORMAT) -> tuple[dict[str, object], dict[str, Tensor]]:
     """Return settings and tensors of a file, or say what is wrong with it."""
-    if not path.is_file():
-        raise FileNotFoundError(f"path must be a file written by OperatorScore.save, got {path}")
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            about = _about(file.metadata() or {}, path)
-            # Copied: a tensor in a file need not be aligned as complex arithmetic expects.
-            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+    about = read_about(path, kind)
+    with safetensors.safe_open(path, framework="pt") as file:
+        # Copied: a tensor in a file need not be aligned as complex arithmetic expects.
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     settings = about["settings"]
     assert isinstance(settings, dict)
     return settings, tensors
 
 
-def _about(header: Mapping[str, str], path: Path) -> dict[str, object]:
+def read_about(path: Path, kind: str = FORMAT) -> dict[str, object]:
+    """Return what a file says of itself: its format, its version, its settings."""
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"path must be a file written by {kind.removeprefix('oism.')}.save, got {path}"
+        )
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            return _about(file.metadata() or {}, path, kind)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from error
+
+
+def _about(header: Mapping[str, str], path: Path, kind: str) -> dict[str, object]:
     """Return what a file says of itself, or raise if it is none that can be read."""
     about: dict[str, object] = json.loads(header["oism"]) if "oism" in header else dict(header)
-    if about.get("format") != FORMAT:
-        raise ValueError(f"{path} is no file of oism: its format is {about.get('format')!r}")
+    found = about.get("format")
+    if found != kind:
+        raise ValueError(
+            f"{path} is no file of oism's {kind.removeprefix('oism.')}: its format is {found!r}"
+        )
     if about.get("version") != VERSION:
         found = about.get("version")
         raise ValueError(
