@@ -34,13 +34,15 @@ from oism.transforms import per_row
 class Setting:
     """What every prior knows: the shape of a tensor, its noise levels, and what its entries are.
 
-    ``table`` is the clock by which everything that depends on time is tabulated.
+    ``table`` is the clock by which everything that depends on time is tabulated. ``dequantised``
+    tells whether the law is that of pixels spread over their steps.
     """
 
     shape: tuple[int, ...]
     clock: Clock
     table: Clock
     pixels: Pixels | None = None
+    dequantised: bool = False
 
 
 class Prior(SpectralModule, ABC):
@@ -144,6 +146,13 @@ class Prior(SpectralModule, ABC):
     def output_scale(self, tau: Tensor | float, sharpness: float = SHARPNESS) -> Tensor:
         """Return c(τ), the deviation of what the gated prior leaves to a network."""
         return output_scale(self.skill(tau), sharpness)
+
+    def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return data as the prior knows them: in its units, dequantised if its law is."""
+        if self.pixels is None:
+            return checks.floating(values, "values")
+        x = self.pixels.units(values)
+        return self.pixels.dequantised(x, generator) if self.setting.dequantised else x
 
     @torch.no_grad()
     def log_density(self, x: Tensor) -> Tensor:

@@ -147,7 +147,7 @@ def prior_of(
     lines.curve = lines.curve.float()  # the solves are over, and a table is evaluated in float32
     directions = law.directions
     directions = directions.cpu() if isinstance(directions, Tensor) else directions
-    setting = Setting(law.shape, clock, table, law.pixels)
+    setting = Setting(law.shape, clock, table, law.pixels, law.dequantised)
     return HermitePrior(setting, error, directions, law.mean.cpu(), law.rest, lines)
 
 
@@ -201,7 +201,7 @@ def fit_mixture(  # noqa: PLR0913
     sized = Components(parts.log_weights, parts.means * size, parts.variances * size.square())
     rest = None if found.rest is None else found.rest * unit**2 + noise
     table = _table(clock, expected)
-    setting = Setting(stream.shape, clock, table, stream.pixels)
+    setting = Setting(stream.shape, clock, table, stream.pixels, noise > 0)
     prior = MixturePrior(setting, unknown_error(table), found.directions, mean, rest, sized)
     prior.error = measured_error(prior, u[:: max(1, len(u) // MEASURED)] * size)
     return prior.cpu()

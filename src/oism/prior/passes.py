@@ -27,6 +27,7 @@ from oism.moments import (
     dithered,
     spectrum,
     uniform_averages,
+    uniform_reach,
 )
 from oism.prior.pixels import BYTES, Pixels
 from oism.prior.stream import Stream
@@ -60,6 +61,7 @@ class Law:
 
     shape: tuple[int, ...]
     pixels: Pixels | None
+    dequantised: bool
     order: int
     directions: Frame | Tensor
     mean: Tensor
@@ -124,7 +126,16 @@ class Passes:
         rest: float | None = None,
     ) -> Law:
         stream = self.stream
-        return Law(stream.shape, stream.pixels, self.order, directions, mean, standard, rest)
+        return Law(
+            stream.shape,
+            stream.pixels,
+            self.noise > 0,
+            self.order,
+            directions,
+            mean,
+            standard,
+            rest,
+        )
 
     def spectrum(self, frame: PCA) -> tuple[Spectrum, float]:
         """Return the principal directions from one pass, in units of the data, and that unit."""
@@ -207,7 +218,8 @@ class Passes:
         if matrix is None and not isinstance(directions, IdentityFrame):
             assert isinstance(directions, Frame)
             matrix = directions.directions(self.stream.dim)
-        return dithered(standard, uniform_averages(matrix, degree), self.noise)
+        noise, reach = uniform_averages(matrix, degree), uniform_reach(matrix)
+        return dithered(standard, noise, self.noise, reach)
 
     def _mirror(self) -> Tensor:
         """Return where the entries of a mirror image stand: flipped along the last axis."""

@@ -50,6 +50,7 @@ def _describe(prior: Prior) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "shape": list(setting.shape),
         "clock": storage.describe_clock(setting.clock),
         "table": storage.describe_clock(setting.table),
+        "dequantised": setting.dequantised,
         "pixels": None if setting.pixels is None else dataclasses.asdict(setting.pixels),
     }
     state = prior.state_dict()
@@ -93,6 +94,7 @@ def _restore(
         clock=storage.clock_of(settings["clock"]),
         table=storage.clock_of(settings["table"]),
         pixels=None if settings["pixels"] is None else Pixels(**settings["pixels"]),
+        dequantised=settings["dequantised"],
     )
     directions = state["directions"] if "directions" in state else _frame(settings["frame"], frame)
     common = (setting, error, directions, state["mean"], settings["rest"])
