@@ -60,7 +60,7 @@ class Evaluate(Command):
     """The noise levels τ, from 0 to 1; by default eight from 0.001 to 0.9."""
     limit: Annotated[int | None, arg(aliases=["-n"], metavar="N")] = None
     """Take the first N images only."""
-    bits: bool = True
+    no_bits: bool = False
     """Leave out bits per dimension, which take longest for polynomials of order 3 and more."""
     batch: int = 256
     """How many images are in memory at a time."""
@@ -85,7 +85,7 @@ class Evaluate(Command):
         demand_count(self.batch, 1, "--batch")
         if self.limit is not None:
             demand_count(self.limit, 1, "--limit")
-        if not self.levels and not self.bits:
+        if not self.levels and self.no_bits:
             raise UsageError("--levels: without levels and with --no-bits there is nothing to do")
         from oism import files
         from oism.cli import models
@@ -106,7 +106,7 @@ class Evaluate(Command):
                 prior,
                 self._batches(images),
                 self.levels,
-                bits=self.bits,
+                bits=not self.no_bits,
                 seed=self.random_state,
                 total=total,
             )

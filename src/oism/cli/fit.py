@@ -107,7 +107,7 @@ class Fit(Command):
     """Images: the leading principal directions only; along all others one variance."""
     flip: bool = False
     """Images: count each together with its mirror image."""
-    dequantise: bool = True
+    no_dequantise: bool = False
     """Images: do not spread each pixel over one level, as densities of bytes need."""
     column: ImageColumn = None
     """Images: the column of a Parquet file or the array of an NPZ file, where there is a choice."""

@@ -21,7 +21,7 @@ TABLES_ONLY = (
     "columns", "periodic", "bounds", "box", "weights", "missing", "process", "max_eigenvalue",
     "shrinkage", "n_times", "random_state", "format",
 )  # fmt: skip
-IMAGES_ONLY = ("components", "top", "flip", "dequantise", "column", "mode", "skip_broken")
+IMAGES_ONLY = ("components", "top", "flip", "no_dequantise", "column", "mode", "skip_broken")
 POLYNOMIALS_ONLY = ("order", "ridge", "cv", "frame")
 
 ORDER = 4
@@ -42,8 +42,8 @@ def are_meant(command: Fit) -> bool:
 
 def demand_table_options(command: Fit) -> None:
     """Raise where an option of images is given with a table."""
-    if command.data != STANDARD and not os.path.exists(command.data):
-        return  # whoever reads it says so
+    if command.data != STANDARD:
+        os.stat(command.data)  # of what is not there, nothing else is to be said
     demand_default(command, IMAGES_ONLY, f"an option for images, and {command.data} is a table")
     if command.frame == "cosine":
         raise UsageError("--frame: cosine is for images; tables have pca and identity")
@@ -112,7 +112,7 @@ def _prior(command: Fit, images: Images, clock: Clock | None) -> Prior:
         raise UsageError(f"--top: images have {entries} entries, got {command.top}")
     common: dict[str, Any] = {
         "flip": command.flip,
-        "dequantise": command.dequantise,
+        "dequantise": not command.no_dequantise,
         "clock": clock,
         "device": command.device,
     }

@@ -98,8 +98,7 @@ def demand_default(command: Command, names: Iterable[str], why: str) -> None:
     """Raise where an option was given that means nothing here."""
     for field in fields(command):
         if field.name in names and getattr(command, field.name) != field.default:
-            no = "no-" if field.default is True else ""
-            raise UsageError(f"--{no}{field.name.replace('_', '-')}: {why}")
+            raise UsageError(f"--{field.name.replace('_', '-')}: {why}")
 
 
 def demand_one_stdout(output: str, *, json: bool) -> None:
