@@ -25,7 +25,7 @@ from oism.cli.images import IMAGES_ONLY, ORDER, POLYNOMIALS_ONLY, TABLES_ONLY
 from oism.estimation import CrossValidation
 from oism.files import open_images
 from oism.files.decoding import MODES
-from oism.prior import PCA, MixturePrior, Pixels, Prior
+from oism.prior import PCA, MixturePrior, Pixels, Prior, add_local_terms
 
 Run = Callable[..., Any]
 
@@ -204,7 +204,7 @@ def test_errors_are_those_of_the_library(gallery: Run, images: Path, name: str) 
     assert prior.pixels is not None
     generator = torch.Generator().manual_seed(5)
     noise = torch.stack([torch.randn(prior.shape, generator=generator) for _ in data])
-    x = prior.pixels.units(data)
+    x = prior.prepare(data, torch.Generator().manual_seed(6))
     for level in found["noise"]:
         tau = level["tau"]
         alpha, sigma = prior.noising.alpha(tau), prior.noising.sigma(tau)
@@ -217,7 +217,7 @@ def test_errors_are_those_of_the_library(gallery: Run, images: Path, name: str) 
         assert level["expected"] == float(prior.skill(tau))
         assert level["sigma"] == pytest.approx(float(sigma))
     assert [level["tau"] for level in found["noise"]] == [0.01, 0.1, 0.6]
-    bits = prior.bits_per_dim(data, torch.Generator().manual_seed(5)).double()
+    bits = prior.bits_per_dim(data, torch.Generator().manual_seed(6)).double()
     assert found["bits_per_dim"]["mean"] == pytest.approx(float(bits.mean()), rel=1e-6)
     expected = float(bits.std()) / math.sqrt(len(bits))
     assert found["bits_per_dim"]["standard_error"] == pytest.approx(expected, rel=1e-4)
@@ -365,7 +365,7 @@ def test_info(gallery: Run, images: Path) -> None:
         assert level["expected"] == float(prior.skill(level["tau"]))
     text = gallery("info prior.safetensors").text
     assert "prior       Hermite polynomials, order 4\n" in text
-    assert "shape       1 × 6 × 6, pixels from 0 to 255\n" in text
+    assert "shape       1 × 6 × 6, pixels from 0 to 255, dequantised\n" in text
     assert f"{float(prior.skill(0.1)):.4f}" in text
     assert "mixture of Gaussians, 2 components" in gallery("info colour.safetensors").text
 
@@ -398,8 +398,14 @@ def test_a_prior_of_another_version_says_so(gallery: Run, images: Path, tmp_path
         assert f"{old} has version 9 of the format" in ended.err
 
 
-def test_mixtures_and_polynomials_are_told_apart(images: Path) -> None:
-    assert isinstance(Prior.load(images / "colour.safetensors"), MixturePrior)
+def test_local_terms(gallery: Run, images: Path, tmp_path: Path) -> None:
+    """Priors that only the library fits are told, evaluated and drawn too."""
+    base = Prior.load(images / "colour.safetensors")
+    assert isinstance(base, MixturePrior)
+    add_local_terms(base, bytes_of(images / "colour"), degrees=2).save(tmp_path / "p")
+    assert "\nlocal       27 filters of 3 by 3, 2 degrees\n" in gallery(f"info {tmp_path}/p").text
+    assert strict(gallery(f"evaluate {tmp_path}/p colour -n 2 --json").text)["images"] == 2
+    assert gallery(f"sample {tmp_path}/p -n 2 -o {tmp_path}/s.png").code == 0
 
 
 # Mistakes
@@ -454,7 +460,7 @@ DATA_OR_FILES = [
     ("fit kinds -o m", "kinds/b.png: the image is colour (RGB), but kinds/a.png is grey (L)"),
     ("fit kinds -o m", "--mode L or --mode RGB converts all"),
     ("fit empty -o m", "empty: there are no images in the folder"),
-    ("fit alike -o m", "must hold rows that differ to be cross-validated"),
+    ("fit alike -o m", "rows that are all alike are: nothing can be validated"),
     ("fit images -o m --components 999", "components must be at most the number of rows, 100"),
     ("fit images/00000.png -o m", "images/00000.png: a single image; give a folder"),
     ("fit nowhere.png -o m", "nowhere.png: no such file or directory"),

@@ -42,10 +42,11 @@ Levels = Annotated[tuple[float, ...], arg(metavar="TAU ...", help_behavior_hint=
 class Evaluate(Command):
     """Say what a prior of images is worth on other images: noise errors and bits per dimension.
 
-    At each noise level the images are noised once, the same noise at every level, and the error is
-    that of the noise that the prior predicts, squared and per dimension: 1 is to know nothing. Next
-    to it stands what the prior expected when it was fitted. Bits per dimension are those of the
-    density, on dequantised pixels. Images are read a few at a time.
+    At each noise level the images, dequantised if the prior is, are noised once, the same noise at
+    every level, and the error is that of the noise that the prior predicts, squared and per
+    dimension: 1 is to know nothing. Next to it stands what the prior expected when it was fitted.
+    Bits per dimension are those of the density, on dequantised pixels. Images are read a few at a
+    time.
 
     Examples:
       oism evaluate prior.safetensors images

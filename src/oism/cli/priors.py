@@ -34,6 +34,7 @@ def facts(prior: Prior) -> dict[str, Any]:
         **prior.facts,
         "clock": {"kind": type(clock).__name__, **dataclasses.asdict(clock)},
         "pixels": None if pixels is None else [pixels.low, pixels.high],
+        "dequantised": prior.setting.dequantised,
         "noise": [
             {
                 "tau": tau,
@@ -54,6 +55,8 @@ def summary(found: Mapping[str, Any]) -> str:
     clock = ", ".join(f"{name} = {value:g}" for name, value in settings.items())
     pixels = found["pixels"]
     units = "no pixels" if pixels is None else f"pixels from {pixels[0]} to {pixels[1]}"
+    units += ", dequantised" if found["dequantised"] else ""
+    local = found.get("local terms")
     table = aligned(
         [
             ["τ", *(f"{level['tau']:g}" for level in found["noise"])],
@@ -66,6 +69,7 @@ def summary(found: Mapping[str, Any]) -> str:
             f"prior       {found['kind']}{size}",
             f"shape       {shape_text(found['shape'])}, {units}",
             f"frame       {found['frame']}",
+            *([] if local is None else [f"local       {local}"]),
             f"clock       {found['clock']['kind']}, {clock}",
             "expected error of the predicted noise, per dimension",
             *(f"  {line}" for line in table),

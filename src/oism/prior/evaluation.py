@@ -2,8 +2,7 @@
 
 At a noise level τ every image is noised once, x_τ = α x + σ ε, and the error is that of the noise
 the prior predicts, ‖ε̂(x_τ) - ε‖²/d; the same ε at every level, so that levels can be compared.
-Images are noised as they are. A prior of dequantised images expects a little more error than that
-where the noise is not much wider than one step of a pixel.
+x is an image as the prior knows it, dequantised if its law is.
 """
 
 from __future__ import annotations
@@ -89,20 +88,21 @@ def evaluate(
 ) -> Evaluation:
     """Return what a prior of pixels is worth on batches of integers ``(n, *shape)``.
 
-    One batch is in memory at a time, where the prior is. ``seed`` is that of the noise and of the
-    dequantisation, which have generators of their own; neither depends on how images are batched.
+    One batch is in memory at a time, where the prior is. ``seed`` is that of the noise, and the
+    next one that of the dequantisation, for errors and bits; neither depends on how images are
+    batched.
     ``total`` is the number of images, if it is known, for the bar.
     """
     if prior.pixels is None:
         raise ValueError("prior must be one of integers (pixels=…) to be evaluated on integers")
     errors, bits_sum, device = [Sum() for _ in levels], Sum(), prior.error.values.device
     noise_source = torch.Generator().manual_seed(seed)
-    bits_source = torch.Generator(device).manual_seed(seed)
+    error_source, bits_source = (torch.Generator(device).manual_seed(seed + 1) for _ in range(2))
     with progress_bar(None) as bar:
         bar.stage("evaluate", total)
         for batch in batches:
             prior.pixels.offsets(batch.flatten(1))  # raises where a value is out of range
-            x = prior.pixels.units(batch.to(device))
+            x = prior.prepare(batch.to(device), error_source)
             noise = _noise(x, noise_source)
             for tau, sum_ in zip(levels, errors, strict=True):
                 sum_.add(noise_error(prior, x, noise, tau))
