@@ -140,3 +140,11 @@ def test_values_are_not_read_where_they_cannot_be(generator: torch.Generator) ->
     x = torch.randn(4, 2, generator=generator)
     assert torch.equal(vmap(checked)(x), x)
     assert torch.equal(torch.compile(checks.points, backend="eager", fullgraph=True)(x), x)
+
+
+def test_a_device_that_is_not_there_is_said() -> None:
+    assert checks.device("cpu") == torch.device("cpu")
+    with pytest.raises(ValueError, match="device 'cuda:99' cannot be used here"):
+        checks.device("cuda:99")
+    with pytest.raises(ValueError, match="device 'nonsense' cannot be used here"):
+        checks.device("nonsense")

@@ -23,7 +23,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from PIL import Image
 
-from oism.files import FileError, Images, is_images, open_images, write_images
+from oism.files import FileError, Images, demand_images, is_images, open_images, write_images
 
 Pixels = NDArray[np.uint8]
 
@@ -547,6 +547,26 @@ def test_images_are_written_to_new_folders_only(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="images must be uint8 of shape"):
             write_images(str(tmp_path / "bad"), bad)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "with.suffix"]
+
+
+def test_where_images_can_be_written_is_told_in_advance(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a").touch()
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    for good in ("new", "empty", "a.npy"):
+        demand_images(str(tmp_path / good))
+    for bad, words in (
+        ("full", "not empty"),
+        ("file", "is a file"),
+        ("nowhere/a.npy", "no such folder"),
+        ("nowhere/new", "no such folder"),
+        ("a.jpg", "an .npy file, or a folder"),
+    ):
+        with pytest.raises((OSError, FileError), match=words):
+            demand_images(str(tmp_path / bad))
+    with pytest.raises(FileError):
+        demand_images("-")
 
 
 def test_an_interrupted_folder_leaves_nothing(

@@ -196,6 +196,15 @@ def orthogonal(matrix: object, name: str = "matrix") -> Tensor:
     return matrix
 
 
+def device(value: torch.device | str, name: str = "device") -> torch.device:
+    """Return a device that this machine and this build of torch have."""
+    try:
+        return torch.empty(0, device=value).device
+    except (AssertionError, RuntimeError) as error:  # a build without CUDA asserts
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"{name} {str(value)!r} cannot be used here: {reason}") from error
+
+
 def settle(frozen: object, **values: object) -> None:
     """Store checked values in a frozen dataclass, as the Python numbers that the checks return."""
     for name, value in values.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import subprocess
@@ -13,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from oism.cli import main
+from oism.files import write_images
 
 SMALL = ["--max-eigenvalue", "25", "--n-times", "16"]
 
@@ -49,6 +52,19 @@ def run_here(words: list[str], stdin: bytes = b"") -> Ended:
     return Ended(code, out.getvalue(), err.getvalue().decode())
 
 
+def without_the_rights_of_root() -> None:
+    """Let permissions count for root as well, from the next exec on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for right in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+        libc.prctl(24, right, 0, 0, 0)  # PR_CAPBSET_DROP; refused to others, who have none
+
+
+@pytest.fixture(scope="session")
+def unprivileged(process: Callable[..., Ended]) -> Callable[..., Ended]:
+    """Run ``oism words`` in a process to which permissions apply."""
+    return lambda words: process(words, preexec_fn=without_the_rights_of_root)
+
+
 @pytest.fixture
 def oism(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
     """Run ``oism words``, one string, in the folder with the data."""
@@ -72,6 +88,49 @@ def process(folder: Path) -> Callable[..., Ended]:
         return Ended(done.returncode, done.stdout, done.stderr.decode())
 
     return run
+
+
+@pytest.fixture
+def gallery(images: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ended]:
+    """Run ``oism words``, one string, in the folder with images and priors."""
+    monkeypatch.chdir(images)
+    return lambda words, stdin=b"": run_here(words.split(), stdin)
+
+
+def discs(n: int, seed: int, channels: int = 1, side: int = 6) -> NDArray[np.uint8]:
+    """Soft discs of random place, size, contrast and colour."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:side, :side]
+    row, column = rng.uniform(1, side - 2, (2, n, 1, 1))
+    size, high = rng.uniform(1, 5, (n, 1, 1)), rng.uniform(80, 220, (n, 1, 1))
+    disc = 20 + high * np.exp(-((y - row) ** 2 + (x - column) ** 2) / size)
+    tinted = disc[:, None] * rng.uniform(0.6, 1, (n, channels, 1, 1))
+    noisy = tinted + rng.normal(0, 3, (n, channels, side, side))
+    found: NDArray[np.uint8] = noisy.round().clip(0, 255).astype(np.uint8)
+    return found
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folders of images: 100 to fit, 40 to test, in colour; priors of them; moons for contrast."""
+    place = tmp_path_factory.mktemp("images")
+    write_images(str(place / "images"), discs(100, 0))
+    write_images(str(place / "test"), discs(40, 1))
+    write_images(str(place / "colour"), discs(60, 2, channels=3))
+    before = Path.cwd()
+    os.chdir(place)
+    try:
+        for words in (
+            "fit images -o prior.safetensors",
+            "fit colour --components 2 -o colour.safetensors",
+            "data moons -n 60 -o moons.csv",
+            f"fit moons.csv -o moons.safetensors {' '.join(SMALL)}",
+        ):
+            ended = run_here(words.split())
+            assert ended.code == 0, ended.err
+    finally:
+        os.chdir(before)
+    return place
 
 
 @pytest.fixture(scope="session")

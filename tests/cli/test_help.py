@@ -66,10 +66,17 @@ CASES = [line for lines in [examples(ABOUT), *EXAMPLES.values()] for line in lin
 
 @pytest.mark.parametrize("line", dict.fromkeys(CASES))
 def test_examples_run(
-    line: str, oism: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: str,
+    oism: Run,
+    folder: Path,
+    images: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in ("moons.csv", "moons.safetensors", "angles.csv"):
         shutil.copy(folder / name, tmp_path / name)
+    shutil.copy(images / "prior.safetensors", tmp_path)
+    shutil.copytree(images / "images", tmp_path / "images")
     monkeypatch.chdir(tmp_path)
     words = line.split()[1:]
     if words[0] in LONG:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
 import json
 import os
@@ -18,13 +17,6 @@ import pytest
 
 Run = Callable[..., Any]
 SMALL = ["--max-eigenvalue", "25", "--n-times", "16"]
-
-
-def without_the_rights_of_root() -> None:
-    """Let permissions count for root as well, from the next exec on."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    for right in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-        libc.prctl(24, right, 0, 0, 0)  # PR_CAPBSET_DROP; refused to others, who have none
 
 
 def test_from_data_to_densities(process: Run, tmp_path: Path) -> None:
@@ -103,7 +95,7 @@ def test_exit_codes(process: Run, words: str, code: int, message: str) -> None:
     assert "Traceback" not in ended.err
 
 
-def test_no_permission(process: Run, tmp_path: Path) -> None:
+def test_no_permission(unprivileged: Run, tmp_path: Path) -> None:
     locked = tmp_path / "locked"
     locked.mkdir()
     kept, secret = tmp_path / "kept.csv", tmp_path / "secret.csv"
@@ -117,7 +109,7 @@ def test_no_permission(process: Run, tmp_path: Path) -> None:
         (f"data moons -o {locked}/new.csv", f"{locked}: no permission to write in this folder"),
         (f"fit {secret} -o {tmp_path}/m", f"{secret}: permission denied"),
     ):
-        ended = process(words, preexec_fn=without_the_rights_of_root)
+        ended = unprivileged(words)
         assert ended.code == 1
         assert ended.err == f"oism: error: {message}\n"
     assert kept.read_text() == "mine\n"

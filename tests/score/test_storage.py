@@ -24,6 +24,8 @@ from oism import (
     fit,
 )
 from oism.basis import Frame
+from oism.prior.storage import is_prior
+from oism.score.storage import format_of, write
 
 X = torch.randn(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
@@ -141,3 +143,17 @@ def test_an_older_file_is_told_apart(tmp_path: Path) -> None:
     safetensors.torch.save_file({"x": torch.zeros(1)}, path, metadata=header)
     with pytest.raises(ValueError, match="has version 1 of the format; this oism reads version 2"):
         OperatorScore.load(path)
+
+
+def test_what_a_file_says_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "m"
+    write(path, {}, {"x": torch.zeros(2)}, kind="oism.Prior")
+    assert format_of(path) == "oism.Prior"
+    assert is_prior(path)
+    about = json.dumps({"format": "oism.Prior", "version": 99})
+    safetensors.torch.save_file({"x": torch.zeros(2)}, path, {"oism": about})
+    assert is_prior(path), "of another version, and the reader says so"
+    path.write_bytes(path.read_bytes()[:-1])
+    assert format_of(path) is None
+    assert format_of(tmp_path / "nowhere") is None
+    assert format_of(tmp_path) is None

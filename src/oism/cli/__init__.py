@@ -19,6 +19,7 @@ from oism.cli.data import Data
 from oism.cli.demo import Demo
 from oism.cli.density import Density
 from oism.cli.ending import guarded
+from oism.cli.evaluate import Evaluate
 from oism.cli.fit import Fit
 from oism.cli.info import Info
 from oism.cli.options import Command
@@ -30,6 +31,7 @@ COMMANDS: dict[str, type[Command]] = {
     "fit": Fit,
     "sample": Sample,
     "density": Density,
+    "evaluate": Evaluate,
     "plot": Plot,
     "info": Info,
     "data": Data,
@@ -39,7 +41,8 @@ COMMANDS: dict[str, type[Command]] = {
 
 ABOUT = """Density estimation and sampling by a diffusion model that is fitted in closed form.
 
-Tables are CSV, TSV, Parquet, NPY or NPZ, by their suffix; - is standard input or output.
+Tables are CSV, TSV, Parquet, NPY or NPZ, by their suffix; - is standard input or output. Images
+are a folder of them, Parquet, NPY or NPZ.
 `oism COMMAND --help` explains a command with examples; `oism --version` says the version.
 
 Examples:

@@ -1,4 +1,4 @@
-"""``oism fit``: from a table to a model."""
+"""``oism fit``: from a table to a model, or from images to a prior."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from oism.cli.options import (
     Command,
     DataFile,
     Format,
+    ImageColumn,
     Intervals,
     Missing,
+    Mode,
     Output,
     Pairs,
     demand_one_stdout,
@@ -39,11 +41,16 @@ Auto = Literal["auto"]
 
 @dataclass(frozen=True)
 class Fit(Command):
-    """Fit a model to the rows of a table and write it to one file.
+    """Fit a model to the rows of a table, or a prior to images, and write it to one file.
 
     Everything is chosen by itself unless it is given. All columns must be numbers, unless some are
     chosen by --columns. Rows that lack a number are refused, or left out with --missing skip.
     Messages count the lines of a text and the rows of other files, from 1.
+
+    Images are those in a folder, Parquet with encoded images as on the Hub (a file or a folder of
+    them), or NPY and NPZ arrays of three or four axes; all of one size, grey or colour. They are
+    read in batches, twice. Options marked "images" are for them; of the others these apply: order,
+    frame, ridge, cv, clock (vp), device.
 
     Examples:
       oism fit moons.csv -o moons.safetensors
@@ -51,10 +58,12 @@ class Fit(Command):
       oism fit angles.csv --columns phi psi --periodic 360 -o angles.safetensors --json
       oism fit moons.csv --bounds x=-6:6 y=-4:4 --max-eigenvalue 100 -o bounded.safetensors
       oism fit moons.csv -o - | oism sample - -n 5
+      oism fit images -o prior.safetensors
+      oism fit images --components 4 --top 20 --flip -o mixture.safetensors
     """
 
     data: DataFile
-    """The table: CSV, TSV, Parquet, NPY or NPZ; - is standard input."""
+    """The table: CSV, TSV, Parquet, NPY or NPZ; - is standard input. Or images."""
     output: Output
     """The file of the model, any name; - is standard output."""
     columns: ColumnNames = ()
@@ -74,9 +83,10 @@ class Fit(Command):
     max_eigenvalue: float | Auto = "auto"
     """Torus: the largest squared frequency; what is used of it is cross-validated."""
     order: int | Auto = "auto"
-    """Ornstein-Uhlenbeck: the largest degree of the polynomials."""
-    frame: Literal["pca", "identity"] = "pca"
-    """Ornstein-Uhlenbeck: along principal directions, or along the columns."""
+    """Ornstein-Uhlenbeck, images: the largest degree of the polynomials; 4 for images."""
+    frame: Literal["pca", "identity", "cosine"] = "pca"
+    """Ornstein-Uhlenbeck, images: along principal directions, or along columns or pixels; images
+    also along cosines."""
     shrinkage: Literal["none", "james-stein", "modulation", "monotone"] = "none"
     """How averages are estimated."""
     ridge: float | Literal["cv"] = "cv"
@@ -90,7 +100,21 @@ class Fit(Command):
     random_state: int | None = None
     """The seed of samples that are drawn without one; fitting has no randomness."""
     device: str | None = None
-    """Where scores are evaluated, as cuda."""
+    """Where scores are evaluated, and images are fitted, as cuda."""
+    components: Annotated[int | None, arg(metavar="K")] = None
+    """Images: fit a mixture of K Gaussians instead of polynomials."""
+    top: Annotated[int | None, arg(metavar="K")] = None
+    """Images: the leading principal directions only; along all others one variance."""
+    flip: bool = False
+    """Images: count each together with its mirror image."""
+    no_dequantise: bool = False
+    """Images: do not spread each pixel over one level, as densities of bytes need."""
+    column: ImageColumn = None
+    """Images: the column of a Parquet file or the array of an NPZ file, where there is a choice."""
+    mode: Mode | None = None
+    """Images: convert all to grey (L) or colour (RGB)."""
+    skip_broken: bool = False
+    """Images: leave damaged ones out."""
     format: Format | None = None
     """The format of the table, where the suffix does not say it."""
     json: bool = False
@@ -100,13 +124,22 @@ class Fit(Command):
 
     def run(self) -> None:
         """Read, fit, write and report."""
-        from oism import files
-        from oism.cli import models
+        from oism.cli import images
         from oism.cli.outputs import demand_file, demand_other
 
         demand_one_stdout(self.output, json=self.json)
         demand_other(self.output, self.data)
         demand_file(self.output)
+        if images.are_meant(self):
+            images.fit(self)
+        else:
+            images.demand_table_options(self)
+            self._fit_table()
+
+    def _fit_table(self) -> None:
+        from oism import files
+        from oism.cli import models
+
         sheet = files.read(self.data, self.format)
         weights = None if self.weights is None else sheet.find(self.weights)
         columns = sheet.choose(self.columns, without=[] if weights is None else [weights])
@@ -157,13 +190,14 @@ class Fit(Command):
             shrinkage=self.shrinkage,
             ridge=self.ridge,
             cv=self.cv,
-            clock=self._clock(),
+            clock=self.parsed_clock(),
             n_times=self.n_times,
             random_state=self.random_state,
             device=self.device,
         )
 
-    def _clock(self) -> Clock | None:
+    def parsed_clock(self) -> Clock | None:
+        """Return the clock that the option names."""
         if self.clock is None:
             return None
         from oism.clock import VarianceExploding, VariancePreserving

@@ -1,21 +1,28 @@
-"""``oism info``: what a model is."""
+"""``oism info``: what a model or a prior is."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oism.cli.options import Command, ModelFile, print_json
+
+if TYPE_CHECKING:
+    from oism.prior import Prior
 
 
 @dataclass(frozen=True)
 class Info(Command):
     """Say what a model is: columns, functions, process, clock, steps and parameters.
 
+    Of a prior of images: its shape, frame, order or components, clock and pixels, and the error of
+    the predicted noise that it expects of itself by noise level.
+
     Examples:
       oism info moons.safetensors
       oism info moons.safetensors --json
       oism fit moons.csv -o - --quiet | oism info -
+      oism info prior.safetensors
     """
 
     model: ModelFile
@@ -27,7 +34,11 @@ class Info(Command):
         """Load and tell."""
         from oism.cli import models
 
-        model = models.load(self.model)
+        with models.opened(self.model) as stored:
+            if stored.is_prior:
+                self._tell_prior(stored.prior())
+                return
+            model = stored.model()
         given = {name: _plain(value) for name, value in model.get_params(deep=False).items()}
         if self.json:
             print_json({**model.facts(), "parameters": given})
@@ -35,6 +46,15 @@ class Info(Command):
         print(model.summary())
         words = [f"{name}={value}" for name, value in given.items() if value is not None]
         print(f"parameters  {', '.join(words)}")
+
+    def _tell_prior(self, prior: Prior) -> None:
+        from oism.cli import priors
+
+        found = priors.facts(prior)
+        if self.json:
+            print_json(found)
+        else:
+            print(priors.summary(found))
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

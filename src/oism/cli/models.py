@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,30 +17,85 @@ if TYPE_CHECKING:
 
     from oism.estimator import OISM
     from oism.files import Sheet
+    from oism.prior import Prior
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A file with a model of a table or a prior of images: what it is called, and where it is."""
+
+    path: str
+    file: Path
+
+    @property
+    def is_prior(self) -> bool:
+        """Whether it holds a prior, by its header."""
+        from oism.prior.storage import is_prior
+
+        return is_prior(self.file)
+
+    def model(self) -> OISM:
+        """Return the model of a table."""
+        from oism.estimator import OISM
+        from oism.files import FileError, called
+
+        if self.is_prior:
+            raise FileError(
+                f"{called(self.path)}: a prior of images, not a model of a table; `oism evaluate` "
+                "evaluates it on images"
+            )
+        with self._told():
+            return OISM.load(self.file)
+
+    def prior(self) -> Prior:
+        """Return the prior of images."""
+        from oism.files import FileError, called
+        from oism.prior import Prior
+        from oism.score.storage import format_of
+
+        if not self.is_prior and (format_of(self.file) or "").startswith("oism."):
+            raise FileError(
+                f"{called(self.path)}: a model of a table, not a prior of images; `oism density` "
+                "evaluates models of tables"
+            )
+        with self._told():
+            return Prior.load(self.file)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say in words what is wrong with a file, by its name."""
+        from oism.files import FileError, called
+
+        try:
+            yield
+        except (KeyError, ValueError) as error:
+            message = str(error) if isinstance(error, ValueError) else f"it lacks {error}"
+            name = called(self.path)
+            message = message.replace(str(self.file), name)
+            message = message if name in message else f"{name}: {message}"
+            raise FileError(f"{message}; `oism fit` makes a model") from error
+
+
+@contextmanager
+def opened(path: str) -> Iterator[Stored]:
+    """Give a file with a model: itself, or a copy of what a pipe or standard input holds."""
+    from oism.files import read_bytes
+
+    if path != STANDARD and Path(path).is_file():
+        yield Stored(path, Path(path))
+        return
+    with _scratch() as scratch:  # a pipe cannot be mapped into memory
+        scratch.write_bytes(read_bytes(path))
+        yield Stored(path, scratch)
 
 
 def load(path: str) -> OISM:
-    """Return the model in a file, or on standard input."""
-    from oism.estimator import OISM
-    from oism.files import FileError, called, read_bytes
-
-    try:
-        if path != STANDARD and Path(path).is_file():
-            return OISM.load(path)
-        with _scratch() as scratch:  # a pipe cannot be mapped into memory
-            scratch.write_bytes(read_bytes(path))
-            try:
-                return OISM.load(scratch)
-            except ValueError as error:
-                raise ValueError(str(error).replace(str(scratch), called(path))) from error
-    except (KeyError, ValueError) as error:
-        message = str(error) if isinstance(error, ValueError) else f"it lacks {error}"
-        name = called(path)
-        message = message if name in message else f"{name}: {message}"
-        raise FileError(f"{message}; `oism fit` makes a model") from error
+    """Return the model of a table in a file, or on standard input."""
+    with opened(path) as stored:
+        return stored.model()
 
 
-def save(model: OISM, path: str) -> None:
+def save(model: OISM | Prior, path: str) -> None:
     """Write a model to a file, or to standard output."""
     from oism.files import write_bytes
 

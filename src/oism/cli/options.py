@@ -7,7 +7,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Literal, TypeVar
 
 from tyro.conf import Positional, arg
@@ -20,6 +20,7 @@ Value = TypeVar("Value")
 
 Format = Literal["csv", "tsv", "parquet", "npy", "npz"]
 Missing = Literal["error", "skip"]
+Mode = Literal["L", "RGB"]
 Law = Literal[
     "swissroll", "circles", "rings", "moons", "8gaussians", "pinwheel", "2spirals", "checkerboard"
 ]
@@ -29,6 +30,9 @@ Output = Annotated[str, arg(aliases=["-o"], metavar="FILE")]
 Count = Annotated[int, arg(aliases=["-n"], metavar="N")]
 ColumnNames = Annotated[tuple[str, ...], arg(metavar="COLUMN ...", help_behavior_hint="")]
 Pairs = Annotated[tuple[str, ...], arg(metavar="COLUMN=VALUE ...", help_behavior_hint="")]
+ImageColumn = Annotated[str | None, arg(metavar="NAME")]
+Seed = Annotated[int, arg(aliases=["--seed"])]
+SeedOrNone = Annotated[int | None, arg(aliases=["--seed"])]
 Intervals = Annotated[tuple[str, ...], arg(metavar="COLUMN=LOW:HIGH ...", help_behavior_hint="")]
 
 
@@ -88,6 +92,13 @@ def demand_count(n: int, least: int, option: str = "-n") -> None:
     """Raise unless a number of rows makes sense."""
     if n < least:
         raise UsageError(f"{option}: expected at least {least}, got {n}")
+
+
+def demand_default(command: Command, names: Iterable[str], why: str) -> None:
+    """Raise where an option was given that means nothing here."""
+    for field in fields(command):
+        if field.name in names and getattr(command, field.name) != field.default:
+            raise UsageError(f"--{field.name.replace('_', '-')}: {why}")
 
 
 def demand_one_stdout(output: str, *, json: bool) -> None:

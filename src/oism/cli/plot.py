@@ -1,4 +1,4 @@
-"""``oism plot``: a picture of a model."""
+"""``oism plot``: a picture of a model, or of a prior."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ from oism.cli.options import (
     Missing,
     ModelFile,
     Output,
+    Seed,
+    demand_default,
     demand_one_stdin,
 )
 
 if TYPE_CHECKING:
     import numpy as np
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
+    from oism.cli.models import Stored
     from oism.estimator import OISM
 
+TABLES_ONLY = ("data", "columns", "missing", "format")
 PICTURES = ("png", "svg", "pdf")
 
 
@@ -31,11 +36,15 @@ PICTURES = ("png", "svg", "pdf")
 class Plot(Command):
     """Draw the density of a model, samples, and the rows of a table beside them.
 
+    Of a prior of images: the error of the predicted noise that it expects of itself over the noise
+    level, with gate and output scale for a network on top of it, and samples.
+
     The picture is PNG, SVG or PDF, by its suffix.
 
     Examples:
       oism plot moons.safetensors -o moons.png
       oism plot moons.safetensors --data moons.csv --columns x y -o moons.pdf
+      oism plot prior.safetensors -o prior.png
     """
 
     model: ModelFile
@@ -50,7 +59,7 @@ class Plot(Command):
     """Refuse rows of the table that lack a number, or leave them out."""
     format: Format | None = None
     """The format of the table, where the suffix does not say it."""
-    random_state: int = 0
+    random_state: Seed = 0
     """The seed of the samples."""
     dpi: int = 150
     """Dots per inch of a PNG."""
@@ -69,17 +78,28 @@ class Plot(Command):
         demand_file(self.output)
         mpl.use("Agg")
         from oism.atomic import replacing
-        from oism.plot import overview
 
-        model = models.load(self.model)
-        chosen = self._chosen(models.names_of(model))
-        rows = None if self.data is None else self._rows(self.data, model)
-        with models.bars(quiet=self.quiet):
-            figure = overview(model, rows, columns=chosen, random_state=self.random_state)
+        with models.opened(self.model) as stored, models.bars(quiet=self.quiet):
+            figure = self._prior_figure(stored) if stored.is_prior else self._figure(stored)
         with replacing(self.output) as draft:
             figure.savefig(draft, format=kind, dpi=self.dpi)
         if not self.quiet:
             print(f"picture written to {self.output}")
+
+    def _figure(self, stored: Stored) -> Figure:
+        from oism.cli import models
+        from oism.plot import overview
+
+        model = stored.model()
+        chosen = self._chosen(models.names_of(model))
+        rows = None if self.data is None else self._rows(self.data, model)
+        return overview(model, rows, columns=chosen, random_state=self.random_state)
+
+    def _prior_figure(self, stored: Stored) -> Figure:
+        from oism.plot import prior_overview
+
+        demand_default(self, TABLES_ONLY, f"an option for tables, and {self.model} is a prior")
+        return prior_overview(stored.prior(), random_state=self.random_state)
 
     def _rows(self, data: str, model: OISM) -> NDArray[np.float64]:
         """Return the rows of the table in the model's columns."""

@@ -1,9 +1,9 @@
-"""``oism sample``: rows drawn from a model."""
+"""``oism sample``: rows drawn from a model, images drawn from a prior."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from oism.cli.options import (
     STANDARD,
@@ -13,36 +13,48 @@ from oism.cli.options import (
     ModelFile,
     Output,
     Pairs,
+    SeedOrNone,
     demand_count,
+    demand_default,
     demand_one_stdout,
     number,
     pairs,
     report,
 )
 
+if TYPE_CHECKING:
+    from oism.cli.models import Stored
+
+TABLES_ONLY = ("given", "method", "density", "format")
+
 
 @dataclass(frozen=True)
 class Sample(Command):
-    """Draw rows from a model, with the names of its columns.
+    """Draw rows from a model, with the names of its columns, or images from a prior.
+
+    Images go to a picture of all of them (.png), to an array (.npy), or to a folder of PNG files,
+    which is a path without suffix.
 
     Examples:
       oism sample moons.safetensors -n 5
       oism sample moons.safetensors -n 100 --density -o samples.parquet
       oism sample moons.safetensors -n 10 --given x=0.5 --random-state 1 -o given.csv
       oism sample moons.safetensors -n 20 --method sde --format npy > samples.npy
+      oism sample prior.safetensors -n 64 -o grid.png
+      oism sample prior.safetensors -n 10 --seed 1 -o drawn
     """
 
     model: ModelFile
     """The file of the model; - is standard input."""
     n: Count = 1
-    """How many rows."""
+    """How many rows or images."""
     output: Output = STANDARD
-    """Where to write them; - is standard output."""
+    """Where to write them; - is standard output, for rows."""
     given: Pairs = ()
     """Values of some columns: the others are drawn given these (torus, at most three columns)."""
     method: Literal["ode", "sde"] = "ode"
     """The probability flow, or the reverse SDE."""
-    random_state: int | None = None
+    random_state: SeedOrNone = None
     """The seed; without one every run draws other rows, unless the model was fitted with one."""
     density: bool = False
     """Append the column log_density."""
@@ -55,25 +67,49 @@ class Sample(Command):
 
     def run(self) -> None:
         """Load, draw and write."""
-        from oism.cli.outputs import demand_table
+        from oism.cli import models
 
         demand_count(self.n, 0)
         demand_one_stdout(self.output, json=self.json)
         given = pairs(self.given, "--given", number)
+        with models.opened(self.model) as stored:
+            if stored.is_prior:
+                self._draw_images(stored)
+            else:
+                self._draw_rows(stored, given)
+
+    def _draw_rows(self, stored: Stored, given: dict[str, float]) -> None:
+        from oism.cli.outputs import demand_table
+
         demand_table(self.output, self.format)
-        self._draw(given)
+        self._draw(stored, given)
         if self.output != STANDARD:
             text = f"{self.n} rows written to {self.output}"
             facts = {"rows": self.n, "output": self.output}
             report(text, facts, self.output, json=self.json, quiet=self.quiet)
 
-    def _draw(self, given: dict[str, float]) -> None:
+    def _draw_images(self, stored: Stored) -> None:
+        from oism.cli import models, priors
+
+        demand_default(self, TABLES_ONLY, f"an option for tables, and {self.model} is a prior")
+        demand_count(self.n, 1)
+        priors.demand_pictures(self.output)
+        prior = stored.prior()
+        priors.demand_drawable(prior, self.output)
+        with models.bars(quiet=self.quiet):
+            x = prior.sample(self.n, priors.seeded(self.random_state))
+        priors.write_samples(prior, x, self.output)
+        text = f"{priors.images_text(self.n)} written to {self.output}"
+        facts = {"images": self.n, "output": self.output}
+        report(text, facts, self.output, json=self.json, quiet=self.quiet)
+
+    def _draw(self, stored: Stored, given: dict[str, float]) -> None:
         import pyarrow as pa
 
         from oism import files
         from oism.cli import models
 
-        model = models.load(self.model)
+        model = stored.model()
         own, names = models.own_names(model), models.names_of(model)
         keys = {
             files.find_column(said, names, files.called(self.model)): value

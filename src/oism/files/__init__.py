@@ -18,7 +18,7 @@ files they count rows, the first being row 1.
 from oism.files.columns import FileError, find_column, numbering, unknown_column
 from oism.files.formats import FORMATS, TEXT_FORMATS, format_of, read, write, write_array
 from oism.files.images import Images, is_images, open_images
-from oism.files.prints import write_images
+from oism.files.prints import demand_images, write_images
 from oism.files.sheet import Sheet
 from oism.files.streams import STANDARD, called, read_bytes, write_bytes
 
@@ -30,6 +30,7 @@ __all__ = [
     "Images",
     "Sheet",
     "called",
+    "demand_images",
     "find_column",
     "format_of",
     "is_images",

@@ -76,7 +76,7 @@ def write(table: pa.Table, path: str, format: str | None = None) -> None:  # noq
     write_bytes(content, path)
 
 
-def write_array(array: NDArray[np.float64], path: str) -> None:
+def write_array(array: NDArray[np.generic], path: str) -> None:
     """Write an array to an NPY file, atomically."""
     write_bytes(arrays.npy(array), path)
 

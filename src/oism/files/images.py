@@ -53,7 +53,7 @@ class Images:
     shape
         Channels, height and width, as the first readable image has them.
     skipped
-        The places of damaged images, known once all have been read.
+        The places of damaged images, of those that have been read.
     """
 
     def __init__(
@@ -91,6 +91,7 @@ class Images:
             batch[count] = picture if picture.ndim == 2 else picture.transpose(2, 0, 1)
             count += 1
             if count == size:
+                self.skipped[:] = broken
                 yield batch
                 batch, count = np.empty((size, *self.shape), np.uint8), 0
         self.skipped[:] = broken

@@ -26,14 +26,23 @@ def write_images(path: str, images: NDArray[np.uint8]) -> None:
     colour; a path without suffix is a folder, new or empty, of files 00000.png and so on.
     """
     pictures = _pictures(images)
+    demand_images(path)
+    if Path(path).suffix.lower() == ".npy":
+        write_bytes(arrays.npy(pictures), path)
+        return
+    with _new_folder(path) as draft:
+        digits = max(5, len(str(len(pictures) - 1)))
+        for number, picture in enumerate(pictures):
+            (draft / f"{number:0{digits}}.png").write_bytes(decoding.encoded(picture))
+
+
+def demand_images(path: str) -> None:
+    """Raise what `write_images` would raise about a path, as far as that can be told in advance."""
     suffix = Path(path).suffix.lower()
     if suffix == ".npy":
-        write_bytes(arrays.npy(pictures), path)
+        demand_writable(path)
     elif path != STANDARD and (not suffix or os.path.isdir(path)):
-        with _new_folder(path) as draft:
-            digits = max(5, len(str(len(pictures) - 1)))
-            for number, picture in enumerate(pictures):
-                (draft / f"{number:0{digits}}.png").write_bytes(decoding.encoded(picture))
+        _demand_new_folder(path)
     else:
         raise FileError(f"{path}: images are written to an .npy file, or a folder without suffix")
 
@@ -48,9 +57,7 @@ def _pictures(images: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return images[:, 0] if shape[1] == 1 else images.transpose(0, 2, 3, 1)
 
 
-@contextmanager
-def _new_folder(path: str) -> Iterator[Path]:
-    """Give a folder to write in that appears under its name once it is whole."""
+def _demand_new_folder(path: str) -> None:
     target = Path(os.path.realpath(path))
     if target.is_dir():
         if any(target.iterdir()):
@@ -59,6 +66,13 @@ def _new_folder(path: str) -> Iterator[Path]:
         raise NotADirectoryError(errno.ENOTDIR, "is a file, not a folder", path)
     else:
         demand_writable(path)
+
+
+@contextmanager
+def _new_folder(path: str) -> Iterator[Path]:
+    """Give a folder to write in that appears under its name once it is whole."""
+    _demand_new_folder(path)
+    target = Path(os.path.realpath(path))
     draft = target.with_name(f".oism-{uuid.uuid4().hex}.part")
     try:
         draft.mkdir()

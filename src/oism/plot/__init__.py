@@ -25,6 +25,7 @@ from oism.plot.maps import (
     score_field,
 )
 from oism.plot.overview import overview
+from oism.plot.priors import noise_error, prior_overview, sample_grid
 
 __all__ = [
     "ACCENT",
@@ -39,9 +40,12 @@ __all__ = [
     "image_grid",
     "limits_of",
     "loss_curves",
+    "noise_error",
     "noise_of",
     "overview",
+    "prior_overview",
     "ramachandran",
+    "sample_grid",
     "score_field",
     "validation_loss",
     "write_image_grid",

@@ -131,8 +131,12 @@ def prior_of(
     if order > law.order or (order == 1 and law.order > 1):
         raise ValueError(f"order must be 2 to {law.order}, that of the law, got {order}")
     clock, standard = _clock(clock), law.standard
-    if order > 2 and ridge is None and not len(standard.averages.shares):
-        raise ValueError("ridge must be a number for data in one fold: nothing can be validated")
+    chosen = ridge is None or isinstance(ridge, CrossValidation)
+    if order > 2 and chosen and not len(standard.averages.shares):
+        raise ValueError(
+            "ridge must be a number for data in one fold, as rows that are all alike are: nothing "
+            "can be validated"
+        )
     table = _table(clock, standard.scale.square())
     basis = Hermite(len(standard.scale), order)
     lines = fit_standardised(

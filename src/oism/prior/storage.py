@@ -35,12 +35,8 @@ def load(path: str | os.PathLike[str], frame: TransformFrame | None = None) -> P
 
 
 def is_prior(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file holds a prior, as far as its header says."""
-    try:
-        storage.read_about(Path(path), FORMAT)
-    except (OSError, ValueError):
-        return False
-    return True
+    """Tell whether a file holds a prior, of whatever version, as far as its header says."""
+    return storage.format_of(Path(path)) == FORMAT
 
 
 def _describe(prior: Prior) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from oism import checks
 from oism.moments import batches, fold_of
 from oism.moments.rows import demand_finite, tensor
 from oism.prior.pixels import Pixels
@@ -100,5 +101,5 @@ class Stream:
 def device_of(data: object, device: torch.device | str | None) -> torch.device:
     """Return where work is to be done: where it is asked for, or where the data are."""
     if device is not None:
-        return torch.device(device)
+        return checks.device(device)
     return data.device if isinstance(data, Tensor) else torch.device("cpu")

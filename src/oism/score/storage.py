@@ -143,6 +143,16 @@ def read(path: Path, kind: str = FORMAT) -> tuple[dict[str, object], dict[str, T
     return settings, tensors
 
 
+def format_of(path: Path) -> str | None:
+    """Return the format that a file says it has, whatever its version, or None where it cannot."""
+    try:
+        with safetensors.safe_open(path, framework="pt") as file:
+            found = _header(file.metadata() or {}).get("format")
+    except (OSError, ValueError, safetensors.SafetensorError):
+        return None
+    return found if isinstance(found, str) else None
+
+
 def read_about(path: Path, kind: str = FORMAT) -> dict[str, object]:
     """Return what a file says of itself: its format, its version, its settings."""
     if not path.is_file():
@@ -158,7 +168,7 @@ def read_about(path: Path, kind: str = FORMAT) -> dict[str, object]:
 
 def _about(header: Mapping[str, str], path: Path, kind: str) -> dict[str, object]:
     """Return what a file says of itself, or raise if it is none that can be read."""
-    about: dict[str, object] = json.loads(header["oism"]) if "oism" in header else dict(header)
+    about = _header(header)
     found = about.get("format")
     if found != kind:
         raise ValueError(
@@ -170,6 +180,11 @@ def _about(header: Mapping[str, str], path: Path, kind: str) -> dict[str, object
             f"{path} has version {found} of the format; this oism reads version {VERSION}: upgrade "
             "the one, or fit the other again"
         )
+    return about
+
+
+def _header(header: Mapping[str, str]) -> dict[str, object]:
+    about: dict[str, object] = json.loads(header["oism"]) if "oism" in header else dict(header)
     return about
 
 
