@@ -197,7 +197,8 @@ def fit_mixture(  # noqa: PLR0913
 def _stream(
     data: object, pixels: Pixels | None, folds: int, device: torch.device | str | None
 ) -> Stream:
-    return Stream(data, _pixels(data, pixels), folds, _device(data, device))
+    checks.optional(pixels, Pixels, "pixels")
+    return Stream(data, pixels, folds, _device(data, device))
 
 
 def _clock(clock: Clock | None) -> Clock:
@@ -401,23 +402,6 @@ def _moved(standard: Standardised, device: torch.device) -> Standardised:
     averages = Averages(**{name: part.to(device) for name, part in parts})
     moved = {name: getattr(standard, name).to(device) for name in ("shift", "scale", "low", "high")}
     return Standardised(**moved, averages=averages)
-
-
-def _pixels(data: object, pixels: Pixels | None) -> Pixels | None:
-    """Return the range of integers: bytes are their own."""
-    if pixels is not None:
-        checks.instance(pixels, Pixels, "pixels")
-        return pixels
-    first = data
-    if not isinstance(data, Tensor) and not hasattr(data, "__array__"):
-        first = next(iter(data), None) if not _is_iterator(data) else None  # type: ignore[call-overload]
-        first = first[0] if isinstance(first, list | tuple) and len(first) == 1 else first
-    kind = str(getattr(first, "dtype", ""))
-    return Pixels() if kind.endswith("uint8") else None
-
-
-def _is_iterator(data: object) -> bool:
-    return hasattr(data, "__next__")
 
 
 def _order(order: int) -> int:
