@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from oism.clock import Clock, Logarithmic
-from oism.equations.hermite import Coordinates
+from oism.equations.hermite import FLOOR, Coordinates
 from oism.process import OrnsteinUhlenbeck
 from oism.score import Curve, HermiteScore
 
@@ -78,7 +78,7 @@ def expected_error(
         loss = Curve(times, held, order=2)(tau)
     total = (1 - shares * (1 - loss)).sum(dim=1)
     if rest is not None:
-        signal = rest * (1 - noise)
+        signal = max(rest, FLOOR) * (1 - noise)
         total += (dim - len(scale)) * signal / (signal + noise)
     return Curve(tau, total / dim, order=2)
 
