@@ -117,11 +117,13 @@ class Prior(SpectralModule, ABC):
 
     def noise(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return ε̂ = σ(x - s̃), the noise to expect in x at clock time τ: of the shape of ``x``."""
+        x = checks.vectors(x, "x")
         t = self._clock_time(tau, x)
         return -per_row(self.process._variance(t).sqrt(), x, "tau") * self.score(x, t)
 
     def denoise(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return E[x_0 | x_τ = x] = (x + σ² ∇log ρ_t)/α."""
+        x = checks.vectors(x, "x")
         t = self._clock_time(tau, x)
         alpha, variance = self.process._alpha(t), self.process._variance(t)
         return (x + per_row(variance, x, "tau") * self.score(x, t)) / per_row(alpha, x, "tau")
@@ -164,6 +166,7 @@ class Prior(SpectralModule, ABC):
         """
         if self.pixels is None:
             raise ValueError("bits per dimension are known only to a prior of integers (pixels=…)")
+        self.pixels.demand(values, "values")
         x = self._flat(self.pixels.units(values))
         nats = self._dequantised_log_density(x, generator)
         return -(nats / self.dim + math.log(self.pixels.step)) / math.log(2)

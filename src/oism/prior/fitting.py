@@ -176,7 +176,9 @@ def fit_mixture(  # noqa: PLR0913
         u = fitting.coordinates(found.directions, found.directions @ mean, scale)
         bar.stage("components")
         if components > len(u):
-            raise ValueError(f"components must be at most the number of rows, {len(u)}")
+            raise ValueError(
+                f"components must be at most the number of rows, {len(u)}, got {components}"
+            )
         parts = maximise(u, components, (fitting.noise / scale.square()).float())
     size = expected.sqrt().float()
     parts = Components(
@@ -272,7 +274,8 @@ class Fitting:
         """Return the law in a frame."""
         if isinstance(frame, PCA):
             return self._principal(frame)
-        checks.instance(frame, Frame, "frame")
+        if not isinstance(frame, Frame):
+            raise TypeError(f"frame must be PCA(...) or a Frame, got {type(frame).__name__}")
         if frame.dim not in (None, self.stream.dim):
             raise ValueError(
                 f"frame must serve tensors of {self.stream.dim} entries, got one for {frame.dim}"

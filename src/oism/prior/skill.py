@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from oism import checks
 from oism.clock import Clock, Logarithmic
 from oism.equations.hermite import FLOOR, Coordinates
 from oism.process import OrnsteinUhlenbeck
@@ -47,7 +48,7 @@ MEASURED_LEVELS = 49
 
 def gate(error: Tensor, sharpness: float = SHARPNESS) -> Tensor:
     """Return g = (1 - m)^p in [0, 1]."""
-    return (1 - error).clamp(0, 1) ** sharpness
+    return (1 - error).clamp(0, 1) ** checks.positive(sharpness, "sharpness")
 
 
 def output_scale(error: Tensor, sharpness: float = SHARPNESS) -> Tensor:

@@ -83,7 +83,7 @@ class Stream:
             demand_finite(piece, self.rows)
             rows = piece.double()
             return rows, fold_of(rows, self.folds)
-        rows = self.pixels.offsets(piece, f"data from row {self.rows} on" if self.rows else "data")
+        rows = self.pixels.offsets(piece, self.rows)
         exact = rows.double() if self.folds > 1 else rows
         return rows, fold_of(exact, self.folds)
 
