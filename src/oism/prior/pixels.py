@@ -58,6 +58,11 @@ class Pixels:
 
     def demand(self, values: Tensor, name: str = "data", first: int = 0) -> None:
         """Raise unless rows ``(n, *shape)`` are levels; ``first`` is the number of the first."""
+        if not values.is_floating_point():
+            kind = torch.iinfo(values.dtype)
+            if self.low <= kind.min and kind.max <= self.high:
+                return
+            values = values.long()  # a bound beyond its dtype would wrap around
         outside = ~((values >= self.low) & (values <= self.high))  # a NaN is outside
         self._refuse(values, outside, f"in [{self.low}, {self.high}]", name, first)
         if values.is_floating_point():
