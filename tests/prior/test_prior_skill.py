@@ -78,6 +78,24 @@ def test_the_error_of_a_mixture(tau: float) -> None:
     assert float(prior.skill(tau)) == pytest.approx(found, abs=5 * math.sqrt(5) * error + 1e-3)
 
 
+@pytest.mark.parametrize("tau", [0.03, 0.06, 0.1])
+@pytest.mark.parametrize("ridge", [None, 0.001])
+def test_what_the_polynomials_explain_is_what_they_say(tau: float, ridge: float | None) -> None:
+    """The errors of two orders on the same rows and noise, whose difference is far less noisy."""
+    n = 20_000
+    train, test = skewed(n), skewed(n, seed=1)
+    two, five = (
+        fit_prior(train, order=order, frame=IdentityFrame(), ridge=ridge) for order in (2, 5)
+    )
+    y, noise = noised(two, test, tau)
+    errors = [(noise - p.noise(y, tau)).square().mean(dim=1) for p in (two, five)]
+    gain = errors[0] - errors[1]
+    said = float(two.skill(tau) - five.skill(tau))
+    error = float(gain.std()) * math.sqrt(2 / n)
+    assert said == pytest.approx(float(gain.mean()), abs=4 * error)
+    assert said > 25 * error, "or nothing would be tested"
+
+
 def test_a_higher_order_explains_more() -> None:
     tau = torch.tensor([0.1, 0.2, 0.3])
     two, five = prior_of("pixels", 2), prior_of("pixels", 5)
