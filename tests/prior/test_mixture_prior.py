@@ -148,6 +148,22 @@ def test_two_classes_of_contrast_are_found() -> None:
     assert gain > 1, "a nat a row over one Gaussian"
 
 
+@pytest.mark.parametrize("components", [1, 4])
+def test_fewer_rows_than_directions(components: int) -> None:
+    """Where the rows have no spread components have that of new rows, not that of rounding."""
+    generator = torch.Generator().manual_seed(0)
+    spread = torch.linspace(1, 0.1, 60, dtype=torch.float64)
+    x = spread * torch.randn(330, 60, generator=generator, dtype=torch.float64)
+    train, test = x[:30], x[30:]
+    mixture, gaussian = fit_mixture(train, components=components), fit_prior(train, order=2)
+    loss = float((gaussian.log_density(test) - mixture.log_density(test)).mean())
+    assert loss < 6, "a tenth of a nat for each direction"
+    noise = torch.randn(test.shape, generator=generator, dtype=torch.float64)
+    alpha, sigma = mixture.noising.alpha(0.2), mixture.noising.sigma(0.2)
+    error = (noise - mixture.noise(alpha * test + sigma * noise, 0.2)).square().mean()
+    assert float(error) < 1.1 * float(gaussian.skill(0.2))
+
+
 @pytest.mark.parametrize("flip", [False, True])
 def test_few_rows_are_held_in_memory(flip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     data = contrasts(2000)

@@ -51,6 +51,9 @@ MOST_ORDER = 9
 HELD = 2**28
 """The number of coordinates that are held in memory to find components."""
 
+RESOLVED = 1e-10
+"""The least variance, of the largest, that coordinates in float32 can tell from rounding."""
+
 MEASURED = 1000
 """The number of rows that the error of a mixture is measured on."""
 
@@ -171,15 +174,17 @@ def fit_mixture(  # noqa: PLR0913
         found, unit = fitting.spectrum(frame)
         mean = fitting.units(found.mean)
         sample, expected = found.sample * unit**2, found.variances * unit**2 + fitting.noise
-        scale = (sample + fitting.noise).sqrt()
-        scale = torch.where(scale > 0, scale, 1.0)
+        total = sample + fitting.noise
+        known = total > RESOLVED * total.max()
+        scale = torch.where(known, total, torch.inf).sqrt()
         u = fitting.coordinates(found.directions, found.directions @ mean, scale)
         bar.stage("components")
         if components > len(u):
             raise ValueError(
                 f"components must be at most the number of rows, {len(u)}, got {components}"
             )
-        parts = maximise(u, components, (fitting.noise / scale.square()).float())
+        extra = torch.where(known, fitting.noise / total, 1.0)  # the rows say nothing: all of it
+        parts = maximise(u, components, extra.float())
     size = expected.sqrt().float()
     parts = Components(
         parts.log_weights.cpu(),
