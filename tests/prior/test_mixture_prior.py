@@ -162,6 +162,7 @@ def test_fewer_rows_than_directions(components: int) -> None:
     alpha, sigma = mixture.noising.alpha(0.2), mixture.noising.sigma(0.2)
     error = (noise - mixture.noise(alpha * test + sigma * noise, 0.2)).square().mean()
     assert float(error) < 1.1 * float(gaussian.skill(0.2))
+    assert float(mixture.skill(0.2)) == pytest.approx(float(error), rel=0.1)
 
 
 @pytest.mark.parametrize("flip", [False, True])

@@ -196,7 +196,10 @@ def fit_mixture(  # noqa: PLR0913
     setting = Setting(stream.shape, clock, table, stream.pixels)
     nothing, directions = unknown_error(table), found.directions.cpu()
     prior = MixturePrior(setting, nothing, directions, mean.cpu(), rest, parts)
-    shown = u[:: max(1, len(u) // MEASURED)] * size.to(u)
+    shown = u[:: max(1, len(u) // MEASURED)]
+    # What the rows do not show, dequantisation and directions without spread, new ones will.
+    draw = torch.randn(shown.shape, generator=torch.Generator().manual_seed(1)).to(u)
+    shown = (shown + extra.sqrt().to(u) * draw) * size.to(u)
     prior.error = measured_error(prior.to(stream.device), shown)
     return prior.cpu()
 
