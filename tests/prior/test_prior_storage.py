@@ -38,6 +38,12 @@ def images() -> Tensor:
     return (255 * torch.rand(80, *SHAPE, generator=generator).square()).byte()
 
 
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How exact the flow is is not what is asked here."""
+    monkeypatch.setattr("oism.prior.hermite.STEPS", 8)
+
+
 @cache
 def prior_of(kind: str) -> Prior:
     x = images()
