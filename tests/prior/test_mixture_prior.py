@@ -168,7 +168,7 @@ def test_fewer_rows_than_directions(components: int) -> None:
 @pytest.mark.parametrize("flip", [False, True])
 def test_few_rows_are_held_in_memory(flip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     data = contrasts(2000)
-    monkeypatch.setattr("oism.prior.fitting.HELD", 1000 * DIM)
+    monkeypatch.setattr("oism.prior.passes.HELD", 1000 * DIM)
     seen = []
 
     def watch(u: Tensor, count: int, extra: Tensor) -> Components:

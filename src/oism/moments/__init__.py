@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from oism.basis import Basis, Fourier, Hermite, OrthogonalFrame, TensorHermite
 from oism.moments.base import Averages, Moments
-from oism.moments.dither import dithered, uniform_averages
+from oism.moments.dither import dithered, uniform_averages, uniform_reach
 from oism.moments.fourier import FourierMoments, extended
 from oism.moments.hermite import (
     GaussianMoments,
@@ -44,6 +44,7 @@ __all__ = [
     "rows",
     "spectrum",
     "uniform_averages",
+    "uniform_reach",
 ]
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from oism.moments.hermite import Standardised
 
 REACH = 3.0
-"""By how many deviations of the noise the range of the data is widened."""
+"""By how many deviations of the noise the range of the data is widened, at most."""
 
 
 def uniform_averages(directions: Tensor | None, degree: int) -> Tensor:
@@ -52,8 +52,23 @@ def uniform_averages(directions: Tensor | None, degree: int) -> Tensor:
     return torch.stack([mean / root for mean, root in zip(averages, roots, strict=True)])
 
 
-def dithered(standard: Standardised, noise: Tensor, variance: float) -> Standardised:
-    """Return the averages of the data plus noise, from `uniform_averages` and its variance."""
+def uniform_reach(directions: Tensor | None) -> Tensor:
+    """Return how far the noise reaches along directions, in its deviations: ``(k,)``, at most 3.
+
+    |W| ≤ ½h Σ|v_j| = √3 Σ|v_j| deviations: 1.7 along an axis.
+    """
+    if directions is None:
+        return torch.full((1,), math.sqrt(3), dtype=torch.float64)
+    return (math.sqrt(3) * directions.abs().sum(dim=1)).clamp(max=REACH)
+
+
+def dithered(
+    standard: Standardised, noise: Tensor, variance: float, reach: Tensor | float = REACH
+) -> Standardised:
+    """Return the averages of the data plus noise, from `uniform_averages` and its variance.
+
+    ``reach`` says how far the noise widens the range of the data, in its deviations.
+    """
     scale = (standard.scale.square() + variance).sqrt()
     keep, rest = standard.scale / scale, math.sqrt(variance) / scale
     noise = noise.to(scale)
@@ -72,11 +87,11 @@ def dithered(standard: Standardised, noise: Tensor, variance: float) -> Standard
     parts = {
         name: mixed(getattr(standard.averages, name)) for name in ("total", "training", "heldout")
     }
-    reach = REACH * math.sqrt(variance)
+    wider = torch.as_tensor(reach).to(scale) * math.sqrt(variance)
     return replace(
         standard,
         scale=scale,
-        low=standard.low - reach,
-        high=standard.high + reach,
+        low=standard.low - wider,
+        high=standard.high + wider,
         averages=replace(standard.averages, **parts),
     )

@@ -1,17 +1,24 @@
 """Priors: the laws of images, and of all their noised versions, in closed form."""
 
 from oism.prior.base import Prior
-from oism.prior.fitting import PCA, fit_mixture, fit_prior
+from oism.prior.convolution import ConvolutionalPrior, add_local_terms
+from oism.prior.fitting import fit_mixture, fit_prior, learn_law, prior_of
 from oism.prior.hermite import HermitePrior
 from oism.prior.mixture import MixturePrior
+from oism.prior.passes import PCA, Law
 from oism.prior.pixels import Pixels
 
 __all__ = [
     "PCA",
+    "ConvolutionalPrior",
     "HermitePrior",
+    "Law",
     "MixturePrior",
     "Pixels",
     "Prior",
+    "add_local_terms",
     "fit_mixture",
     "fit_prior",
+    "learn_law",
+    "prior_of",
 ]

@@ -34,13 +34,15 @@ from oism.transforms import per_row
 class Setting:
     """What every prior knows: the shape of a tensor, its noise levels, and what its entries are.
 
-    ``table`` is the clock by which everything that depends on time is tabulated.
+    ``table`` is the clock by which everything that depends on time is tabulated. ``dequantised``
+    tells whether the law is that of pixels spread over their steps.
     """
 
     shape: tuple[int, ...]
     clock: Clock
     table: Clock
     pixels: Pixels | None = None
+    dequantised: bool = False
 
 
 class Prior(SpectralModule, ABC):
@@ -117,16 +119,16 @@ class Prior(SpectralModule, ABC):
 
     def noise(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return ε̂ = σ(x - s̃), the noise to expect in x at clock time τ: of the shape of ``x``."""
-        x = checks.vectors(x, "x")
-        t = self._clock_time(tau, x)
-        return -per_row(self.process._variance(t).sqrt(), x, "tau") * self.score(x, t)
+        flat, t = self._flat(x), self._clock_time(tau, x)
+        score = self._score(flat, t).reshape(x.shape)
+        return per_row(-self.process._variance(t).sqrt(), x, "tau") * score
 
     def denoise(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return E[x_0 | x_τ = x] = (x + σ² ∇log ρ_t)/α."""
-        x = checks.vectors(x, "x")
-        t = self._clock_time(tau, x)
+        flat, t = self._flat(x), self._clock_time(tau, x)
         alpha, variance = self.process._alpha(t), self.process._variance(t)
-        return (x + per_row(variance, x, "tau") * self.score(x, t)) / per_row(alpha, x, "tau")
+        score = self._score(flat, t).reshape(x.shape)
+        return (x + per_row(variance, x, "tau") * score) / per_row(alpha, x, "tau")
 
     @property
     def flow(self) -> Flow:
@@ -135,7 +137,7 @@ class Prior(SpectralModule, ABC):
 
     def skill(self, tau: Tensor | float) -> Tensor:
         """Return the expected mean squared error of the predicted noise, per dimension."""
-        t = self.clock._time(self.clock._tau(tau))
+        t = self.clock._time(self._instants(tau, "tau", self.clock.horizon))
         error: Tensor = self.error(self.setting.table._inverse(t))
         return error.clamp(0, 1)
 
@@ -146,6 +148,13 @@ class Prior(SpectralModule, ABC):
     def output_scale(self, tau: Tensor | float, sharpness: float = SHARPNESS) -> Tensor:
         """Return c(τ), the deviation of what the gated prior leaves to a network."""
         return output_scale(self.skill(tau), sharpness)
+
+    def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return data as the prior knows them: in its units, dequantised if its law is."""
+        if self.pixels is None:
+            return checks.floating(values, "values")
+        x = self.pixels.units(values)
+        return self.pixels.dequantised(x, generator) if self.setting.dequantised else x
 
     @torch.no_grad()
     def log_density(self, x: Tensor) -> Tensor:
@@ -189,7 +198,8 @@ class Prior(SpectralModule, ABC):
         return load(path, frame)
 
     def _flat(self, x: Tensor) -> Tensor:
-        x = checks.floating(x, "x")
+        if not isinstance(x, Tensor) or x.device.type == "cpu" or not x.is_floating_point():
+            x = checks.floating(x, "x")
         if x.ndim < 2 or x.shape[1:].numel() != self.dim:
             raise ValueError(
                 f"x must be tensors (n, {', '.join(map(str, self.shape))}), got {tuple(x.shape)}"
@@ -197,10 +207,19 @@ class Prior(SpectralModule, ABC):
         return x.reshape(len(x), self.dim)
 
     def _clock_time(self, tau: Tensor | float, x: Tensor) -> Tensor:
-        return self._shared(self.clock._time(self.clock._tau(tau)), x, "tau")
+        tau = self._instants(tau, "tau", self.clock.horizon)
+        return self._shared(self.clock._time(tau), x, "tau")
 
     def _time(self, t: Tensor | float, x: Tensor) -> Tensor:
-        return self._shared(checks.time(t), x, "t")
+        return self._shared(self._instants(t, "t", math.inf), x, "t")
+
+    @staticmethod
+    def _instants(t: Tensor | float, name: str, last: float) -> Tensor:
+        """Return times in float64; on a device nothing is read, so that nothing waits for it."""
+        on_device = isinstance(t, Tensor) and t.device.type != "cpu" and t.is_floating_point()
+        if on_device and t.ndim <= 1:
+            return t if t.device.type == "mps" else t.double()
+        return checks.instants(t, name, low=0.0, high=last)
 
     @staticmethod
     def _shared(t: Tensor, x: Tensor, name: str) -> Tensor:

@@ -13,6 +13,7 @@ variance is, by Runge-Kutta steps of order four; its divergence is known in clos
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -24,6 +25,9 @@ from oism.flow import RungeKutta4, State
 from oism.prior.base import Setting
 from oism.prior.framed import FramedPrior
 from oism.score import Curve, HermiteScore
+
+COEFFICIENTS = 2**24
+"""The number of coefficients that are looked up at a time where every row has its own time."""
 
 STEPS = 64
 """The number of steps from data to noise."""
@@ -64,10 +68,24 @@ class HermitePrior(FramedPrior):
         }
 
     def _line_score(self, z: Tensor, t: Tensor) -> Tensor:
-        return self.lines.score(z, t)
+        return self._on_lines(self.lines._score, z, t)
 
     def _line_divergence(self, z: Tensor, t: Tensor) -> Tensor:
-        return self.lines.divergence(z, t)
+        return self._on_lines(self.lines._divergence, z, t)
+
+    def _on_lines(
+        self, part: Callable[[Tensor, Tensor, Tensor], Tensor], z: Tensor, t: Tensor
+    ) -> Tensor:
+        """Apply a part of the score to checked coordinates, as many as memory is meant for."""
+        curve, clock = self.lines.curve, self.lines.clock
+        if t.ndim == 0:
+            return part(z, t, curve(clock._inverse(t)).to(z))
+        step = max(1, COEFFICIENTS // max(1, curve.values[0].numel()))
+        pieces = [
+            part(own, times, curve(clock._inverse(times)).to(z))
+            for own, times in zip(torch.split(z, step), torch.split(t, step), strict=True)
+        ]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     @property
     def _is_gaussian(self) -> bool:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from oism.basis import CosineFrame, Frame, IdentityFrame, TransformFrame
 from oism.prior.base import Prior, Setting
+from oism.prior.convolution import ConvolutionalPrior, Responses
 from oism.prior.framed import FramedPrior
 from oism.prior.hermite import HermitePrior
 from oism.prior.mixture import Components, MixturePrior
@@ -49,11 +50,16 @@ def _describe(prior: Prior) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "shape": list(setting.shape),
         "clock": storage.describe_clock(setting.clock),
         "table": storage.describe_clock(setting.table),
+        "dequantised": setting.dequantised,
         "pixels": None if setting.pixels is None else dataclasses.asdict(setting.pixels),
     }
     state = prior.state_dict()
     if isinstance(prior, FramedPrior):
         settings |= {"rest": prior.rest, "frame": _describe_frame(prior.frame)}
+    if isinstance(prior, ConvolutionalPrior):
+        settings["base"], base = _describe(prior.base)
+        state = {name: part for name, part in state.items() if not name.startswith("base.")}
+        state |= {f"base.{name}": part for name, part in base.items()}
     if isinstance(prior, HermitePrior):
         settings["lines"], lines = storage.describe(prior.lines)
         state = {name: part for name, part in state.items() if not name.startswith("lines.")}
@@ -75,28 +81,35 @@ def _restore(
     settings: Mapping[str, Any], state: dict[str, Tensor], frame: TransformFrame | None
 ) -> Prior:
     kind = settings["kind"]
-    if kind not in {"HermitePrior", "MixturePrior"}:
+    if kind not in {"ConvolutionalPrior", "HermitePrior", "MixturePrior"}:
         raise ValueError(f"the file holds a prior of an unknown kind, {kind!r}")
+    error = Curve(state["error.knots"], state["error.values"], order=2)
+    if kind == "ConvolutionalPrior":
+        base = _restore(settings["base"], _under("base.", state), frame)
+        parts = (state[name] for name in ("filters", "filter_mean", "filter_deviation"))
+        c = Curve(state["coefficients.knots"], state["coefficients.values"], order=2)
+        return ConvolutionalPrior(base, error, Responses(*parts), c)
     setting = Setting(
         shape=tuple(settings["shape"]),
         clock=storage.clock_of(settings["clock"]),
         table=storage.clock_of(settings["table"]),
         pixels=None if settings["pixels"] is None else Pixels(**settings["pixels"]),
+        dequantised=settings["dequantised"],
     )
-    error = Curve(state["error.knots"], state["error.values"], order=2)
     directions = state["directions"] if "directions" in state else _frame(settings["frame"], frame)
     common = (setting, error, directions, state["mean"], settings["rest"])
     if kind == "MixturePrior":
         parts = (state[name] for name in ("log_weights", "means", "variances"))
         return MixturePrior(*common, Components(*parts))
-    tensors = {
-        name.removeprefix("lines."): part
-        for name, part in state.items()
-        if name.startswith("lines.")
-    }
-    lines = storage.restore(settings["lines"], tensors)
+    lines = storage.restore(settings["lines"], _under("lines.", state))
     assert isinstance(lines, HermiteScore)
     return HermitePrior(*common, lines)
+
+
+def _under(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, without it."""
+    names = [name for name in state if name.startswith(prefix)]
+    return {name.removeprefix(prefix): state[name] for name in names}
 
 
 def _frame(settings: Mapping[str, Any], given: TransformFrame | None) -> Frame:

@@ -100,3 +100,10 @@ class Stream:
                     f"got {tuple(found.shape)}"
                 )
             yield found
+
+
+def device_of(data: object, device: torch.device | str | None) -> torch.device:
+    """Return where work is to be done: where it is asked for, or where the data are."""
+    if device is not None:
+        return torch.device(device)
+    return data.device if isinstance(data, Tensor) else torch.device("cpu")

@@ -103,8 +103,8 @@ class HermiteFamilyScore(OperatorScore):
             z = self.basis.scale * self.basis.frame._analyse(x)
         else:
             z = self.basis.scale * matmul(x, self.directions.to(x).mT)
-        shift, scale = Coordinates(self.basis.process, self.shift, self.scale).at(t)
-        shift, scale = shift.to(z), scale.to(z)
+        # In the dtype of the points: nothing cancels, and there is one number for each entry.
+        shift, scale = Coordinates(self.basis.process, self.shift.to(z), self.scale.to(z)).at(t)
         return z, (self._rotate(z) - shift) / scale, shift, scale
 
     def _back(self, z: Tensor) -> Tensor:
@@ -124,9 +124,9 @@ class HermiteFamilyScore(OperatorScore):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return u of the polynomial part, and c' and c''."""
         theta = self.basis.process.theta
-        decay = torch.exp(-theta * t)[..., None]
-        reach = NOISE_REACH * (-torch.expm1(-2 * theta * t)).sqrt()[..., None]
-        low, high = (decay * self.low - reach).to(z), (decay * self.high + reach).to(z)
+        decay = torch.exp(-theta * t)[..., None].to(z)
+        reach = (NOISE_REACH * (-torch.expm1(-2 * theta * t)).sqrt())[..., None].to(z)
+        low, high = decay * self.low.to(z) - reach, decay * self.high.to(z) + reach
         if self.rotation is None:
             spread = scale
         else:

@@ -26,6 +26,9 @@ from oism.solve.nested import nested_solve
 CHUNK = 2**22
 """The number of matrix entries that are worked on at a time."""
 
+MATRICES = 2**14
+"""The number of matrices whose eigenvalues are found at a time."""
+
 
 class HermiteFamilySystem(System):
     """What the two Hermite systems share: orders as levels, and nested solutions."""
@@ -100,8 +103,7 @@ class HermiteFamilySystem(System):
         for run in self._pieces(t, 1):
             matrix = self._equations("total", t[run].to(self.device))[0]
             scale = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).rsqrt()
-            values = torch.linalg.eigvalsh(scale[..., None] * matrix * scale[..., None, :])
-            ends.append(torch.stack((values[..., 0], values[..., -1])))
+            ends.append(_extremes(scale[..., None] * matrix * scale[..., None, :]))
         low, high = torch.cat(ends, dim=1).cpu()
         return replace(self.solve(t, ridge, level), smallest=low, largest=high)
 
@@ -130,6 +132,14 @@ class HermiteFamilySystem(System):
     def _beside(penalty: Tensor, right: Tensor) -> Tensor:
         """Return a penalty ``(T, size)`` or ``(size,)`` shaped to go with b ``(T, …, size)``."""
         return penalty.reshape(*penalty.shape[:-1], *[1] * (right.ndim - penalty.ndim), -1)
+
+
+def _extremes(matrix: Tensor) -> Tensor:
+    """Return the smallest and the largest eigenvalues of symmetric matrices: ``(2, *batch)``."""
+    flat = matrix.flatten(0, -3)
+    # cuSOLVER fails on batches of fifty thousand.
+    values = torch.cat([torch.linalg.eigvalsh(part) for part in torch.split(flat, MATRICES)])
+    return torch.stack((values[:, 0], values[:, -1])).reshape(2, *matrix.shape[:-2])
 
 
 class HermiteSystem(HermiteFamilySystem):

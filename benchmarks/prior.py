@@ -1,0 +1,200 @@
+"""What a prior of images costs: to fit, and next to a step of the network that it is to help.
+
+Images are correlated noise of CIFAR-10's size; the data are on the device and decoded. Each part of
+a fit stands beside its floor, the time of the matrix products it cannot do without at the rate that
+one large product reaches in the same run. Rows say seconds, and the ratio to the floor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from unet import UNet
+
+from oism.basis import IdentityFrame
+from oism.moments import PairMoments, spectrum
+from oism.prior import PCA, Prior, add_local_terms, fit_mixture, learn_law, prior_of
+
+BATCH = 128
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds(work: Callable[[], object], device: torch.device, repeat: int = 1) -> float:
+    found = []
+    for _ in range(repeat):
+        wait(device)
+        start = time.perf_counter()
+        work()
+        wait(device)
+        found.append(time.perf_counter() - start)
+    return statistics.median(found)
+
+
+def images(count: int, device: torch.device) -> Tensor:
+    """Return smooth noise as bytes ``(n, 3, 32, 32)``."""
+    generator = torch.Generator(device).manual_seed(0)
+    parts = []
+    for start in range(0, count, 5000):
+        rows = min(5000, count - start)
+        noise = torch.randn(rows, 3, 34, 34, generator=generator, device=device)
+        contrast = torch.rand(rows, 1, 1, 1, generator=generator, device=device)
+        wide = nn.functional.avg_pool2d(noise.cumsum(2).cumsum(3), 3, stride=1)
+        wide = wide / wide.std() + 0.2 * noise[:, :, 1:-1, 1:-1] * contrast
+        parts.append((60 * wide + 128).clamp(0, 255).byte())
+    return torch.cat(parts)
+
+
+def fits(data: Tensor, device: torch.device) -> dict[str, float]:
+    """Return the seconds of the parts of a fit."""
+    n, dim = len(data), data[0].numel()
+    rows = data.flatten(1)
+    fold = torch.arange(n, device=device) % 5
+    result: dict[str, float] = {}
+    a = torch.randn(4096, 4096, device=device)
+    rate = 2 * 4096**3 / seconds(lambda: a @ a, device, 5)
+    exact = a.double()
+    rate64 = 2 * 4096**3 / seconds(lambda: exact @ exact, device, 3)
+    pairs = PairMoments(dim, 5, device=device)
+    result["pairs, five folds"] = seconds(lambda: pairs.update(rows, fold), device)
+    result["floor: pairs"] = 2 * n * dim**2 / rate
+    found = spectrum(pairs, validate=False)
+    result["principal directions"] = seconds(lambda: spectrum(pairs, validate=False), device)
+    result["principal directions, cross-validated"] = seconds(lambda: spectrum(pairs), device)
+    half = rows[: n // 8].double()
+    result["floor: projection"] = 2 * n * dim**2 / rate64
+    result["projection"] = 8 * seconds(lambda: half @ found.directions.mT, device)
+    del pairs, found, half
+    for name, frame, order in (
+        ("pixels, order 9", IdentityFrame(), 9),
+        ("PCA, order 2", PCA(), 2),
+        ("PCA, order 4", PCA(), 4),
+        ("PCA, order 9", PCA(), 9),
+    ):
+        box: dict[str, Prior] = {}
+
+        def fit(frame: PCA | IdentityFrame = frame, order: int = order, folds: int = 1) -> None:
+            law = learn_law(data, order=order, frame=frame, folds=folds)  # type: ignore[arg-type]
+            box["prior"] = prior_of(law, ridge=1e-3 if folds == 1 else None)
+
+        result[f"{name}: moments, directions, solves"] = seconds(fit, device)
+        result[f"{name}: the same, cross-validated"] = seconds(lambda: fit(folds=5), device)  # noqa: B023
+    result["mixture of 32"] = seconds(lambda: fit_mixture(data), device)
+    return result
+
+
+def step_seconds(device: torch.device, *, compiled: bool) -> tuple[float, int]:
+    """Return the seconds of a training step of the network, and its number of parameters."""
+    torch.manual_seed(0)
+    net = UNet().to(device, memory_format=torch.channels_last)
+    count = sum(part.numel() for part in net.parameters())
+    run = torch.compile(net) if compiled else net
+    optimiser = torch.optim.Adam(net.parameters(), 2e-4, fused=device.type == "cuda")
+    x = torch.randn(BATCH, 3, 32, 32, device=device).to(memory_format=torch.channels_last)
+    tau, noise = torch.rand(BATCH, device=device), torch.randn_like(x)
+
+    def step() -> None:
+        with torch.autocast(device.type, torch.bfloat16):
+            loss = (run(x, tau) - noise).square().mean()
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+
+    for _ in range(3):
+        step()
+    return seconds(step, device, 15), count
+
+
+def evaluations(data: Tensor, device: torch.device) -> dict[str, dict[str, float]]:
+    """Return, for each prior, the seconds of a batch and the bytes beyond the frame."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(BATCH, *data.shape[1:], generator=generator).to(device)
+    tau = torch.rand(BATCH, generator=generator).to(device)
+    law = learn_law(data, order=9, folds=1)
+    mixture = fit_mixture(data)
+    priors: dict[str, Prior] = {
+        f"PCA, order {n}": prior_of(law, order=n, ridge=1e-3) for n in (2, 4, 9)
+    }
+    priors["pixels, order 9"] = prior_of(
+        learn_law(data, order=9, frame=IdentityFrame(), folds=1), ridge=1e-3
+    )
+    priors["mixture of 32"] = mixture
+    priors["mixture, local terms"] = add_local_terms(mixture, data, limit=1024)
+    result = {}
+    for name, prior in priors.items():
+        prior.to(device)
+        frame = sum(
+            b.numel() * b.element_size() for n, b in prior.named_buffers() if "directions" in n
+        )
+        total = sum(b.numel() * b.element_size() for b in prior.buffers())
+        with torch.no_grad():
+            prior.noise(x, tau)
+            spent = seconds(lambda: prior.noise(x, tau), device, 30)  # noqa: B023
+            peak = 0.0
+            if device.type == "cuda":
+                wait(device)
+                torch.cuda.reset_peak_memory_stats()
+                before = torch.cuda.memory_allocated()
+                prior.noise(x, tau)
+                wait(device)
+                peak = float(torch.cuda.max_memory_allocated() - before)
+        result[name] = {
+            "seconds": spent, "frame_bytes": frame, "other_bytes": total - frame, "peak_bytes": peak,
+        }  # fmt: skip
+        prior.cpu()
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--images", type=int, default=50_000)
+    parser.add_argument("--no-network", action="store_true")
+    parser.add_argument("--json")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    data = images(arguments.images, device)
+    learn_law(data[:1000], order=3, folds=2)  # libraries are loaded at their first use
+    found: dict[str, object] = {"device": str(device), "images": arguments.images}
+    parts = fits(data, device)
+    found["fit"] = parts
+    for name, spent in parts.items():
+        floor = parts.get(f"floor: {name.split(',')[0]}")
+        ratio = f"{spent / floor:7.1f} x floor" if floor and not name.startswith("floor") else ""
+        print(f"{name:<48}{spent:9.3f} s {ratio}")
+    priors = evaluations(data, device)
+    found["batch"] = priors
+    steps: dict[str, float] = {}
+    if not arguments.no_network:
+        steps["eager"], count = step_seconds(device, compiled=False)
+        found["parameters"] = count
+        print(f"network of {count / 1e6:.1f} M parameters, batch of {BATCH}, bf16, channels last")
+        if device.type == "cuda":
+            steps["compiled"], _ = step_seconds(device, compiled=True)
+        for name, spent in steps.items():
+            print(f"training step, {name:<33}{1000 * spent:9.2f} ms")
+    found["step"] = steps
+    for name, one in priors.items():
+        shares = "".join(f"{one['seconds'] / s:9.2%} of {kind}" for kind, s in steps.items())
+        extra = f"{one['other_bytes'] / 2**20:7.1f} MiB beyond the frame"
+        print(f"noise of a batch, {name:<30}{1000 * one['seconds']:9.2f} ms{shares}{extra}")
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    found["peak_gib"] = memory
+    print(f"peak memory of the process {memory:.2f} GiB")
+    if arguments.json:
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(found, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
