@@ -178,8 +178,14 @@ def fit_standardised(
     """
     if not _has_choice(basis):
         return HermiteScore(basis, clock, *_nothing(clock), standard).cpu()
+    ridge = _ridge(ridge)
+    if isinstance(ridge, CrossValidation) and not len(standard.averages.shares):
+        raise ValueError(
+            "data must fall into at least two folds for cross-validation, but all rows fell into "
+            "one (equal rows share a fold): give more rows, or a fixed ridge"
+        )
     with progress_bar(progress) as bar:
-        return _lines(basis, standard, clock, _ridge(ridge), knots or PlacedKnots(), bar).cpu()
+        return _lines(basis, standard, clock, ridge, knots or PlacedKnots(), bar).cpu()
 
 
 def _ridge(ridge: CrossValidation | float | None) -> CrossValidation | float:

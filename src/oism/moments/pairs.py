@@ -40,6 +40,8 @@ class PairMoments:
 
     def update(self, x: Tensor, fold: Tensor | None = None) -> Self:
         """Add rows ``(n, dim)``, uint8 or floating point, each in its fold ``(n,)``."""
+        if not len(x):
+            return self  # no rows have no mean to begin with
         device = self.first.device
         x = x.to(device)
         exact = x.dtype == torch.uint8

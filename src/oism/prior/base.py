@@ -175,6 +175,7 @@ class Prior(SpectralModule, ABC):
         """
         if self.pixels is None:
             raise ValueError("bits per dimension are known only to a prior of integers (pixels=…)")
+        self.pixels.demand(values, "values")
         x = self._flat(self.pixels.units(values))
         nats = self._dequantised_log_density(x, generator)
         return -(nats / self.dim + math.log(self.pixels.step)) / math.log(2)

@@ -32,6 +32,9 @@ KNOTS = PlacedKnots(tolerance=1e-2, most=200)
 
 MOST_ORDER = 9
 
+RESOLVED = 1e-10
+"""The least variance, of the largest, that coordinates in float32 can tell from rounding."""
+
 MEASURED = 1000
 """The number of rows that the error of a mixture is measured on."""
 
@@ -131,12 +134,6 @@ def prior_of(
     if order > law.order or (order == 1 and law.order > 1):
         raise ValueError(f"order must be 2 to {law.order}, that of the law, got {order}")
     clock, standard = _clock(clock), law.standard
-    chosen = ridge is None or isinstance(ridge, CrossValidation)
-    if order > 2 and chosen and not len(standard.averages.shares):
-        raise ValueError(
-            "ridge must be a number for data in one fold, as rows that are all alike are: nothing "
-            "can be validated"
-        )
     table = _table(clock, standard.scale.square())
     basis = Hermite(len(standard.scale), order)
     lines = fit_standardised(
@@ -192,13 +189,17 @@ def fit_mixture(  # noqa: PLR0913
         passes = Passes(stream, MOST_ORDER, flip=flip, dequantise=dequantise, bar=bar)
         found, unit = passes.spectrum(frame)
         mean, noise = passes.units(found.mean), passes.noise
-        scale = (found.sample * unit**2 + noise).sqrt()
-        scale = torch.where(scale > 0, scale, 1.0)
+        total = found.sample * unit**2 + noise
+        known = total > RESOLVED * total.max()
+        scale = torch.where(known, total, torch.inf).sqrt()
         u = passes.coordinates(found.directions, found.directions @ mean, scale)
         if components > len(u):
-            raise ValueError(f"components must be at most the number of rows, {len(u)}")
+            raise ValueError(
+                f"components must be at most the number of rows, {len(u)}, got {components}"
+            )
         bar.stage("components")
-        parts = maximise(u, components, (noise / scale.square()).float())
+        extra = torch.where(known, noise / total, 1.0).float()  # of what the rows do not tell: all
+        parts = maximise(u, components, extra)
     # The shapes of the components from the rows, their size from what new rows will show.
     expected = found.variances * unit**2 + noise
     size = expected.sqrt().float()
@@ -207,14 +208,18 @@ def fit_mixture(  # noqa: PLR0913
     table = _table(clock, expected)
     setting = Setting(stream.shape, clock, table, stream.pixels, noise > 0)
     prior = MixturePrior(setting, unknown_error(table), found.directions, mean, rest, sized)
-    prior.error = measured_error(prior, u[:: max(1, len(u) // MEASURED)] * size)
+    shown = u[:: max(1, len(u) // MEASURED)]
+    # What the rows do not show, dequantisation and directions without spread, new ones will.
+    draw = torch.randn(shown.shape, generator=torch.Generator().manual_seed(1)).to(u)
+    prior.error = measured_error(prior, (shown + extra.sqrt() * draw) * size)
     return prior.cpu()
 
 
 def _stream(
     data: object, pixels: Pixels | None, folds: int, device: torch.device | str | None
 ) -> Stream:
-    return Stream(data, _pixels(data, pixels), folds, device_of(data, device))
+    checks.optional(pixels, Pixels, "pixels")
+    return Stream(data, pixels, folds, device_of(data, device))
 
 
 def _clock(clock: Clock | None) -> Clock:
@@ -229,23 +234,6 @@ def _table(clock: Clock, variances: Tensor) -> Logarithmic:
     spread = variances[variances > 0]
     least = float(spread.min()) if len(spread) else 1.0
     return Logarithmic(first=min(max(least / 4, FIRST), 0.01 * last), last=last)
-
-
-def _pixels(data: object, pixels: Pixels | None) -> Pixels | None:
-    """Return the range of integers: bytes are their own."""
-    if pixels is not None:
-        checks.instance(pixels, Pixels, "pixels")
-        return pixels
-    first = data
-    if not isinstance(data, Tensor) and not hasattr(data, "__array__"):
-        first = next(iter(data), None) if not _is_iterator(data) else None  # type: ignore[call-overload]
-        first = first[0] if isinstance(first, list | tuple) and len(first) == 1 else first
-    kind = str(getattr(first, "dtype", ""))
-    return Pixels() if kind.endswith("uint8") else None
-
-
-def _is_iterator(data: object) -> bool:
-    return hasattr(data, "__next__")
 
 
 def _order(order: int) -> int:

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from oism.basis import CosineFrame, Frame, IdentityFrame, OrthogonalFrame, TransformFrame
+from oism.equations.hermite import FLOOR
 from oism.prior.base import Prior, Setting
 from oism.score.interpolation import Curve
 from oism.transforms import matmul, per_row
@@ -27,7 +28,7 @@ class FramedPrior(Prior):
     """A prior that is stated in coordinates.
 
     ``directions`` is a frame, or orthonormal rows ``(k, d)``, which move with the module. ``mean``
-    is that of the tensors, ``rest`` the variance along directions beyond the k.
+    is that of the tensors, ``rest`` the variance along directions beyond the k, not below 1e-12.
     """
 
     mean: Tensor
@@ -42,7 +43,7 @@ class FramedPrior(Prior):
         rest: float | None = None,
     ) -> None:
         super().__init__(setting, error)
-        self.rest = rest
+        self.rest = None if rest is None else max(rest, FLOOR)
         if isinstance(directions, OrthogonalFrame):
             directions = directions.matrix
         self.frame = directions if isinstance(directions, Frame) else None
@@ -134,4 +135,4 @@ class FramedPrior(Prior):
         """Return 1/s_t² of the rest, shaped for rows of ``x``."""
         assert self.rest is not None
         signal = self.process._alpha(t).square() * self.rest
-        return per_row(1 / (signal + self.process._variance(t)).clamp(min=1e-12), x)
+        return per_row(1 / (signal + self.process._variance(t)), x)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from oism.basis import Frame
+from oism.equations.hermite import FLOOR
 from oism.prior.base import Setting
 from oism.prior.framed import FramedPrior
 from oism.score import Curve
@@ -107,7 +108,7 @@ class MixturePrior(FramedPrior):
         self.register_buffer("centre", self.analyse(self.mean[None])[0])
         self.register_buffer("log_weights", components.log_weights.float())
         self.register_buffer("means", components.means.float())
-        self.register_buffer("variances", components.variances.float())
+        self.register_buffer("variances", components.variances.float().clamp(min=FLOOR))
 
     @property
     def facts(self) -> dict[str, object]:
@@ -179,7 +180,7 @@ class MixturePrior(FramedPrior):
 
     def _line_log_density(self, z: Tensor) -> Tensor:
         z, means, variances = self._at(z, torch.zeros((), dtype=torch.float64, device=z.device))
-        joint = log_joint(z, self.log_weights.to(z), means, variances.clamp(min=1e-12))
+        joint = log_joint(z, self.log_weights.to(z), means, variances)
         return joint.logsumexp(dim=1)
 
     def _line_sample(self, n: int, generator: torch.Generator | None) -> Tensor:

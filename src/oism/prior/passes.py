@@ -92,7 +92,8 @@ class Passes:
         """Return the law in a frame."""
         if isinstance(frame, PCA):
             return self._principal(frame)
-        checks.instance(frame, Frame, "frame")
+        if not isinstance(frame, Frame):
+            raise TypeError(f"frame must be PCA(...) or a Frame, got {type(frame).__name__}")
         if frame.dim not in (None, self.stream.dim):
             raise ValueError(
                 f"frame must serve tensors of {self.stream.dim} entries, got one for {frame.dim}"

@@ -56,21 +56,30 @@ class Pixels:
         levels = ((x + 1) / self.step + self.low).round().clamp(self.low, self.high)
         return levels.to(torch.uint8 if self.low >= 0 and self.high < BYTES else torch.int64)
 
-    def offsets(self, values: Tensor, place: str = "data") -> Tensor:
-        """Return v - low of checked values: uint8 where a byte holds them, else float64."""
+    def demand(self, values: Tensor, name: str = "data", first: int = 0) -> None:
+        """Raise unless rows ``(n, *shape)`` are levels; ``first`` is the number of the first."""
+        if not values.is_floating_point():
+            kind = torch.iinfo(values.dtype)
+            if self.low <= kind.min and kind.max <= self.high:
+                return
+            values = values.long()  # a bound beyond its dtype would wrap around
         outside = ~((values >= self.low) & (values <= self.high))  # a NaN is outside
-        self._refuse(values, outside, f"in [{self.low}, {self.high}]", place)
+        self._refuse(values, outside, f"in [{self.low}, {self.high}]", name, first)
         if values.is_floating_point():
-            self._refuse(values, values != values.round(), "whole numbers", place)
+            self._refuse(values, values != values.round(), "whole numbers", name, first)
+
+    def offsets(self, values: Tensor, first: int = 0) -> Tensor:
+        """Return v - low of checked data: uint8 where a byte holds them, else float64."""
+        self.demand(values, first=first)
         shifted = values.long() - self.low if self.low else values
         return shifted.to(torch.uint8 if self.are_bytes else torch.float64)
 
     @staticmethod
-    def _refuse(values: Tensor, wrong: Tensor, demand: str, place: str) -> None:
+    def _refuse(values: Tensor, wrong: Tensor, demand: str, name: str, first: int) -> None:
         if bool(wrong.any()):
-            row, column = (int(i) for i in wrong.nonzero()[0])
-            value = float(values[row, column])
-            raise ValueError(f"{place} must be {demand}, but row {row} holds {value:g}")
+            place = tuple(int(i) for i in wrong.nonzero()[0])
+            row, value = first + place[0], float(values[place])
+            raise ValueError(f"{name} must be {demand}, but row {row} holds {value:g}")
 
     def dequantised(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return x + h(U - ½) with independent uniform U."""

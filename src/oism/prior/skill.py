@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from oism import checks
 from oism.clock import Clock, Logarithmic
-from oism.equations.hermite import Coordinates
+from oism.equations.hermite import FLOOR, Coordinates
 from oism.process import OrnsteinUhlenbeck
 from oism.score import Curve, HermiteScore
 
@@ -47,7 +48,7 @@ MEASURED_LEVELS = 49
 
 def gate(error: Tensor, sharpness: float = SHARPNESS) -> Tensor:
     """Return g = (1 - m)^p in [0, 1]."""
-    return (1 - error).clamp(0, 1) ** sharpness
+    return (1 - error).clamp(0, 1) ** checks.positive(sharpness, "sharpness")
 
 
 def output_scale(error: Tensor, sharpness: float = SHARPNESS) -> Tensor:
@@ -78,7 +79,7 @@ def expected_error(
         loss = Curve(times, held, order=2)(tau)
     total = (1 - shares * (1 - loss)).sum(dim=1)
     if rest is not None:
-        signal = rest * (1 - noise)
+        signal = max(rest, FLOOR) * (1 - noise)
         total += (dim - len(scale)) * signal / (signal + noise)
     return Curve(tau, total / dim, order=2)
 

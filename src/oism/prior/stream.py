@@ -7,6 +7,7 @@ takes one pass and the moments in it another.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -25,9 +26,9 @@ ENTRIES = 2**23
 
 @dataclass
 class Stream:
-    """Rows of data in pieces, each with its folds.
+    """Rows of data in pieces, each with its folds. Bytes are pixels without being said to be.
 
-    ``shape`` is that of a row, ``rows`` their number, both known after `peek` and a first pass.
+    ``shape`` is that of a row, ``rows`` their number, known after a first pass.
     """
 
     data: object
@@ -38,9 +39,13 @@ class Stream:
     rows: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        first = next(iter(self._batches()), None)
+        first = next(self._batches(), None)
         if first is None:
             raise ValueError("data must hold at least one row, got none")
+        if isinstance(self.data, Iterator):  # read once: what was looked at must come again
+            self.data = itertools.chain([first], self.data)
+        if self.pixels is None and first.dtype == torch.uint8:
+            self.pixels = Pixels()
         self.shape = tuple(first.shape[1:])
 
     @property
@@ -79,7 +84,7 @@ class Stream:
             demand_finite(piece, self.rows)
             rows = piece.double()
             return rows, fold_of(rows, self.folds)
-        rows = self.pixels.offsets(piece, f"data from row {self.rows} on" if self.rows else "data")
+        rows = self.pixels.offsets(piece, self.rows)
         exact = rows.double() if self.folds > 1 else rows
         return rows, fold_of(exact, self.folds)
 
