@@ -29,6 +29,8 @@ from oism.process import OrnsteinUhlenbeck
 from oism.score.interpolation import Curve, SpectralModule
 from oism.transforms import per_row
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -198,7 +200,8 @@ class Prior(SpectralModule, ABC):
         return load(path, frame)
 
     def _flat(self, x: Tensor) -> Tensor:
-        if not isinstance(x, Tensor) or x.device.type == "cpu" or not x.is_floating_point():
+        # On a device values are not read, so that nothing waits for it.
+        if getattr(x, "device", CPU).type == "cpu" or not x.is_floating_point():
             x = checks.floating(x, "x")
         if x.ndim < 2 or x.shape[1:].numel() != self.dim:
             raise ValueError(
@@ -215,9 +218,8 @@ class Prior(SpectralModule, ABC):
 
     @staticmethod
     def _instants(t: Tensor | float, name: str, last: float) -> Tensor:
-        """Return times in float64; on a device nothing is read, so that nothing waits for it."""
-        on_device = isinstance(t, Tensor) and t.device.type != "cpu" and t.is_floating_point()
-        if on_device and t.ndim <= 1:
+        """Return times in float64; on a device their values are not read."""
+        if isinstance(t, Tensor) and t.device != CPU and t.is_floating_point() and t.ndim <= 1:
             return t if t.device.type == "mps" else t.double()
         return checks.instants(t, name, low=0.0, high=last)
 
