@@ -12,7 +12,9 @@ from tyro.conf import Positional, arg
 from oism.cli.ending import ClaimError
 from oism.cli.options import Command, print_json
 
-Name = Literal["bart-simpson", "plane", "gallery", "stein", "polynomials"]
+Name = Literal[
+    "bart-simpson", "plane", "gallery", "stein", "polynomials", "coefficients", "closed-form-cifar"
+]
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,11 @@ class Reproduce(Command):
       gallery       the appendix: eight laws, densities, samples of ODE and SDE
       stein         where shrinkage pays, what it breaks, and memorisation
       polynomials   a higher order does not hurt, on the line
+      coefficients  Figure 5: coefficients over time, exact and interpolated
+      closed-form-cifar  images without a network: errors, bits per dimension, samples
+
+    The last two are about images: scikit-learn's digits, or with --data a folder that holds
+    train*.parquet and test*.parquet as the Hub's uoft-cs/cifar10 and ylecun/mnist do.
 
     Each ends with claims, every one an inequality between two of its numbers. The exit code is 1 if
     one of them does not hold.
@@ -40,6 +47,8 @@ class Reproduce(Command):
     """Fewer points and simulations: less than two minutes on two cores, instead of half an hour."""
     output: Annotated[str, arg(aliases=["-o"], metavar="FOLDER")] = "runs"
     """The folder; what is written lies in a folder of the study's name there."""
+    data: str | None = None
+    """The folder of the images, for studies of images."""
     random_state: int = 0
     """The seed of all draws."""
     json: bool = False
@@ -54,7 +63,8 @@ class Reproduce(Command):
         from oism.studies.study import reproduce
 
         folder = Path(self.output) / (f"{self.name}-quick" if self.quick else self.name)
-        written = reproduce(by_name(self.name, quick=self.quick, seed=self.random_state), folder)
+        study = by_name(self.name, quick=self.quick, seed=self.random_state, data=self.data)
+        written = reproduce(study, folder)
         if self.json:
             claims = [{**asdict(claim), "holds": claim.holds} for claim in written.claims]
             files = [str(path) for path in written.files]

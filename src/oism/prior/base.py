@@ -15,6 +15,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -28,8 +29,6 @@ from oism.prior.skill import SHARPNESS, gate, output_scale
 from oism.process import OrnsteinUhlenbeck
 from oism.score.interpolation import Curve, SpectralModule
 from oism.transforms import per_row
-
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -201,7 +200,7 @@ class Prior(SpectralModule, ABC):
 
     def _flat(self, x: Tensor) -> Tensor:
         # On a device values are not read, so that nothing waits for it.
-        if getattr(x, "device", CPU).type == "cpu" or not x.is_floating_point():
+        if not _is_on_device(x):
             x = checks.floating(x, "x")
         if x.ndim < 2 or x.shape[1:].numel() != self.dim:
             raise ValueError(
@@ -219,7 +218,7 @@ class Prior(SpectralModule, ABC):
     @staticmethod
     def _instants(t: Tensor | float, name: str, last: float) -> Tensor:
         """Return times in float64; on a device their values are not read."""
-        if isinstance(t, Tensor) and t.device != CPU and t.is_floating_point() and t.ndim <= 1:
+        if _is_on_device(t) and t.ndim <= 1:
             return t if t.device.type == "mps" else t.double()
         return checks.instants(t, name, low=0.0, high=last)
 
@@ -230,3 +229,8 @@ class Prior(SpectralModule, ABC):
                 f"{name} must be one number or one per row: {len(x)} rows, {len(t)} values"
             )
         return t.to(x.device)
+
+
+def _is_on_device(values: object) -> TypeGuard[Tensor]:
+    """Tell whether values are floating point on a device, where reading them would wait for it."""
+    return isinstance(values, Tensor) and values.is_floating_point() and values.device.type != "cpu"

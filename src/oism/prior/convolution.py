@@ -193,7 +193,7 @@ def add_local_terms(  # noqa: PLR0913
     ridge
         What is added to the diagonal of the normal equations, scaled to one.
     seed
-        That of the noise, one draw for each image and time.
+        That of the noise, one draw for each image, the same at all times.
     device
         Where the work is done; by default where the data are.
     """
@@ -202,31 +202,34 @@ def add_local_terms(  # noqa: PLR0913
             f"base must be a prior of images (channels, height, width), got shape {base.shape}"
         )
     images = _spread(base, data, checks.integer(limit, "limit", minimum=10), device)
-    device = images.device
+    device, generator = images.device, torch.Generator().manual_seed(seed)
+    if base.pixels is not None and base.setting.dequantised:
+        spread = torch.rand(images.shape, generator=generator).sub_(0.5).mul_(base.pixels.step)
+        images = images + spread.to(images)
     responses = local_filters(images[:: max(1, len(images) // CHUNK)], side)
     table = base.setting.table
     tau = torch.linspace(0, table.horizon, TIMES, dtype=torch.float64)
     shape = (len(responses.filters), checks.integer(degrees, "degrees", minimum=1))
     curve = Curve(tau, torch.zeros(TIMES, *shape), order=2)
     prior = ConvolutionalPrior(base, base.error, responses, curve).to(device)
-    flat, generator = images.flatten(1), torch.Generator().manual_seed(seed)
+    flat = images.flatten(1)
     judged = torch.arange(len(flat), device=device) % 5 == 4
     errors = [1.0]
     with progress_bar(progress) as bar:
         bar.stage("local terms", TIMES - 1)
         for place in range(1, TIMES):
             t = table._time(tau[place].to(device))
-            matrix, right, _ = _equations(prior, flat[~judged], t, generator)
+            matrix, right, _ = _equations(prior, flat[~judged], t, seed + 1)
             scale = matrix.diagonal().clamp(min=1e-12).rsqrt()
             scaled = scale[:, None] * matrix * scale + ridge * torch.eye(len(scale)).to(matrix)
             c = scale * torch.linalg.solve(scaled, scale * right)
-            matrix, right, rest = _equations(prior, flat[judged], t, generator)
+            matrix, right, rest = _equations(prior, flat[judged], t, seed + 2)
             gain = float(2 * c @ right - c @ matrix @ c)
             if gain > 0:  # else nothing is to be gained at this level
                 curve.values[place] = c.reshape(shape).to(curve.values)
             errors.append(float(rest) - max(0.0, gain))
             bar.advance(1)
-    prior.error = Curve(tau, torch.tensor(errors, dtype=torch.float64), order=2)
+    prior.error = Curve(tau, torch.tensor(errors, dtype=torch.float64), order=4)
     return prior.cpu()
 
 
@@ -246,10 +249,11 @@ def _spread(base: Prior, data: object, limit: int, device: torch.device | str | 
 
 
 def _equations(
-    prior: ConvolutionalPrior, flat: Tensor, t: Tensor, generator: torch.Generator
+    prior: ConvolutionalPrior, flat: Tensor, t: Tensor, seed: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return E[G·G], E[G·r] and E[r²] per dimension, r what the base leaves of the noise."""
     alpha, sigma = prior.process._alpha(t).to(flat), prior.process._variance(t).sqrt().to(flat)
+    generator = torch.Generator().manual_seed(seed)  # the same noise at all times
     nothing = torch.zeros((), dtype=torch.float64, device=flat.device)
     matrix, right, rest = nothing, nothing, nothing
     step = CHUNK if flat.device.type != "cpu" else CHUNK // 8

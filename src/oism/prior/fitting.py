@@ -5,6 +5,8 @@ data ─► law (a frame, averages) ─► order, ridge ─► α(t) ─► skil
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,7 @@ from oism.progress import progress_bar
 from oism.score import HermiteScore
 from oism.solve import HermiteSystem
 
-CHOICES = CrossValidation(folds=5, times=25)
+CHOICES = CrossValidation(folds=5, times=33)
 """How order and ridge are chosen: a few dozen times are enough."""
 
 KNOTS = PlacedKnots(tolerance=1e-2, most=200)
@@ -37,6 +39,9 @@ RESOLVED = 1e-10
 
 MEASURED = 1000
 """The number of rows that the error of a mixture is measured on."""
+
+RESOLUTION = 0.01
+"""From which share of the least variance on a table is even in log t: edges are finer than it."""
 
 FIRST = 1e-8
 """The least time at which the table of coefficients begins to be even in log t."""
@@ -95,7 +100,7 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
         data, order=order, frame=frame, pixels=pixels, flip=flip, dequantise=dequantise,
         folds=folds, device=device, progress=progress,
     )  # fmt: skip
-    return prior_of(law, ridge=ridge, clock=clock, progress=progress)
+    return prior_of(law, order=order, ridge=ridge, clock=clock, progress=progress)
 
 
 def learn_law(  # noqa: PLR0913
@@ -114,7 +119,7 @@ def learn_law(  # noqa: PLR0913
 
     With one fold nothing can be cross-validated: `prior_of` then needs a ridge.
     """
-    order = _order(order)
+    order = max(2, _order(order))
     stream = _stream(data, pixels, checks.integer(folds, "folds", minimum=1), device)
     with progress_bar(progress) as bar:
         passes = Passes(stream, order, flip=flip, dequantise=dequantise, bar=bar)
@@ -131,9 +136,13 @@ def prior_of(
 ) -> HermitePrior:
     """Return the prior of a law, of its order or a lower one: the solves, and their worth."""
     order = law.order if order is None else _order(order)
-    if order > law.order or (order == 1 and law.order > 1):
-        raise ValueError(f"order must be 2 to {law.order}, that of the law, got {order}")
-    clock, standard = _clock(clock), law.standard
+    if order > law.order:
+        raise ValueError(f"order must be at most {law.order}, that of the law, got {order}")
+    clock, standard, rest = _clock(clock), law.standard, law.rest
+    variances = standard.scale.square()
+    if order == 1:  # the mean alone: all deviations are those of the invariant law
+        standard = replace(standard, scale=torch.ones_like(standard.scale))
+        rest = None if rest is None else 1.0
     table = _table(clock, standard.scale.square())
     basis = Hermite(len(standard.scale), order)
     lines = fit_standardised(
@@ -144,12 +153,14 @@ def prior_of(
         knots=KNOTS,
         progress=progress,
     )
-    error = expected_error(lines, len(law.mean), law.rest, _held_out(lines, basis, standard))
+    beyond = None if rest is None or law.rest is None else (rest, law.rest)
+    held = _held_out(lines, basis, standard)
+    error = expected_error(lines, len(law.mean), beyond, variances, held)
     lines.curve = lines.curve.float()  # the solves are over, and a table is evaluated in float32
     directions = law.directions
     directions = directions.cpu() if isinstance(directions, Tensor) else directions
     setting = Setting(law.shape, clock, table, law.pixels, law.dequantised)
-    return HermitePrior(setting, error, directions, law.mean.cpu(), law.rest, lines)
+    return HermitePrior(setting, error, directions, law.mean.cpu(), rest, lines)
 
 
 def _held_out(lines: HermiteScore, basis: Hermite, standard: Standardised) -> Tensor | None:
@@ -233,7 +244,7 @@ def _table(clock: Clock, variances: Tensor) -> Logarithmic:
     last = float(clock._time(torch.tensor(clock.horizon, dtype=torch.float64)))
     spread = variances[variances > 0]
     least = float(spread.min()) if len(spread) else 1.0
-    return Logarithmic(first=min(max(least / 4, FIRST), 0.01 * last), last=last)
+    return Logarithmic(first=min(max(RESOLUTION * least, FIRST), 0.01 * last), last=last)
 
 
 def _order(order: int) -> int:

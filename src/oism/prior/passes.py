@@ -109,8 +109,8 @@ class Passes:
     def _principal(self, frame: PCA) -> Law:
         found, unit = self.spectrum(frame)
         mean, scale = self.units(found.mean), found.variances.sqrt() * unit
-        if self.order <= 2:
-            standard = _without_moments(found.directions @ mean, scale, self.order)
+        if self.order == 2:
+            standard = _without_moments(found.directions @ mean, scale)
         else:
             # The shape of the law from the averages, its size from what new rows will show.
             standard = self._moments(found.directions)
@@ -211,8 +211,8 @@ class Passes:
         return _moved(standard, stream.device)
 
     def _dithered(self, standard: Standardised, directions: Frame | Tensor) -> Standardised:
-        """Return the averages with those of uniform noise folded in; order one has no variance."""
-        if not self.noise or self.order == 1:
+        """Return the averages with those of uniform noise folded in."""
+        if not self.noise:
             return standard
         degree = len(standard.averages.total) - 1
         matrix = directions if isinstance(directions, Tensor) else None
@@ -228,10 +228,9 @@ class Passes:
         return places.flip(-1).flatten().to(self.stream.device)
 
 
-def _without_moments(shift: Tensor, scale: Tensor, order: int) -> Standardised:
+def _without_moments(shift: Tensor, scale: Tensor) -> Standardised:
     """Return what is known of a Gaussian: nothing beyond mean and deviation."""
-    scale = torch.ones_like(scale) if order == 1 else scale
-    means = torch.zeros(order + 1, len(shift), dtype=torch.float64, device=shift.device)
+    means = torch.zeros(3, len(shift), dtype=torch.float64, device=shift.device)
     means[0] = 1
     none, nothing = means.new_zeros(0, *means.shape), means.new_zeros(0)
     return Standardised(shift, scale, shift, shift, Averages(means, none, none, nothing, nothing))

@@ -8,9 +8,10 @@ E[ε·s] = σE[∇·s] the implicit score-matching loss,
 so that it follows, like the loss, from averages over clean data that the prior has not seen. For
 a polynomial in the standardised coordinate of each direction, with its held-out loss ℓ ≤ 0,
 
-    m(t) = mean over directions of 1 - (σ²/s_t²)(1 - ℓ);
+    m(t) = mean over directions of 1 - (σ²/s_t²)(1 - ℓ - e),    e = E[u_t²] - 1,
 
-the Gaussian alone has ℓ = 0 and m = mean of α²s²/s_t². From the error two functions for a network
+where e = 0 unless the model's variance is not that of the data (order one). The Gaussian alone has
+ℓ = 0 and m = mean of α²s²/s_t². From the error two functions for a network
 on top of the prior, ε̂ = g·prior + c·network:
 
     g = (1 - m)^p,    c² = E‖ε - g·prior‖²/d = 1 - (2g - g²)(1 - m),
@@ -58,11 +59,16 @@ def output_scale(error: Tensor, sharpness: float = SHARPNESS) -> Tensor:
 
 
 def expected_error(
-    lines: HermiteScore, dim: int, rest: float | None, held: Tensor | None = None
+    lines: HermiteScore,
+    dim: int,
+    rest: tuple[float, float] | None,
+    variances: Tensor,
+    held: Tensor | None = None,
 ) -> Curve:
     """Return m over the clock of a score, from held-out losses ``(K, k)`` at its times of choice.
 
-    ``rest`` is the variance along the ``dim - k`` directions without a polynomial.
+    ``variances`` ``(k,)`` are those of the data. ``rest`` are the variances of the model and of the
+    data along the ``dim - k`` directions without a polynomial.
     """
     clock, process = lines.clock, lines.basis.process
     assert isinstance(clock, Logarithmic)
@@ -77,17 +83,18 @@ def expected_error(
     if held is not None:
         times = torch.linspace(0, clock.horizon, len(held), dtype=torch.float64)
         loss = Curve(times, held, order=2)(tau)
-    total = (1 - shares * (1 - loss)).sum(dim=1)
+    excess = (1 - noise)[:, None] * (variances.cpu() - scale.square()) / spread.square()
+    total = (1 - shares * (1 - loss - excess)).sum(dim=1)
     if rest is not None:
-        signal = max(rest, FLOOR) * (1 - noise)
-        total += (dim - len(scale)) * signal / (signal + noise)
-    return Curve(tau, total / dim, order=2)
+        model, data = (max(one, FLOOR) * (1 - noise) + noise for one in rest)
+        total += (dim - len(scale)) * (1 - noise / model * (2 - data / model))
+    return Curve(tau, total / dim, order=4)
 
 
 def unknown_error(table: Clock) -> Curve:
     """Return the error of a prior of which nothing is known: that of predicting no noise."""
     ends = torch.tensor([0.0, table.horizon], dtype=torch.float64)
-    return Curve(ends, torch.ones(2, dtype=torch.float64), order=2)
+    return Curve(ends, torch.ones(2, dtype=torch.float64), order=4)
 
 
 @torch.no_grad()
@@ -110,4 +117,4 @@ def measured_error(prior: FramedPrior, z: Tensor, seed: int = 0) -> Curve:
             signal = prior.rest * alpha.double().square()
             total = total + prior.beyond * signal / (signal + sigma.double().square())
         errors.append(total / prior.dim)
-    return Curve(tau.cpu(), torch.stack(errors).cpu(), order=2)
+    return Curve(tau.cpu(), torch.stack(errors).cpu(), order=4)

@@ -79,7 +79,7 @@ def _restore(
     kind = settings["kind"]
     if kind not in {"ConvolutionalPrior", "HermitePrior", "MixturePrior"}:
         raise ValueError(f"the file holds a prior of an unknown kind, {kind!r}")
-    error = Curve(state["error.knots"], state["error.values"], order=2)
+    error = Curve(state["error.knots"], state["error.values"], order=4)
     if kind == "ConvolutionalPrior":
         base = _restore(settings["base"], _under("base.", state), frame)
         parts = (state[name] for name in ("filters", "filter_mean", "filter_deviation"))

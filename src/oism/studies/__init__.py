@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -20,15 +21,22 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "gallery": "oism.studies.gallery:Gallery",
         "stein": "oism.studies.stein:Stein",
         "polynomials": "oism.studies.polynomials:Polynomials",
+        "coefficients": "oism.studies.coefficients:Coefficients",
+        "closed-form-cifar": "oism.studies.closed_form_cifar:ClosedFormCifar",
     }
 )
 """The class of each study, imported when it is asked for: some need matplotlib."""
 
 
-def by_name(name: str, *, quick: bool = False, seed: int = 0) -> Study:
-    """Return a study by name, in full or in its quick form."""
+def by_name(name: str, *, quick: bool = False, seed: int = 0, data: str | None = None) -> Study:
+    """Return a study by name, in full or in its quick form; ``data`` is for studies of images."""
     if name not in STUDIES:
         raise ValueError(f"name must be one of {', '.join(STUDIES)}, got {name!r}")
     module, _, kind = STUDIES[name].partition(":")
     found: type[Study] = getattr(import_module(module), kind)
-    return found.quick(seed) if quick else found(seed)
+    study = found.quick(seed) if quick else found(seed)
+    if data is None:
+        return study
+    if "data" not in {field.name for field in fields(study)}:
+        raise ValueError(f"data must be None for {name}, which makes its own, got {data!r}")
+    return replace(study, data=data)  # type: ignore[call-arg]
