@@ -117,7 +117,7 @@ def step_seconds(device: torch.device, *, compiled: bool) -> tuple[float, int]:
 
 def replay(prior: Prior, x: Tensor, tau: Tensor) -> Callable[[], None]:
     """Return the evaluation as a recorded graph: what it costs without a host that launches it."""
-    side = torch.cuda.Stream()
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for _ in range(3):
