@@ -33,6 +33,9 @@ from oism.prior.pixels import BYTES, Pixels
 from oism.prior.stream import Stream
 from oism.progress import Progress
 
+MOST_ENTRIES = 2**14
+"""The largest number of entries of tensors whose directions are learnt."""
+
 HELD = 2**28
 """The number of coordinates that are held in memory to find components."""
 
@@ -145,6 +148,13 @@ class Passes:
             raise TypeError(
                 "data must be readable twice for a frame that is learnt, and an iterator can be "
                 "read once: give a list, an array, a DataLoader, or a fixed frame"
+            )
+        if stream.dim > MOST_ENTRIES:
+            size = 8e-9 * stream.dim**2 * (stream.folds + 3)
+            raise ValueError(
+                f"frame must be fixed for tensors of {stream.dim} entries: their covariances would "
+                f"take {size:.0f} GB (at most {MOST_ENTRIES} entries); CosineFrame and "
+                "IdentityFrame need none"
             )
         pairs = PairMoments(stream.dim, stream.folds, device=stream.device)
         for rows, fold in self._rows("pairs"):
