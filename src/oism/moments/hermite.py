@@ -27,6 +27,7 @@ from oism.basis import Hermite, TensorHermite
 from oism.basis.hermite import HermiteFamily, affine, products, recurrence, with_constant
 from oism.moments.base import Averages, Moments
 from oism.moments.rows import Scratch
+from oism.moments.spectrum import principal_axes
 
 GLANCE = 2**10
 """The number of rows that the first provisional coordinates are taken from."""
@@ -374,18 +375,14 @@ class GaussianMoments(HermiteFamilyMoments):
 def principal(moments: HermiteFamilyMoments, mean: Tensor, covariance: Tensor) -> Standardised:
     """Return principal coordinates from mean and covariance in provisional ones, largest first.
 
-    Directions along which the data do not spread have s = 0. Signs are fixed: the largest entry of
-    each direction is positive.
+    Directions along which the data do not spread have s = 0.
     """
     scaled = moments.scale[:, None] * covariance * moments.scale
     constant = moments.high <= moments.low
     scaled[constant], scaled[:, constant] = 0.0, 0.0
-    values, vectors = torch.linalg.eigh(scaled)
-    values, rotation = values.flip(0), vectors.mT.flip(0)
-    signs = rotation.gather(1, rotation.abs().argmax(dim=1, keepdim=True)).sign()
-    rotation = rotation * signs
-    floor = len(values) * torch.finfo(torch.float64).eps * values.max().clamp(min=0)
-    scale = torch.where(values > floor, values.clamp(min=0), 0.0).sqrt()
+    values, rotation = principal_axes(scaled)
+    floor = len(values) * torch.finfo(torch.float64).eps * values.max()
+    scale = torch.where(values > floor, values, 0.0).sqrt()
     shift = rotation @ (moments.shift + moments.scale * mean)
     if moments.basis.order == 1:
         scale = torch.ones_like(scale)

@@ -46,7 +46,7 @@ def spectrum(pairs: PairMoments, count: int | None = None, *, validate: bool = T
     if count > pairs.dim:
         raise ValueError(f"count must be at most the dimension, {pairs.dim}, got {count}")
     mean, covariance = pairs.covariance()
-    values, directions = _principal(covariance)
+    values, directions = principal_axes(covariance)
     del covariance
     expected, folds = values, pairs.used() if validate else []
     if folds:
@@ -54,15 +54,18 @@ def spectrum(pairs: PairMoments, count: int | None = None, *, validate: bool = T
         expected = torch.zeros_like(values)
         for share, fold in zip(shares, folds, strict=True):
             centre, own = pairs.covariance(without=fold)
-            expected += share * pairs.spread(fold, centre, _principal(own)[1])
+            expected += share * pairs.spread(fold, centre, principal_axes(own)[1])
         expected = _decreasing(expected)
     rest = float(expected[count:].mean()) if count < pairs.dim else None
     kept = directions[:count].clone() if count < pairs.dim else directions
     return Spectrum(mean, kept, values[:count], expected[:count], rest)
 
 
-def _principal(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Return eigenvalues, the largest first, and eigenvectors as rows with their signs fixed."""
+def principal_axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Return eigenvalues, the largest first and none negative, and eigenvectors as rows.
+
+    Signs are fixed: the largest entry of each direction is positive.
+    """
     values, vectors = torch.linalg.eigh(covariance)
     rows = vectors.mT.flip(0)
     signs = rows.gather(1, rows.abs().argmax(dim=1, keepdim=True)).sign()

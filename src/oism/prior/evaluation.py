@@ -103,7 +103,7 @@ def evaluate(
         for batch in batches:
             prior.pixels.offsets(batch.flatten(1))  # raises where a value is out of range
             x = prior.prepare(batch.to(device), error_source)
-            noise = _noise(x, noise_source)
+            noise = _noise(x, noise_source) if levels else x
             for tau, sum_ in zip(levels, errors, strict=True):
                 sum_.add(noise_error(prior, x, noise, tau))
             if bits:

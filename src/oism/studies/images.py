@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +12,10 @@ from torch import Tensor
 
 from oism.files import open_images
 from oism.prior import Pixels, Prior
+from oism.prior.evaluation import Estimate, evaluate
 
 DIGITS = "digits"
+BATCH = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,30 +57,16 @@ def _digits(seed: int) -> ImageSets:
     return ImageSets(mixed[:1400], mixed[1400:], Pixels(0, 16))
 
 
-@torch.no_grad()
 def noise_errors(
-    prior: Prior, images: Tensor, levels: tuple[float, ...], seed: int = 0
+    prior: Prior, images: Tensor, levels: Sequence[float], seed: int = 0
 ) -> list[float]:
-    """Return the mean squared error of the predicted noise per dimension at clock times.
-
-    The noise, and dequantisation where the prior's law has it, are the same at all levels.
-    """
-    x = prior.prepare(images, torch.Generator(images.device).manual_seed(seed + 1))
-    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed)).to(x)
-    errors = []
-    for tau in levels:
-        alpha, sigma = float(prior.noising.alpha(tau)), float(prior.noising.sigma(tau))
-        total = 0.0
-        for clean, own in zip(torch.split(x, 500), torch.split(noise, 500), strict=True):
-            found = prior.noise(alpha * clean + sigma * own, tau)
-            total += float((found - own).double().square().sum())
-        errors.append(total / x.numel())
-    return errors
+    """Return the mean squared error of the predicted noise per dimension at clock times."""
+    found = evaluate(prior, torch.split(images, BATCH), levels, bits=False, seed=seed)
+    return [level.error.mean for level in found.levels]
 
 
-@torch.no_grad()
-def bits(prior: Prior, images: Tensor, seed: int = 0) -> tuple[float, float]:
+def bits(prior: Prior, images: Tensor, seed: int = 0) -> Estimate:
     """Return bits per dimension of images and the standard error of their mean."""
-    generator = torch.Generator(images.device).manual_seed(seed)
-    found = torch.cat([prior.bits_per_dim(part, generator) for part in torch.split(images, 1000)])
-    return float(found.mean()), float(found.std()) / len(found) ** 0.5
+    found = evaluate(prior, torch.split(images, BATCH), (), seed=seed).bits
+    assert found is not None
+    return found
