@@ -399,13 +399,46 @@ def test_a_prior_of_another_version_says_so(gallery: Run, images: Path, tmp_path
 
 
 def test_local_terms(gallery: Run, images: Path, tmp_path: Path) -> None:
-    """Priors that only the library fits are told, evaluated and drawn too."""
+    """They are added to whatever was fitted, and told, evaluated and drawn like the rest."""
+    out, line = tmp_path / "p", "\nlocal       27 filters of 3 by 3, 7 degrees\n"
+    ended = gallery(f"fit colour --components 2 --local --device cpu -o {out}")
+    assert ended.code == 0, ended.err
+    assert line in ended.text
     base = Prior.load(images / "colour.safetensors")
     assert isinstance(base, MixturePrior)
-    add_local_terms(base, bytes_of(images / "colour"), degrees=2).save(tmp_path / "p")
-    assert "\nlocal       27 filters of 3 by 3, 2 degrees\n" in gallery(f"info {tmp_path}/p").text
-    assert strict(gallery(f"evaluate {tmp_path}/p colour -n 2 --json").text)["images"] == 2
-    assert gallery(f"sample {tmp_path}/p -n 2 -o {tmp_path}/s.png").code == 0
+    expected = add_local_terms(base, bytes_of(images / "colour"))
+    same(Prior.load(out), expected)
+    assert gallery(f"info {out}").text == f"{priors.summary(priors.facts(expected))}\n"
+    assert line in gallery(f"info {out}").text
+    assert strict(gallery(f"info {out} --json").text)["local terms"].startswith("27 filters")
+    found = strict(gallery(f"evaluate {out} colour -n 2 --levels 0.1 --json").text)
+    assert found["images"] == 2
+    assert math.isfinite(found["bits_per_dim"]["mean"])
+    assert gallery(f"sample {out} -n 2 -o {tmp_path}/s.png").code == 0
+
+
+def test_local_terms_of_polynomials(gallery: Run, images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p"
+    found = strict(gallery(f"fit images --order 2 --local -o {out} --json").text)
+    assert found["model"]["local terms"] == "9 filters of 3 by 3, 7 degrees"
+    assert found["model"]["order"] == 2
+    data = bytes_of(images / "images")
+    same(Prior.load(out), add_local_terms(fit_prior(data, order=2), data))
+
+
+def test_local_terms_are_fitted_on_the_device(
+    gallery: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def told(base: Prior, data: object, *, device: str | None) -> Prior:
+        asked.append(device)
+        return base
+
+    monkeypatch.setattr("oism.prior.add_local_terms", told)
+    for said in ("--device cpu", ""):
+        assert gallery(f"fit images --order 2 --local {said} -o {tmp_path}/p").code == 0
+    assert asked == ["cpu", None]
 
 
 # Mistakes
@@ -416,8 +449,8 @@ TABLE_OPTIONS = [
     "--random-state 1", "--format npy",
 ]  # fmt: skip
 IMAGE_OPTIONS = [
-    "--components 2", "--top 2", "--flip", "--no-dequantise", "--column image", "--mode L",
-    "--skip-broken",
+    "--components 2", "--top 2", "--local", "--flip", "--no-dequantise", "--column image",
+    "--mode L", "--skip-broken",
 ]  # fmt: skip
 
 USAGE = [
