@@ -122,7 +122,8 @@ class ConvolutionalPrior(Prior):
 
     def _local(self, x: Tensor, t: Tensor, *, divergence: bool) -> Tensor:
         """Return Σ c G at flat tensors, ``(n, d)``, or its divergence, ``(n,)``."""
-        c = self.coefficients(self.setting.table._inverse(t)).to(x)  # (F, degrees) or per row
+        tau = torch.maximum(self.setting.table._inverse(t), self.coefficients.knots[1])
+        c = self.coefficients(tau).to(x)  # (F, degrees) or per row
         c = c[..., None, None] if c.ndim == 3 else c[None, ..., None, None]
         values, slopes = self._responses(x, t)
         total = torch.zeros_like(values)
@@ -135,11 +136,12 @@ class ConvolutionalPrior(Prior):
         return functional.conv_transpose2d(total, self.filters.to(x)).flatten(1)
 
     def _corrected(self, x: Tensor, t: Tensor, *, divergence: bool) -> Tensor:
-        pieces = []
+        """Return Σ c G/σ, or its divergence; c/σ is held below the first time solved for."""
+        pieces, first = [], self.setting.table._time(self.coefficients.knots[1]).to(t)
         for start in range(0, max(1, len(x)), CHUNK):
             rows = slice(start, start + CHUNK)
             own = t[rows] if t.ndim else t
-            sigma = self.process._variance(own).sqrt().clamp(min=1e-6).to(x)
+            sigma = self.process._variance(torch.maximum(own, first)).sqrt().to(x)
             local = self._local(x[rows], own, divergence=divergence)
             shape = (-1, *[1] * (local.ndim - 1)) if t.ndim else ()
             pieces.append(local / sigma.reshape(shape))
