@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from oism import CosineFrame, IdentityFrame, VariancePreserving, fit_mixture, fi
 from oism.cli import priors
 from oism.cli.fit import Fit
 from oism.cli.images import IMAGES_ONLY, ORDER, POLYNOMIALS_ONLY, TABLES_ONLY
-from oism.estimation import CrossValidation
 from oism.files import open_images
 from oism.files.decoding import MODES
 from oism.prior import PCA, MixturePrior, Pixels, Prior, add_local_terms
+from oism.prior.fitting import CHOICES
 
 Run = Callable[..., Any]
 
@@ -98,7 +99,7 @@ def test_every_option_reaches_the_fit(gallery: Run, images: Path, tmp_path: Path
     same(Prior.load(out), fit_prior(bytes_of(images / "images"), order=2, frame=IdentityFrame()))
     assert gallery(f"fit colour --mode L --top 5 --cv 3 -o {out}").code == 0
     grey = np.concatenate(list(open_images(str(images / "colour"), mode="L")))
-    folds = CrossValidation(folds=3, times=25)
+    folds = replace(CHOICES, folds=3)
     same(Prior.load(out), fit_prior(torch.from_numpy(grey), frame=PCA(5), ridge=folds))
     assert gallery(f"fit colour --components 3 --top 9 --flip -o {out}").code == 0
     same(Prior.load(out), fit_mixture(data, components=3, frame=PCA(9), flip=True))
@@ -493,7 +494,7 @@ DATA_OR_FILES = [
     ("fit kinds -o m", "kinds/b.png: the image is colour (RGB), but kinds/a.png is grey (L)"),
     ("fit kinds -o m", "--mode L or --mode RGB converts all"),
     ("fit empty -o m", "empty: there are no images in the folder"),
-    ("fit alike -o m", "rows that are all alike are: nothing can be validated"),
+    ("fit alike -o m", "all rows fell into one (equal rows share a fold)"),
     ("fit images -o m --components 999", "components must be at most the number of rows, 100"),
     ("fit images/00000.png -o m", "images/00000.png: a single image; give a folder"),
     ("fit nowhere.png -o m", "nowhere.png: no such file or directory"),
