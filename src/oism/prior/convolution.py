@@ -45,6 +45,9 @@ STEPS = 96
 TIMES = 25
 """The number of times that coefficients are solved for, even in the logarithm of t."""
 
+SHARE = 5
+"""One image in so many measures the error, the others fit."""
+
 CHUNK = 512
 """The number of tensors that are convolved at a time."""
 
@@ -203,7 +206,11 @@ def add_local_terms(  # noqa: PLR0913
         raise ValueError(
             f"base must be a prior of images (channels, height, width), got shape {base.shape}"
         )
+    if checks.integer(side, "side", minimum=1) > min(base.shape[1:]):
+        raise ValueError(f"side must be at most that of images {base.shape}, got {side}")
     images = _spread(base, data, checks.integer(limit, "limit", minimum=10), device)
+    if len(images) < SHARE:
+        raise ValueError(f"data must hold at least {SHARE} images, got {len(images)}")
     device, generator = images.device, torch.Generator().manual_seed(seed)
     if base.pixels is not None and base.setting.dequantised:
         spread = torch.rand(images.shape, generator=generator).sub_(0.5).mul_(base.pixels.step)
@@ -215,7 +222,7 @@ def add_local_terms(  # noqa: PLR0913
     curve = Curve(tau, torch.zeros(TIMES, *shape), order=2)
     prior = ConvolutionalPrior(base, base.error, responses, curve).to(device)
     flat = images.flatten(1)
-    judged = torch.arange(len(flat), device=device) % 5 == 4
+    judged = torch.arange(len(flat), device=device) % SHARE == SHARE - 1
     errors = [1.0]
     with progress_bar(progress) as bar:
         bar.stage("local terms", TIMES - 1)
@@ -243,7 +250,7 @@ def _spread(base: Prior, data: object, limit: int, device: torch.device | str | 
     kept: list[Tensor] = []
     stride, seen = 1, 0
     for rows, _ in stream:
-        kept.extend(rows[-seen % stride :: stride])
+        kept.extend(rows[-seen % stride :: stride].clone())  # a view would keep the whole batch
         seen += len(rows)
         while len(kept) > limit:  # twice as far apart
             kept, stride = kept[::2], 2 * stride
