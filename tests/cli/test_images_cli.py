@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,10 @@ from oism import CosineFrame, IdentityFrame, VariancePreserving, fit_mixture, fi
 from oism.cli import priors
 from oism.cli.fit import Fit
 from oism.cli.images import IMAGES_ONLY, ORDER, POLYNOMIALS_ONLY, TABLES_ONLY
-from oism.estimation import CrossValidation
 from oism.files import open_images
 from oism.files.decoding import MODES
 from oism.prior import PCA, MixturePrior, Pixels, Prior, add_local_terms
+from oism.prior.fitting import CHOICES
 
 Run = Callable[..., Any]
 
@@ -98,7 +99,7 @@ def test_every_option_reaches_the_fit(gallery: Run, images: Path, tmp_path: Path
     same(Prior.load(out), fit_prior(bytes_of(images / "images"), order=2, frame=IdentityFrame()))
     assert gallery(f"fit colour --mode L --top 5 --cv 3 -o {out}").code == 0
     grey = np.concatenate(list(open_images(str(images / "colour"), mode="L")))
-    folds = CrossValidation(folds=3, times=25)
+    folds = replace(CHOICES, folds=3)
     same(Prior.load(out), fit_prior(torch.from_numpy(grey), frame=PCA(5), ridge=folds))
     assert gallery(f"fit colour --components 3 --top 9 --flip -o {out}").code == 0
     same(Prior.load(out), fit_mixture(data, components=3, frame=PCA(9), flip=True))
@@ -399,13 +400,46 @@ def test_a_prior_of_another_version_says_so(gallery: Run, images: Path, tmp_path
 
 
 def test_local_terms(gallery: Run, images: Path, tmp_path: Path) -> None:
-    """Priors that only the library fits are told, evaluated and drawn too."""
+    """They are added to whatever was fitted, and told, evaluated and drawn like the rest."""
+    out, line = tmp_path / "p", "\nlocal       27 filters of 3 by 3, 7 degrees\n"
+    ended = gallery(f"fit colour --components 2 --local --device cpu -o {out}")
+    assert ended.code == 0, ended.err
+    assert line in ended.text
     base = Prior.load(images / "colour.safetensors")
     assert isinstance(base, MixturePrior)
-    add_local_terms(base, bytes_of(images / "colour"), degrees=2).save(tmp_path / "p")
-    assert "\nlocal       27 filters of 3 by 3, 2 degrees\n" in gallery(f"info {tmp_path}/p").text
-    assert strict(gallery(f"evaluate {tmp_path}/p colour -n 2 --json").text)["images"] == 2
-    assert gallery(f"sample {tmp_path}/p -n 2 -o {tmp_path}/s.png").code == 0
+    expected = add_local_terms(base, bytes_of(images / "colour"))
+    same(Prior.load(out), expected)
+    assert gallery(f"info {out}").text == f"{priors.summary(priors.facts(expected))}\n"
+    assert line in gallery(f"info {out}").text
+    assert strict(gallery(f"info {out} --json").text)["local terms"].startswith("27 filters")
+    found = strict(gallery(f"evaluate {out} colour -n 2 --levels 0.1 --json").text)
+    assert found["images"] == 2
+    assert math.isfinite(found["bits_per_dim"]["mean"])
+    assert gallery(f"sample {out} -n 2 -o {tmp_path}/s.png").code == 0
+
+
+def test_local_terms_of_polynomials(gallery: Run, images: Path, tmp_path: Path) -> None:
+    out = tmp_path / "p"
+    found = strict(gallery(f"fit images --order 2 --local -o {out} --json").text)
+    assert found["model"]["local terms"] == "9 filters of 3 by 3, 7 degrees"
+    assert found["model"]["order"] == 2
+    data = bytes_of(images / "images")
+    same(Prior.load(out), add_local_terms(fit_prior(data, order=2), data))
+
+
+def test_local_terms_are_fitted_on_the_device(
+    gallery: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def told(base: Prior, data: object, *, device: str | None) -> Prior:
+        asked.append(device)
+        return base
+
+    monkeypatch.setattr("oism.prior.add_local_terms", told)
+    for said in ("--device cpu", ""):
+        assert gallery(f"fit images --order 2 --local {said} -o {tmp_path}/p").code == 0
+    assert asked == ["cpu", None]
 
 
 # Mistakes
@@ -416,8 +450,8 @@ TABLE_OPTIONS = [
     "--random-state 1", "--format npy",
 ]  # fmt: skip
 IMAGE_OPTIONS = [
-    "--components 2", "--top 2", "--flip", "--no-dequantise", "--column image", "--mode L",
-    "--skip-broken",
+    "--components 2", "--top 2", "--local", "--flip", "--no-dequantise", "--column image",
+    "--mode L", "--skip-broken",
 ]  # fmt: skip
 
 USAGE = [
@@ -460,7 +494,7 @@ DATA_OR_FILES = [
     ("fit kinds -o m", "kinds/b.png: the image is colour (RGB), but kinds/a.png is grey (L)"),
     ("fit kinds -o m", "--mode L or --mode RGB converts all"),
     ("fit empty -o m", "empty: there are no images in the folder"),
-    ("fit alike -o m", "rows that are all alike are: nothing can be validated"),
+    ("fit alike -o m", "all rows fell into one (equal rows share a fold)"),
     ("fit images -o m --components 999", "components must be at most the number of rows, 100"),
     ("fit images/00000.png -o m", "images/00000.png: a single image; give a folder"),
     ("fit nowhere.png -o m", "nowhere.png: no such file or directory"),

@@ -60,6 +60,7 @@ class Fit(Command):
       oism fit moons.csv -o - | oism sample - -n 5
       oism fit images -o prior.safetensors
       oism fit images --components 4 --top 20 --flip -o mixture.safetensors
+      oism fit images --local -o local.safetensors
     """
 
     data: DataFile
@@ -105,6 +106,9 @@ class Fit(Command):
     """Images: fit a mixture of K Gaussians instead of polynomials."""
     top: Annotated[int | None, arg(metavar="K")] = None
     """Images: the leading principal directions only; along all others one variance."""
+    local: bool = False
+    """Images: add functions of responses to small filters, the same at all positions, to the
+    polynomials or the mixture: edges, at the price of densities and samples that follow a flow."""
     flip: bool = False
     """Images: count each together with its mirror image."""
     no_dequantise: bool = False

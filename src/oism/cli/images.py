@@ -21,7 +21,9 @@ TABLES_ONLY = (
     "columns", "periodic", "bounds", "box", "weights", "missing", "process", "max_eigenvalue",
     "shrinkage", "n_times", "random_state", "format",
 )  # fmt: skip
-IMAGES_ONLY = ("components", "top", "flip", "no_dequantise", "column", "mode", "skip_broken")
+IMAGES_ONLY = (
+    "components", "top", "local", "flip", "no_dequantise", "column", "mode", "skip_broken",
+)  # fmt: skip
 POLYNOMIALS_ONLY = ("order", "ridge", "cv", "frame")
 
 ORDER = 4
@@ -64,6 +66,10 @@ def fit(command: Fit) -> None:
             skip_broken=command.skip_broken,
         )
         prior = _prior(command, images, clock)
+        if command.local:
+            from oism.prior import add_local_terms
+
+            prior = add_local_terms(prior, images, device=command.device)
     seconds = time.perf_counter() - start
     models.save(prior, command.output)
     count, found = len(images) - len(images.skipped), priors.facts(prior)

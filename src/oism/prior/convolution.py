@@ -45,6 +45,9 @@ STEPS = 96
 TIMES = 25
 """The number of times that coefficients are solved for, even in the logarithm of t."""
 
+SHARE = 5
+"""One image in so many measures the error, the others fit."""
+
 CHUNK = 512
 """The number of tensors that are convolved at a time."""
 
@@ -122,7 +125,8 @@ class ConvolutionalPrior(Prior):
 
     def _local(self, x: Tensor, t: Tensor, *, divergence: bool) -> Tensor:
         """Return Σ c G at flat tensors, ``(n, d)``, or its divergence, ``(n,)``."""
-        c = self.coefficients(self.setting.table._inverse(t)).to(x)  # (F, degrees) or per row
+        tau = torch.maximum(self.setting.table._inverse(t), self.coefficients.knots[1])
+        c = self.coefficients(tau).to(x)  # (F, degrees) or per row
         c = c[..., None, None] if c.ndim == 3 else c[None, ..., None, None]
         values, slopes = self._responses(x, t)
         total = torch.zeros_like(values)
@@ -135,11 +139,12 @@ class ConvolutionalPrior(Prior):
         return functional.conv_transpose2d(total, self.filters.to(x)).flatten(1)
 
     def _corrected(self, x: Tensor, t: Tensor, *, divergence: bool) -> Tensor:
-        pieces = []
+        """Return Σ c G/σ, or its divergence; c/σ is held below the first time solved for."""
+        pieces, first = [], self.setting.table._time(self.coefficients.knots[1]).to(t)
         for start in range(0, max(1, len(x)), CHUNK):
             rows = slice(start, start + CHUNK)
             own = t[rows] if t.ndim else t
-            sigma = self.process._variance(own).sqrt().clamp(min=1e-6).to(x)
+            sigma = self.process._variance(torch.maximum(own, first)).sqrt().to(x)
             local = self._local(x[rows], own, divergence=divergence)
             shape = (-1, *[1] * (local.ndim - 1)) if t.ndim else ()
             pieces.append(local / sigma.reshape(shape))
@@ -201,7 +206,11 @@ def add_local_terms(  # noqa: PLR0913
         raise ValueError(
             f"base must be a prior of images (channels, height, width), got shape {base.shape}"
         )
+    if checks.integer(side, "side", minimum=1) > min(base.shape[1:]):
+        raise ValueError(f"side must be at most that of images {base.shape}, got {side}")
     images = _spread(base, data, checks.integer(limit, "limit", minimum=10), device)
+    if len(images) < SHARE:
+        raise ValueError(f"data must hold at least {SHARE} images, got {len(images)}")
     device, generator = images.device, torch.Generator().manual_seed(seed)
     if base.pixels is not None and base.setting.dequantised:
         spread = torch.rand(images.shape, generator=generator).sub_(0.5).mul_(base.pixels.step)
@@ -213,7 +222,7 @@ def add_local_terms(  # noqa: PLR0913
     curve = Curve(tau, torch.zeros(TIMES, *shape), order=2)
     prior = ConvolutionalPrior(base, base.error, responses, curve).to(device)
     flat = images.flatten(1)
-    judged = torch.arange(len(flat), device=device) % 5 == 4
+    judged = torch.arange(len(flat), device=device) % SHARE == SHARE - 1
     errors = [1.0]
     with progress_bar(progress) as bar:
         bar.stage("local terms", TIMES - 1)
@@ -241,7 +250,7 @@ def _spread(base: Prior, data: object, limit: int, device: torch.device | str | 
     kept: list[Tensor] = []
     stride, seen = 1, 0
     for rows, _ in stream:
-        kept.extend(rows[-seen % stride :: stride])
+        kept.extend(rows[-seen % stride :: stride].clone())  # a view would keep the whole batch
         seen += len(rows)
         while len(kept) > limit:  # twice as far apart
             kept, stride = kept[::2], 2 * stride
