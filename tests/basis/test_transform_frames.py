@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import CosineFrame, TransformFrame
+from oism import CosineFrame, IdentityFrame, TransformFrame
 from oism.basis import Frame
 
 
@@ -138,3 +138,17 @@ def test_vectors_of_another_size(frame: Frame, shape: tuple[int, ...]) -> None:
 def test_cosine_frames_are_values() -> None:
     assert CosineFrame((2, 3)) == CosineFrame((2, 3))
     assert CosineFrame((2, 3)) != CosineFrame((3, 2))
+
+
+@frames
+def test_power_sums_are_those_of_the_directions(
+    frame: Frame, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dim = math.prod(shape)
+    monkeypatch.setattr("oism.basis.frame.ENTRIES", 3 * dim)  # blocks of three directions
+    found = frame.power_sums(dim, 6)
+    size = frame.directions(dim).abs()
+    expected = torch.stack([size.pow(n).sum(dim=1) for n in range(7)])
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
+    ones = IdentityFrame().power_sums(4, 2)
+    assert ones.tolist() == [[4.0] * 4, [1.0] * 4, [1.0] * 4]

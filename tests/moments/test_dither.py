@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from oism import Hermite
-from oism.moments import HermiteMoments, Standardised, dithered, uniform_averages
+from oism.basis.frame import power_sums
+from oism.moments import HermiteMoments, Standardised, dithered, uniform_averages, uniform_reach
 from oism.moments.dither import REACH
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)  # exact for degrees below 20
@@ -39,7 +40,7 @@ DIRECTIONS = {
 @pytest.mark.parametrize("dim", [1, 2, 3])
 def test_averages_of_noise_by_quadrature(dim: int) -> None:
     directions = torch.tensor(DIRECTIONS[dim], dtype=torch.float64)
-    found = uniform_averages(directions, 16)
+    found = uniform_averages(power_sums(directions, 16))
     assert found.shape == (17, len(directions))
     assert found.dtype == torch.float64
     for v, own in zip(directions.numpy(), found.mT.numpy(), strict=True):
@@ -48,14 +49,14 @@ def test_averages_of_noise_by_quadrature(dim: int) -> None:
 
 
 def test_axes_need_no_matrix() -> None:
-    axes = uniform_averages(None, 12)
+    axes = uniform_averages(power_sums(torch.ones(1, 1), 12))
     assert axes.shape == (13, 1)
-    torch.testing.assert_close(uniform_averages(torch.eye(3), 12), axes.expand(13, 3))
+    torch.testing.assert_close(uniform_averages(power_sums(torch.eye(3), 12)), axes.expand(13, 3))
 
 
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
 def test_degrees_up_to_three_vanish(degree: int) -> None:
-    found = uniform_averages(torch.tensor(DIRECTIONS[3]), degree)
+    found = uniform_averages(power_sums(torch.tensor(DIRECTIONS[3]), degree))
     assert found.shape == (degree + 1, 3)
     assert torch.equal(found[0], torch.ones(3).double())
     assert not bool(found[1:].any())
@@ -63,7 +64,7 @@ def test_degrees_up_to_three_vanish(degree: int) -> None:
 
 def test_a_sum_of_many_is_gaussian() -> None:
     for dim in (100, 10_000):
-        even = uniform_averages(torch.full((1, dim), dim**-0.5, dtype=torch.float64), 8)
+        even = uniform_averages(power_sums(torch.full((1, dim), dim**-0.5, dtype=torch.float64), 8))
         # The kurtosis of a mean of d falls like 1/d.
         kurtosis = float(even[4] * math.sqrt(24))
         assert kurtosis == pytest.approx(-1.2 / dim, rel=1e-12)
@@ -98,7 +99,7 @@ def test_folding_in_is_adding_the_noise(dim: int, order: int) -> None:
     standard = clean(torch.from_numpy(z), order)
     degree = max(order, 2 * order - 2)
     variance = WIDTH**2 / 12
-    noise = uniform_averages(torch.from_numpy(directions), degree)
+    noise = uniform_averages(power_sums(torch.from_numpy(directions), degree))
     found = dithered(standard, noise, variance)
     scale = np.sqrt(z.var(axis=0) + variance)
     np.testing.assert_allclose(found.scale.numpy(), scale, rtol=1e-12)
@@ -123,7 +124,7 @@ def test_a_column_without_spread_becomes_the_noise() -> None:
     standard = clean(z, 5)
     assert float(standard.scale[0]) == 0
     variance = WIDTH**2 / 12
-    found = dithered(standard, uniform_averages(None, 8), variance)
+    found = dithered(standard, uniform_averages(power_sums(torch.ones(1, 1), 8)), variance)
     assert float(found.scale[0]) == pytest.approx(math.sqrt(variance), rel=1e-14)
     w, weights = noise_rule(np.ones(1), math.sqrt(12))
     means = found.averages.total[:, 0].numpy()
@@ -139,3 +140,12 @@ def test_gaussian_noise_only_decays() -> None:
     decay = standard.scale / (standard.scale.square() + 0.5).sqrt()
     powers = decay ** torch.arange(7)[:, None]
     torch.testing.assert_close(found.averages.total, powers * standard.averages.total)
+
+
+def test_the_reach_is_that_of_the_farthest_corner_or_three_deviations() -> None:
+    directions = torch.tensor([[1.0, 0.0], [0.6, -0.8]], dtype=torch.float64)
+    corners = torch.tensor([[x, y] for x in (-0.5, 0.5) for y in (-0.5, 0.5)]).double()
+    farthest = (corners @ directions.mT).abs().amax(dim=0) * 12**0.5
+    torch.testing.assert_close(uniform_reach(power_sums(directions, 2)), farthest)
+    many = torch.full((1, 400), 0.05, dtype=torch.float64)
+    assert float(uniform_reach(power_sums(many, 1))) == 3

@@ -478,3 +478,62 @@ def test_fewer_rows_than_directions(order: int) -> None:
     assert bool(validated.isfinite().all())
     assert float((validated - sample).mean()) > 100
     assert float((normal - validated).mean()) < 20, "half a nat a dimension from the truth"
+
+
+# What a first user stumbled over.
+
+
+def byte_images(n: int = 60) -> Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randint(0, 256, (n, 3, 4, 5), generator=generator).byte()
+
+
+def test_other_orders_of_the_axes_are_refused() -> None:
+    prior = fit_prior(byte_images(), order=2)
+    x = torch.randn(2, 3, 4, 5)
+    with pytest.raises(
+        ValueError, match=r"x must be tensors \(n, 3, 4, 5\), or flat ones \(n, 60\)"
+    ):
+        prior.noise(x.permute(0, 2, 3, 1), 0.5)
+    torch.testing.assert_close(prior.noise(x.flatten(1), 0.5), prior.noise(x, 0.5).flatten(1))
+
+
+def test_batches_may_come_with_labels() -> None:
+    images = byte_images()
+    labels = torch.arange(len(images))
+    loader = torch.utils.data.DataLoader(
+        torch.utils.data.TensorDataset(images, labels), batch_size=13
+    )
+    x = torch.randn(2, 3, 4, 5)
+    labelled = fit_prior(loader, order=3)
+    plain = fit_prior(list(torch.split(images, 13)), order=3)
+    torch.testing.assert_close(labelled.noise(x, 0.1), plain.noise(x, 0.1))
+
+
+def test_integers_other_than_bytes_need_their_range() -> None:
+    images = byte_images().long()
+    with pytest.raises(TypeError, match="pixels must be given for integers other than bytes"):
+        fit_prior(images)
+    x = torch.randn(2, 3, 4, 5)
+    told = fit_prior(images, order=2, pixels=Pixels())
+    torch.testing.assert_close(told.noise(x, 0.1), fit_prior(images.byte(), order=2).noise(x, 0.1))
+    with pytest.raises(ValueError, match=r"values must be whole numbers, but row 0"):
+        told.prepare(images / 255.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_is_said_of_a_time_has_its_dtype(dtype: torch.dtype) -> None:
+    prior, tau = fit_prior(byte_images(), order=2), torch.rand(4, dtype=dtype)
+    assert {f(tau).dtype for f in (prior.skill, prior.gate, prior.output_scale)} == {dtype}
+    assert "principal directions" in repr(prior)
+
+
+def test_directions_of_large_images_are_refused_in_words() -> None:
+    images = torch.zeros(2, 3, 100, 100, dtype=torch.uint8)
+    with pytest.raises(
+        ValueError, match=r"30000 entries are too large .* at most 16384.*--frame cosine"
+    ):
+        fit_prior(images, order=2)
+    images[1] = 255
+    prior = fit_prior(images, order=2, frame=CosineFrame((3, 100, 100)))
+    assert bool(prior.noise(torch.randn(1, 3, 100, 100), 0.5).isfinite().all())

@@ -23,6 +23,9 @@ from torch import Tensor
 from oism import checks
 from oism.transforms import matmul
 
+ENTRIES = 2**24
+"""The number of entries of directions that are held at a time."""
+
 
 class Frame(ABC):
     """An orthonormal frame of ℝ^d, given by its two maps."""
@@ -53,12 +56,40 @@ class Frame(ABC):
         checks.integer(dim, "dim", minimum=1)
         return self.synthesise(torch.eye(dim, dtype=torch.float64))
 
+    def power_sums(self, dim: int, degree: int) -> Tensor:
+        """Return Σ_j |v_j|ⁿ of every direction, n ≤ degree: ``(degree + 1, dim)``, float64.
+
+        A block of directions at a time, so that there is never a matrix.
+        """
+        parts = []
+        for places in torch.split(torch.arange(dim), max(1, ENTRIES // dim)):
+            unit = torch.zeros(len(places), dim, dtype=torch.float64)
+            unit[torch.arange(len(places)), places] = 1
+            parts.append(power_sums(self.synthesise(unit), degree))
+        return torch.cat(parts, dim=1)
+
+
+def power_sums(directions: Tensor, degree: int) -> Tensor:
+    """Return Σ_j |v_j|ⁿ of directions ``(k, d)``, n ≤ degree: ``(degree + 1, k)``, float64."""
+    size, power = directions.double().abs(), torch.ones_like(directions, dtype=torch.float64)
+    sums = [power.sum(dim=1)]
+    for _ in range(degree):
+        power = power * size
+        sums.append(power.sum(dim=1))
+    return torch.stack(sums)
+
 
 @dataclass(frozen=True)
 class IdentityFrame(Frame):
     """The coordinates as they are, in any dimension."""
 
     dim: ClassVar[None] = None
+
+    def power_sums(self, dim: int, degree: int) -> Tensor:
+        """Return ones, but for n = 0, where every entry counts."""
+        sums = torch.ones(degree + 1, dim, dtype=torch.float64)
+        sums[0] = dim
+        return sums
 
     def _analyse(self, x: Tensor) -> Tensor:
         return x
@@ -168,6 +199,16 @@ class CosineFrame(Frame):
             torch.from_numpy(scipy.fft.dct(np.eye(side), norm="ortho", axis=0))
             for side in self.shape
         ]
+
+    def power_sums(self, dim: int, degree: int) -> Tensor:
+        """Return Σ_j |v_j|ⁿ: a direction is a product over the axes, and so are its sums."""
+        if dim != self.dim:
+            raise ValueError(f"dim must be {self.dim}, that of the shape, got {dim!r}")
+        total = torch.ones(degree + 1, 1, dtype=torch.float64)
+        for matrix in self._matrices:
+            own = power_sums(matrix, degree)
+            total = (total[:, :, None] * own[:, None]).flatten(1)
+        return total
 
     def _along_axes(self, x: Tensor, *, inverse: bool) -> Tensor:
         result = x.reshape(-1, *self.shape)

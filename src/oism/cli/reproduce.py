@@ -30,8 +30,9 @@ class Reproduce(Command):
       coefficients  Figure 5: coefficients over time, exact and interpolated
       closed-form-cifar  images without a network: errors, bits per dimension, samples
 
-    The last two are about images: scikit-learn's digits, or with --data a folder that holds
-    train*.parquet and test*.parquet as the Hub's uoft-cs/cifar10 and ylecun/mnist do.
+    The last two are about images: --data is a folder that holds train*.parquet and test*.parquet
+    as the Hub's uoft-cs/cifar10 and ylecun/mnist do, by default cifar10 in this one; or the word
+    digits, for those of scikit-learn, as with --quick.
 
     Each ends with claims, every one an inequality between two of its numbers. The exit code is 1 if
     one of them does not hold.

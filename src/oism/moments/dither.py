@@ -28,38 +28,36 @@ REACH = 3.0
 """By how many deviations of the noise the range of the data is widened, at most."""
 
 
-def uniform_averages(directions: Tensor | None, degree: int) -> Tensor:
-    """Return E[φ_n(V)], n ≤ degree, for unit directions ``(k, d)``: ``(degree + 1, k)``, float64.
+def uniform_averages(powers: Tensor) -> Tensor:
+    """Return E[φ_n(V)], n ≤ degree, from the sums Σ_j|v_j|ⁿ of unit directions: float64.
 
-    None stands for the coordinate axes, ``(degree + 1, 1)``.
+    Both are ``(degree + 1, k)``; `oism.basis.frame.power_sums` and `Frame.power_sums` give the
+    latter.
 
-    >>> uniform_averages(None, 4)[4] * math.sqrt(24)  # the kurtosis of a uniform law, less 3
+    >>> axis = torch.ones(5, 1, dtype=torch.float64)
+    >>> uniform_averages(axis)[4] * math.sqrt(24)  # the kurtosis of a uniform law, less 3
     tensor([-1.2000], dtype=torch.float64)
     """
-    axes = torch.ones(1, 1, dtype=torch.float64) if directions is None else directions
-    averages = [torch.ones_like(axes[:, 0], dtype=torch.float64)]
+    degree = len(powers) - 1
     bernoulli = scipy.special.bernoulli(max(2, degree))
-    power, cumulants = axes.double(), [torch.zeros_like(averages[0])]
-    for k in range(1, degree + 1):
-        own = bernoulli[k] / k * 12 ** (k / 2) if k % 2 == 0 else 0.0
-        cumulants.append(own * power.sum(dim=1) if own else torch.zeros_like(averages[0]))
-        if k < degree:
-            power = power * axes
+    averages, nothing = [torch.ones_like(powers[0])], torch.zeros_like(powers[0])
+    cumulants = [  # odd ones vanish
+        bernoulli[k] / k * 12 ** (k / 2) * powers[k] if k and k % 2 == 0 else nothing
+        for k in range(degree + 1)
+    ]
     for n in range(1, degree + 1):
         terms = [math.comb(n - 1, k - 1) * cumulants[k] * averages[n - k] for k in range(3, n + 1)]
-        averages.append(torch.stack(terms).sum(dim=0) if terms else torch.zeros_like(averages[0]))
+        averages.append(torch.stack(terms).sum(dim=0) if terms else nothing)
     roots = [math.sqrt(math.factorial(n)) for n in range(degree + 1)]
     return torch.stack([mean / root for mean, root in zip(averages, roots, strict=True)])
 
 
-def uniform_reach(directions: Tensor | None) -> Tensor:
+def uniform_reach(powers: Tensor) -> Tensor:
     """Return how far the noise reaches along directions, in its deviations: ``(k,)``, at most 3.
 
     |W| ≤ ½h Σ|v_j| = √3 Σ|v_j| deviations: 1.7 along an axis.
     """
-    if directions is None:
-        return torch.full((1,), math.sqrt(3), dtype=torch.float64)
-    return (math.sqrt(3) * directions.abs().sum(dim=1)).clamp(max=REACH)
+    return (math.sqrt(3) * powers[1]).clamp(max=REACH)
 
 
 def dithered(

@@ -28,7 +28,7 @@ from oism.prior.pixels import Pixels
 from oism.prior.skill import SHARPNESS, gate, output_scale
 from oism.process import OrnsteinUhlenbeck
 from oism.score.interpolation import Curve, SpectralModule
-from oism.transforms import per_row
+from oism.transforms import as_given, per_row
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Prior(SpectralModule, ABC):
         """Return the expected mean squared error of the predicted noise, per dimension."""
         t = self.clock._time(self._instants(tau, "tau", self.clock.horizon))
         error: Tensor = self.error(self.setting.table._inverse(t))
-        return error.clamp(0, 1)
+        return as_given(error.clamp(0, 1), tau)
 
     def gate(self, tau: Tensor | float, sharpness: float = SHARPNESS) -> Tensor:
         """Return g(τ) in [0, 1]: how far a network should trust the prior."""
@@ -150,10 +150,16 @@ class Prior(SpectralModule, ABC):
         """Return c(τ), the deviation of what the gated prior leaves to a network."""
         return output_scale(self.skill(tau), sharpness)
 
+    def extra_repr(self) -> str:
+        """Return what torch prints of the module."""
+        return ", ".join(f"{name}: {value}" for name, value in self.facts.items())
+
     def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return data as the prior knows them: in its units, dequantised if its law is."""
         if self.pixels is None:
             return checks.floating(values, "values")
+        if values.device.type == "cpu":  # raises where a value is no level of the range
+            self.pixels.demand(values, "values")
         x = self.pixels.units(values)
         return self.pixels.dequantised(x, generator) if self.setting.dequantised else x
 
@@ -202,9 +208,10 @@ class Prior(SpectralModule, ABC):
         # On a device values are not read, so that nothing waits for it.
         if not _is_on_device(x):
             x = checks.floating(x, "x")
-        if x.ndim < 2 or x.shape[1:].numel() != self.dim:
+        if x.ndim < 2 or tuple(x.shape[1:]) not in (self.shape, (self.dim,)):
             raise ValueError(
-                f"x must be tensors (n, {', '.join(map(str, self.shape))}), got {tuple(x.shape)}"
+                f"x must be tensors (n, {', '.join(map(str, self.shape))}), or flat ones "
+                f"(n, {self.dim}), got {tuple(x.shape)}"
             )
         return x.reshape(len(x), self.dim)
 

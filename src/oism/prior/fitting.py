@@ -66,8 +66,9 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
     ----------
     data
         Tensors ``(n, *shape)``, or an iterable of batches of them that can be read again from its
-        beginning where the frame is learnt. Bytes are pixels from 0 to 255; other data are taken to
-        be in the model's units unless ``pixels`` is given.
+        beginning where the frame is learnt; batches may come with labels, as those of a DataLoader
+        do. Bytes are pixels from 0 to 255, which the model sees from -1 to 1; floating point data
+        are taken as they are, and best have about that size, unless ``pixels`` is given.
     order
         The largest degree of the polynomials, 1 to 9: 1 fits the mean, 2 the Gaussian. What is used
         of it is chosen by cross-validation for each coordinate and noise level.
@@ -81,7 +82,8 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
     dequantise
         Add uniform noise of one step to integers, as densities need; by default for pixels.
     ridge
-        `CrossValidation`, the default, or a number for all coordinates and times.
+        `CrossValidation`, the default, or a number for all coordinates and times; the prior's
+        `skill` is then that on the data themselves.
     clock
         The noise levels that the prior is asked for; `VariancePreserving` by default.
     device

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from oism import checks
 from oism.basis import Frame, Hermite, IdentityFrame
+from oism.basis.frame import power_sums
 from oism.moments import (
     Averages,
     HermiteMoments,
@@ -152,9 +153,9 @@ class Passes:
         if stream.dim > MOST_ENTRIES:
             size = 8e-9 * stream.dim**2 * (stream.folds + 3)
             raise ValueError(
-                f"frame must be fixed for tensors of {stream.dim} entries: their covariances would "
-                f"take {size:.0f} GB (at most {MOST_ENTRIES} entries); CosineFrame and "
-                "IdentityFrame need none"
+                f"tensors of {stream.dim} entries are too large to learn directions, which takes "
+                f"at most {MOST_ENTRIES}: covariances would take {size:.0f} GB. Polynomials in a "
+                "fixed frame need none (CosineFrame, IdentityFrame; --frame cosine, identity)"
             )
         pairs = PairMoments(stream.dim, stream.folds, device=stream.device)
         for rows, fold in self._rows("pairs"):
@@ -225,12 +226,11 @@ class Passes:
         if not self.noise:
             return standard
         degree = len(standard.averages.total) - 1
-        matrix = directions if isinstance(directions, Tensor) else None
-        if matrix is None and not isinstance(directions, IdentityFrame):
-            assert isinstance(directions, Frame)
-            matrix = directions.directions(self.stream.dim)
-        noise, reach = uniform_averages(matrix, degree), uniform_reach(matrix)
-        return dithered(standard, noise, self.noise, reach)
+        if isinstance(directions, Tensor):
+            powers = power_sums(directions, degree)
+        else:
+            powers = directions.power_sums(self.stream.dim, degree)
+        return dithered(standard, uniform_averages(powers), self.noise, uniform_reach(powers))
 
     def _mirror(self) -> Tensor:
         """Return where the entries of a mirror image stand: flipped along the last axis."""

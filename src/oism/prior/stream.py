@@ -46,6 +46,11 @@ class Stream:
             self.data = itertools.chain([first], self.data)
         if self.pixels is None and first.dtype == torch.uint8:
             self.pixels = Pixels()
+        if self.pixels is None and not first.is_floating_point():
+            raise TypeError(
+                f"pixels must be given for integers other than bytes, got {first.dtype}: "
+                "Pixels(low, high) says their range"
+            )
         self.shape = tuple(first.shape[1:])
 
     @property
@@ -94,13 +99,22 @@ class Stream:
 
     def _batches(self) -> Iterator[Tensor]:
         for batch, _ in batches(self.data):
-            found = tensor(batch, "data")
+            found = tensor(_images(batch), "data")
             if found.ndim < 2 or 0 in found.shape[1:]:
                 raise ValueError(
                     "data must be batches of tensors, (n, *shape) with at least one entry each, "
                     f"got {tuple(found.shape)}"
                 )
             yield found
+
+
+def _images(batch: object) -> object:
+    """Return the images of a batch that comes with labels, as a DataLoader yields them."""
+    if isinstance(batch, list | tuple) and len(batch) > 1:
+        first, *others = batch
+        if all(isinstance(part, Tensor) for part in batch) and all(x.ndim <= 1 for x in others):
+            return first
+    return batch
 
 
 def device_of(data: object, device: torch.device | str | None) -> torch.device:

@@ -40,8 +40,9 @@ def image_sets(data: str, seed: int = 0) -> ImageSets:
     for part, found in shards.items():
         if not found:
             raise FileNotFoundError(
-                f"data must be a folder with train*.parquet and test*.parquet, as the Hub's "
-                f"uoft-cs/cifar10 and ylecun/mnist have them: no {part}*.parquet in {folder}"
+                f"no {part}*.parquet in {folder}: give --data FOLDER with train*.parquet and "
+                "test*.parquet, as the Hub's uoft-cs/cifar10 and ylecun/mnist have them, or "
+                f"--data {DIGITS}"
             )
     train, test = (
         torch.from_numpy(np.concatenate(list(open_images(found)))) for found in shards.values()
