@@ -105,7 +105,7 @@ class Evaluate(Command):
             total = len(images) if self.limit is None else min(self.limit, len(images))
             found = evaluate(
                 prior,
-                self._batches(images),
+                (batch.reshape(-1, *prior.shape) for batch in self._batches(images)),
                 self.levels,
                 bits=not self.no_bits,
                 seed=self.random_state,

@@ -49,7 +49,8 @@ class Setting:
 class Prior(SpectralModule, ABC):
     """A law of tensors and of all its noised versions.
 
-    ``error`` is the expected error of the predicted noise, per dimension, over ``table``.
+    ``error`` is the logarithm of the expected error of the predicted noise, per dimension, over the
+    table's clock.
     """
 
     error: Curve
@@ -139,8 +140,8 @@ class Prior(SpectralModule, ABC):
     def skill(self, tau: Tensor | float) -> Tensor:
         """Return the expected mean squared error of the predicted noise, per dimension."""
         t = self.clock._time(self._instants(tau, "tau", self.clock.horizon))
-        error: Tensor = self.error(self.setting.table._inverse(t))
-        return as_given(error.clamp(0, 1), tau)
+        logarithm: Tensor = self.error(self.setting.table._inverse(t))
+        return as_given(logarithm.exp().clamp(max=1), tau)
 
     def gate(self, tau: Tensor | float, sharpness: float = SHARPNESS) -> Tensor:
         """Return g(τ) in [0, 1]: how far a network should trust the prior."""

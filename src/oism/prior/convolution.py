@@ -32,6 +32,7 @@ from oism.basis.hermite import recurrence
 from oism.flow import Flow, RungeKutta4
 from oism.likelihood import log_density
 from oism.prior.base import Prior
+from oism.prior.skill import error_curve
 from oism.prior.stream import Stream, device_of
 from oism.progress import progress_bar
 from oism.score.interpolation import Curve
@@ -238,7 +239,7 @@ def add_local_terms(  # noqa: PLR0913
                 curve.values[place] = c.reshape(shape).to(curve.values)
             errors.append(float(rest) - max(0.0, gain))
             bar.advance(1)
-    prior.error = Curve(tau, torch.tensor(errors, dtype=torch.float64), order=4)
+    prior.error = error_curve(tau, torch.tensor(errors, dtype=torch.float64))
     return prior.cpu()
 
 

@@ -43,6 +43,9 @@ LEVELS = 193
 """The number of noise levels of the table, even in the logarithm of t."""
 
 
+LEAST = 1e-9
+"""The least error that is told apart from none."""
+
 MEASURED_LEVELS = 49
 """The number of levels where the error has to be measured."""
 
@@ -88,13 +91,18 @@ def expected_error(
     if rest is not None:
         model, data = (max(one, FLOOR) * (1 - noise) + noise for one in rest)
         total += (dim - len(scale)) * (1 - noise / model * (2 - data / model))
-    return Curve(tau, total / dim, order=4)
+    return error_curve(tau, total / dim)
 
 
 def unknown_error(table: Clock) -> Curve:
     """Return the error of a prior of which nothing is known: that of predicting no noise."""
     ends = torch.tensor([0.0, table.horizon], dtype=torch.float64)
-    return Curve(ends, torch.ones(2, dtype=torch.float64), order=4)
+    return error_curve(ends, torch.ones(2, dtype=torch.float64))
+
+
+def error_curve(tau: Tensor, errors: Tensor) -> Curve:
+    """Return errors over a table as a curve of their logarithms: at last they fall like e^{-2t}."""
+    return Curve(tau, errors.clamp(min=LEAST).log(), order=4)
 
 
 @torch.no_grad()
@@ -117,4 +125,4 @@ def measured_error(prior: FramedPrior, z: Tensor, seed: int = 0) -> Curve:
             signal = prior.rest * alpha.double().square()
             total = total + prior.beyond * signal / (signal + sigma.double().square())
         errors.append(total / prior.dim)
-    return Curve(tau.cpu(), torch.stack(errors).cpu(), order=4)
+    return error_curve(tau.cpu(), torch.stack(errors).cpu())
