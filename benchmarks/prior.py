@@ -48,13 +48,13 @@ def seconds(work: Callable[[], object], device: torch.device, repeat: int = 1) -
     return statistics.median(found)
 
 
-def images(count: int, device: torch.device) -> Tensor:
-    """Return smooth noise as bytes ``(n, 3, 32, 32)``."""
+def images(count: int, device: torch.device, side: int = 32) -> Tensor:
+    """Return smooth noise as bytes ``(n, 3, side, side)``."""
     generator = torch.Generator(device).manual_seed(0)
     parts = []
     for start in range(0, count, 5000):
         rows = min(5000, count - start)
-        noise = torch.randn(rows, 3, 34, 34, generator=generator, device=device)
+        noise = torch.randn(rows, 3, side + 2, side + 2, generator=generator, device=device)
         contrast = torch.rand(rows, 1, 1, 1, generator=generator, device=device)
         wide = nn.functional.avg_pool2d(noise.cumsum(2).cumsum(3), 3, stride=1)
         wide = wide / wide.std() + 0.2 * noise[:, :, 1:-1, 1:-1] * contrast
@@ -173,11 +173,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--images", type=int, default=50_000)
-    parser.add_argument("--no-network", action="store_true")
+    parser.add_argument("--side", type=int, default=32)
+    parser.add_argument("--no-network", action="store_true", help="the side must be 32 for it")
     parser.add_argument("--json")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    data = images(arguments.images, device)
+    data = images(arguments.images, device, arguments.side)
     learn_law(data[:1000], order=3, folds=2)  # libraries are loaded at their first use
     found: dict[str, object] = {"device": str(device), "images": arguments.images}
     parts = fits(data, device)

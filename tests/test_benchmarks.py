@@ -36,6 +36,17 @@ def test_moments() -> None:
     assert "FINUFFT" in printed
 
 
+def test_prior(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    size = ("--images", "200", "--side", "5", "--no-network", "--device", "cpu")
+    printed = output("prior.py", *size, "--json", str(kept))
+    assert "PCA, order 9: the same, cross-validated" in printed
+    assert "noise of a batch, mixture, local terms" in printed
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    assert set(found["fit"]) > {"floor: pairs", "floor: projection", "mixture of 32"}
+    assert all(one["eager"] > 0 for one in found["batch"].values())
+
+
 def test_torus() -> None:
     printed = output("torus.py", "--points", "500", "--largest", "30", "--rounds", "1")
     assert "dense/free" in printed

@@ -83,12 +83,16 @@ from .operators import (
 )
 from .prior import (
     PCA as PCA,
+    ConvolutionalPrior as ConvolutionalPrior,
     HermitePrior as HermitePrior,
     MixturePrior as MixturePrior,
     Pixels as Pixels,
     Prior as Prior,
+    add_local_terms as add_local_terms,
     fit_mixture as fit_mixture,
     fit_prior as fit_prior,
+    learn_law as learn_law,
+    prior_of as prior_of,
 )
 from .process import (
     Brownian as Brownian,

@@ -218,6 +218,30 @@ def test_polynomials(runs: Runs) -> None:
     assert min(better) < 0.5  # a cubic has one mode
 
 
+def test_closed_form_cifar(runs: Runs) -> None:
+    numbers = runs("closed-form-cifar").numbers
+    for frame in ("pixels", "PCA"):
+        errors = {n: np.array(numbers["chosen"][f"{frame}, order {n}"]["errors"]) for n in (3, 9)}
+        assert (errors[9] <= 1.001 * errors[3]).all()
+    one = numbers["chosen"]["PCA, order 2"]
+    np.testing.assert_allclose(one["errors"], one["expected_errors"], rtol=0.1)
+    bits = {name: entry["bits_per_dim"] for name, entry in numbers["priors"].items()}
+    order = ["the same, local terms", "mixture of 4", "PCA, order 9", "PCA, order 2"]
+    assert [bits[name] for name in order] == sorted(bits[name] for name in order)
+    protocol = numbers["protocol"]
+    assert len(protocol) == 1 + 4 * 5
+    assert all(0 < error < 1.1 for name in protocol for error in protocol[name])
+
+
+def test_coefficients(runs: Runs) -> None:
+    numbers = runs("coefficients").numbers
+    worst = {name: max(errors) for name, errors in numbers["errors"].items()}
+    assert worst["pixels: placed knots, cubic"] < 0.015
+    placed, even = "placed knots, cubic", "1,000 even knots, linear"
+    assert worst[f"principal directions: {placed}"] < worst[f"principal directions: {even}"]
+    assert numbers["knots"][f"pixels: {placed}"] < numbers["knots"][f"pixels: {even}"] == 1000
+
+
 def test_as_a_process(runs: Runs, tmp_path: Path) -> None:
     """And what it finds is what is found here: all its draws follow from the seed."""
     command = [sys.executable, "-m", "oism", "reproduce", "stein", "--quick", "-o", "out", "--json"]
