@@ -212,7 +212,9 @@ def test_a_file_in_the_way_is_told_of_before_the_work(tmp_path: Path) -> None:
 
 
 def test_an_unknown_study_is_named() -> None:
-    with pytest.raises(ValueError, match=r"must be one of bart-simpson, .*closed-form-cifar, got 'x'"):
+    with pytest.raises(
+        ValueError, match=r"must be one of bart-simpson, .*closed-form-cifar, got 'x'"
+    ):
         by_name("x")
 
 
