@@ -19,7 +19,7 @@ from oism.moments.hermite import (
 from oism.moments.histogram import HistogramMoments
 from oism.moments.pairs import PairMoments
 from oism.moments.rows import batches, fold_of, rows
-from oism.moments.spectrum import Spectrum, spectrum
+from oism.moments.spectrum import Spectrum, principal_axes, spectrum
 
 __all__ = [
     "Averages",
@@ -40,6 +40,7 @@ __all__ = [
     "fold_of",
     "gather",
     "principal",
+    "principal_axes",
     "principal_frame",
     "rows",
     "spectrum",

@@ -29,8 +29,10 @@ from torch.nn import functional
 
 from oism import checks
 from oism.basis.hermite import recurrence
+from oism.equations.hermite import FLOOR
 from oism.flow import Flow, RungeKutta4
 from oism.likelihood import log_density
+from oism.moments import principal_axes
 from oism.prior.base import Prior
 from oism.prior.skill import error_curve
 from oism.prior.stream import Stream, device_of
@@ -66,10 +68,9 @@ def local_filters(images: Tensor, side: int = 3) -> Responses:
     rows = patches.movedim(1, 2).flatten(0, 1).double()
     mean = rows.mean(dim=0)
     centred = rows - mean
-    values, vectors = torch.linalg.eigh(centred.mT @ centred / len(rows))
-    directions = vectors.mT.flip(0)
+    values, directions = principal_axes(centred.mT @ centred / len(rows))
     filters = directions.reshape(-1, images.shape[1], side, side)
-    deviation = values.flip(0).clamp(min=1e-12).sqrt()
+    deviation = values.clamp(min=FLOOR).sqrt()
     return Responses(filters.to(images), (directions @ mean).to(images), deviation.to(images))
 
 

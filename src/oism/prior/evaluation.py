@@ -101,7 +101,7 @@ def evaluate(
     with progress_bar(None) as bar:
         bar.stage("evaluate", total)
         for batch in batches:
-            prior.pixels.offsets(batch.flatten(1))  # raises where a value is out of range
+            prior.pixels.demand(batch)
             x = prior.prepare(batch.to(device), error_source)
             noise = _noise(x, noise_source) if levels else x
             for tau, sum_ in zip(levels, errors, strict=True):

@@ -201,7 +201,7 @@ def fit_mixture(  # noqa: PLR0913
     with progress_bar(progress) as bar:
         passes = Passes(stream, MOST_ORDER, flip=flip, dequantise=dequantise, bar=bar)
         found, unit = passes.spectrum(frame)
-        mean, noise = passes.units(found.mean), passes.noise
+        mean, noise = stream.units(found.mean), passes.noise
         total = found.sample * unit**2 + noise
         known = total > RESOLVED * total.max()
         scale = torch.where(known, total, torch.inf).sqrt()

@@ -91,18 +91,15 @@ class HermitePrior(FramedPrior):
     def _is_gaussian(self) -> bool:
         return not self.lines.curve.values.numel()
 
-    def _ends(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return m and s at the first and at the last time."""
-        clock = self.lines.clock
-        times = clock._time(torch.tensor([0.0, clock.horizon], dtype=torch.float64))
-        shift, scale = self._coordinates().at(times.to(self.lines.scale.device))
-        return shift[0], scale[0], shift[1], scale[1]
+    def _start(self) -> tuple[Tensor, Tensor]:
+        """Return m and s of clean coordinates."""
+        return self._coordinates().at(self.lines.scale.new_zeros(()))
 
     def _coordinates(self) -> Coordinates:
         return Coordinates(self.process, self.lines.shift, self.lines.scale)
 
     def _line_log_density(self, z: Tensor) -> Tensor:
-        shift, scale, _, _ = self._ends()
+        shift, scale = self._start()
         u = (z - shift.to(z)) / scale.to(z)
         volume = scale.log().sum() + 0.5 * z.shape[1] * math.log(2 * math.pi)
         result = z.new_empty(len(z))
@@ -116,14 +113,14 @@ class HermitePrior(FramedPrior):
         if not self._is_gaussian:
             return super()._dequantised_log_density(x, generator)
         assert self.pixels is not None
-        _, scale, _, _ = self._ends()
+        _, scale = self._start()
         precision = float(scale.pow(-2).sum())
         if self.rest is not None:
             precision += self.beyond / self.rest
         return self._log_density(x) - 0.5 * precision * self.pixels.step**2 / 12
 
     def _line_sample(self, n: int, generator: torch.Generator | None) -> Tensor:
-        shift, scale, _, _ = self._ends()
+        shift, scale = self._start()
         size = (n, len(self.lines.scale))
         u = torch.empty(size, device=self.mean.device).normal_(generator=generator)
         for rows in self._pieces(n):

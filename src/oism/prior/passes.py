@@ -112,7 +112,7 @@ class Passes:
 
     def _principal(self, frame: PCA) -> Law:
         found, unit = self.spectrum(frame)
-        mean, scale = self.units(found.mean), found.variances.sqrt() * unit
+        mean, scale = self.stream.units(found.mean), found.variances.sqrt() * unit
         if self.order == 2:
             standard = _without_moments(found.directions @ mean, scale)
         else:
@@ -166,11 +166,6 @@ class Passes:
         found = spectrum(pairs, frame.count, validate=stream.folds > 1)
         return found, 1.0 if stream.pixels is None else stream.pixels.step
 
-    def units(self, offsets: Tensor) -> Tensor:
-        """Return what a pass yields in the model's units."""
-        pixels = self.stream.pixels
-        return offsets if pixels is None else offsets * pixels.step - 1
-
     def coordinates(self, directions: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
         """Return standardised coordinates of the rows, as many as memory is meant for."""
         images = 2 if self.flip else 1
@@ -181,7 +176,7 @@ class Passes:
         for rows, _ in self._rows("coordinates"):
             first = -seen % stride
             seen += len(rows)
-            x = self.units(rows[first::stride].float())
+            x = self.stream.units(rows[first::stride].float())
             kept.extend(image @ matrix.mT - offset for image in self._images(x))
         return torch.cat(kept)
 

@@ -94,8 +94,11 @@ class Stream:
         return rows, fold_of(exact, self.folds)
 
     def units(self, rows: Tensor) -> Tensor:
-        """Return what `__iter__` yielded in the model's units, float64."""
-        return rows if self.pixels is None else rows.double().mul_(self.pixels.step).sub_(1)
+        """Return what `__iter__` yielded in the model's units: in its dtype, bytes in float64."""
+        if self.pixels is None:
+            return rows
+        rows = rows if rows.is_floating_point() else rows.double()
+        return rows * self.pixels.step - 1
 
     def _batches(self) -> Iterator[Tensor]:
         for batch, _ in batches(self.data):
