@@ -211,6 +211,15 @@ class Noising:
         law = self.transition(tau)
         return as_given(2 * law.alpha.log() - law.variance.log(), tau)
 
+    def tau_of_log_snr(self, log_snr: Tensor | float) -> Tensor:
+        """Return the τ at which the signal-to-noise ratio has a logarithm; the ends for beyond."""
+        if not isinstance(log_snr, Tensor):
+            log_snr = torch.tensor(checks.number(log_snr, "log_snr"), dtype=torch.float64)
+        ends = torch.tensor([0.0, self.clock.horizon], dtype=torch.float64, device=log_snr.device)
+        t = self.process._time_of_log_snr(log_snr.double())
+        tau = self.clock._inverse(t.clamp(*self.clock._time(ends)))
+        return as_given(tau.clamp(0.0, self.clock.horizon), log_snr)
+
     def drift(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return t'(τ) b(x), the drift of the SDE in τ."""
         return per_row(self.clock.rate(tau), checks.points(x), "tau") * self.process.drift(x)

@@ -24,8 +24,8 @@ from oism import checks
 from oism.basis import TransformFrame
 from oism.clock import Clock, Noising
 from oism.flow import Flow
+from oism.prior.gate import GATE, Gate
 from oism.prior.pixels import Pixels
-from oism.prior.skill import SHARPNESS, gate, output_scale
 from oism.process import OrnsteinUhlenbeck
 from oism.score.interpolation import Curve, SpectralModule
 from oism.transforms import as_given, per_row
@@ -143,13 +143,13 @@ class Prior(SpectralModule, ABC):
         logarithm: Tensor = self.error(self.setting.table._inverse(t))
         return as_given(logarithm.exp().clamp(max=1), tau)
 
-    def gate(self, tau: Tensor | float, sharpness: float = SHARPNESS) -> Tensor:
+    def gate(self, tau: Tensor | float, rule: Gate = GATE) -> Tensor:
         """Return g(τ) in [0, 1]: how far a network should trust the prior."""
-        return gate(self.skill(tau), sharpness)
+        return rule.opening(self.skill(tau))
 
-    def output_scale(self, tau: Tensor | float, sharpness: float = SHARPNESS) -> Tensor:
+    def output_scale(self, tau: Tensor | float, rule: Gate = GATE) -> Tensor:
         """Return c(τ), the deviation of what the gated prior leaves to a network."""
-        return output_scale(self.skill(tau), sharpness)
+        return rule.scale(self.skill(tau))
 
     def extra_repr(self) -> str:
         """Return what torch prints of the module."""

@@ -11,13 +11,7 @@ a polynomial in the standardised coordinate of each direction, with its held-out
     m(t) = mean over directions of 1 - (σ²/s_t²)(1 - ℓ - e),    e = E[u_t²] - 1,
 
 where e = 0 unless the model's variance is not that of the data (order one). The Gaussian alone has
-ℓ = 0 and m = mean of α²s²/s_t². From the error two functions for a network
-on top of the prior, ε̂ = g·prior + c·network:
-
-    g = (1 - m)^p,    c² = E‖ε - g·prior‖²/d = 1 - (2g - g²)(1 - m),
-
-the last for a calibrated prior, E[ε·ε̂] = E‖ε̂‖². The gate is near one where the prior explains
-nearly all of the noise and closes where it does not: there a network does better from scratch.
+ℓ = 0 and m = mean of α²s²/s_t².
 """
 
 from __future__ import annotations
@@ -27,7 +21,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from oism import checks
 from oism.clock import Clock, Logarithmic
 from oism.equations.hermite import FLOOR, Coordinates
 from oism.process import OrnsteinUhlenbeck
@@ -35,9 +28,6 @@ from oism.score import Curve, HermiteScore
 
 if TYPE_CHECKING:
     from oism.prior.framed import FramedPrior
-
-SHARPNESS = 8.0
-"""The power p of the gate: half open where the prior leaves 8% of the noise unexplained."""
 
 LEVELS = 193
 """The number of noise levels of the table, even in the logarithm of t."""
@@ -48,17 +38,6 @@ LEAST = 1e-9
 
 MEASURED_LEVELS = 49
 """The number of levels where the error has to be measured."""
-
-
-def gate(error: Tensor, sharpness: float = SHARPNESS) -> Tensor:
-    """Return g = (1 - m)^p in [0, 1]."""
-    return (1 - error).clamp(0, 1) ** checks.positive(sharpness, "sharpness")
-
-
-def output_scale(error: Tensor, sharpness: float = SHARPNESS) -> Tensor:
-    """Return c, the deviation of what the gated prior leaves to a network."""
-    open_ = gate(error, sharpness)
-    return (1 - (2 * open_ - open_.square()) * (1 - error)).clamp(min=0).sqrt()
 
 
 def expected_error(

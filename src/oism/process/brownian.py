@@ -44,3 +44,6 @@ class Brownian(Isotropic):
 
     def _variance(self, t: Tensor) -> Tensor:
         return 2 * t
+
+    def _time_of_log_snr(self, log_snr: Tensor) -> Tensor:
+        return 0.5 * torch.exp(-log_snr)

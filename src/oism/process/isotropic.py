@@ -106,6 +106,10 @@ class Isotropic(Process):
     def _variance(self, t: Tensor) -> Tensor:
         """Return σ_t² for checked times."""
 
+    @abstractmethod
+    def _time_of_log_snr(self, log_snr: Tensor) -> Tensor:
+        """Return the t at which log(α_t²/σ_t²) is a number."""
+
     def alpha(self, t: Tensor | float) -> Tensor:
         """Return α_t, the factor by which the mean has shrunk; of the shape of t."""
         return as_given(self._alpha(checks.time(t)), t)

@@ -65,3 +65,8 @@ class OrnsteinUhlenbeck(Isotropic):
     def _variance(self, t: Tensor) -> Tensor:
         # 1 - e^{-2θt} cancels for small t; expm1 does not.
         return -self.stationary_variance * torch.expm1(-2 * self.theta * t)
+
+    def _time_of_log_snr(self, log_snr: Tensor) -> Tensor:
+        # e^{-2θt}/(v(1 - e^{-2θt})) = e^ℓ, solved so that neither end cancels or overflows.
+        shifted = log_snr + math.log(self.stationary_variance)
+        return torch.logaddexp(-shifted, torch.zeros_like(shifted)) / (2 * self.theta)

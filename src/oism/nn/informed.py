@@ -1,0 +1,115 @@
+"""A network that starts from what is already known.
+
+A noise predictor is a function ε̂(x, τ) of noised tensors ``(n, *shape)`` and clock times ``(n,)``.
+A network alone is one. Around it, with a prior whose scores are known in closed form,
+
+    ε̂(x, τ) = g(τ)·ε̂_prior(x, τ) + c(τ)·net(x, τ),    ε̂_prior = σ(x - s̃),
+
+so that the network learns the residual only. The paper has g = c = 1. By default the gate g follows
+the prior's own expected error, c is the deviation of what is then left, and the network is also
+shown ε̂_prior, as further channels: where the gate is closed it may still use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from oism import checks
+from oism.prior.base import Prior
+from oism.prior.gate import GATE, Gate, Open
+from oism.transforms import per_row
+
+Head = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+
+
+class OperatorInformed(nn.Module):
+    """A noise predictor around a network ``net(x, tau)``, with a prior beside it.
+
+    Parameters
+    ----------
+    net
+        Any module of noised tensors and clock times. With ``condition`` it is given twice the
+        channels: those of the tensor, then the prior's predicted noise.
+    prior
+        The prior, which is not trained: it has buffers and no parameters.
+    gate
+        How far the prior is trusted: by its expected error, or `Open()` for the paper's form.
+    condition
+        Whether the network is shown the prior's predicted noise.
+
+    Examples
+    --------
+    >>> from oism import fit_prior
+    >>> from oism.nn import DDPMpp, OperatorInformed
+    >>> images = torch.randint(0, 256, (200, 1, 8, 8), generator=torch.Generator().manual_seed(0))
+    >>> prior = fit_prior(images.byte(), order=2)
+    >>> net = DDPMpp(prior.shape, extra=1, width=16, multipliers=(1, 2), blocks=1)
+    >>> predictor = OperatorInformed(net, prior)
+    >>> x, tau = torch.randn(3, 1, 8, 8), torch.full((3,), 0.9)
+    >>> known = prior.gate(tau).reshape(-1, 1, 1, 1) * prior.noise(x, tau)
+    >>> torch.allclose(predictor(x, tau), known)  # a network starts by adding nothing
+    True
+    """
+
+    def __init__(
+        self, net: nn.Module, prior: Prior, *, gate: Gate = GATE, condition: bool = True
+    ) -> None:
+        super().__init__()
+        checks.instance(net, nn.Module, "net")
+        checks.instance(prior, Prior, "prior")
+        checks.instance(gate, Gate, "gate")
+        _demand_fit(net, prior, condition=condition)
+        self.net, self.prior, self.gate, self.condition = net, prior, gate, bool(condition)
+        self._head: Head = self._start
+
+    @classmethod
+    def paper(cls, net: nn.Module, prior: Prior) -> Self:
+        """Return the paper's form: ε̂ = σ(x - s̃) + net(x, τ)."""
+        return cls(net, prior, gate=Open(), condition=False)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return self.prior.shape
+
+    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+        """Return the predicted noise, in float32 or float64 as ``x`` is."""
+        known, opening, scale = self._head(x, tau)
+        shown = torch.cat((x, known), dim=1) if self.condition else x
+        left: Tensor = self.net(shown, tau)
+        return torch.addcmul(opening * known, scale, left.to(known.dtype))
+
+    def _start(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the prior's predicted noise, g and c, the last two shaped for rows."""
+        kind = x.device.type
+        if not torch.amp.is_autocast_available(kind):
+            return self._weighed(x, tau)
+        with torch.autocast(kind, enabled=False):  # half precision would drown the lowest noise
+            return self._weighed(x, tau)
+
+    def _weighed(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x = x if x.dtype == torch.float64 else x.float()
+        error = self.prior.skill(tau)
+        opening, scale = (per_row(f(error), x) for f in (self.gate.opening, self.gate.scale))
+        return self.prior.noise(x, tau), opening, scale
+
+    def compile_head(self) -> None:
+        """Compile what is done with the prior: many short operations become a few."""
+        self._head = torch.compile(self._start)
+
+
+def _demand_fit(net: nn.Module, prior: Prior, *, condition: bool) -> None:
+    """Raise where a network says which tensors it takes, and they are not the prior's."""
+    shape, extra = getattr(net, "shape", None), getattr(net, "extra", None)
+    if shape is not None and tuple(shape) != prior.shape:
+        raise ValueError(f"net must take tensors of the prior's shape {prior.shape}, got {shape}")
+    wanted = prior.shape[0] if condition else 0
+    if extra is not None and extra != wanted:
+        raise ValueError(
+            f"net must have extra = {wanted} channels to be "
+            f"{'shown the prior' if condition else 'used without condition'}, got {extra}"
+        )

@@ -1,0 +1,74 @@
+"""How far a network on top of a prior should trust it, and how much is then left to learn.
+
+The prior predicts the noise with a known error m(τ) per dimension (`oism.prior.skill`), and the
+network the rest,
+
+    ε̂ = g·prior + c·network,    c² = E‖ε - g·prior‖²/d = 1 - (2g - g²)(1 - m),
+
+the last for a calibrated prior, E[ε·ε̂] = E‖ε̂‖²; then what the network has to learn has variance
+one. The scale c is least, √m, for g = 1. But a prior that is poor is wrong in its own way, largest
+at edges, and to undo that is harder than to start from nothing: at low noise a network does better
+without it. In between the network would have to learn the share 1 - g of the prior as well, so the
+gate opens quickly.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oism import checks
+
+
+class Gate(ABC):
+    """Two functions of the prior's error m: g, and the scale c of the network's output."""
+
+    @abstractmethod
+    def opening(self, error: Tensor) -> Tensor:
+        """Return g in [0, 1]."""
+
+    def scale(self, error: Tensor) -> Tensor:
+        """Return c, the deviation of what the gated prior leaves to a network."""
+        open_ = self.opening(error)
+        return (1 - (2 * open_ - open_.square()) * (1 - error)).clamp(min=0).sqrt()
+
+
+@dataclass(frozen=True)
+class Open(Gate):
+    """The paper's: the prior in full at every noise level, the network's output as it is."""
+
+    def opening(self, error: Tensor) -> Tensor:
+        """Return 1."""
+        return torch.ones_like(error)
+
+    def scale(self, error: Tensor) -> Tensor:
+        """Return 1."""
+        return torch.ones_like(error)
+
+
+@dataclass(frozen=True)
+class ByError(Gate):
+    """g = 1/(1 + (m/half)^sharpness): half open where the error is ``half``.
+
+    >>> ByError(half=0.1, sharpness=2.0).opening(torch.tensor([0.5, 0.1, 0.01]))
+    tensor([0.0385, 0.5000, 0.9901])
+    """
+
+    half: float = 0.08
+    sharpness: float = 4.0
+
+    def __post_init__(self) -> None:
+        half = checks.positive(self.half, "half")
+        sharpness = checks.positive(self.sharpness, "sharpness")
+        checks.settle(self, half=half, sharpness=sharpness)
+
+    def opening(self, error: Tensor) -> Tensor:
+        """Return g, falling from 1 without error to 0."""
+        return 1 / (1 + (error / self.half) ** self.sharpness)
+
+
+GATE = ByError()
+"""What a network should make of a prior, unless it is told otherwise."""

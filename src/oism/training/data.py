@@ -1,0 +1,86 @@
+"""Rows to train on: all of a set in memory, in the form it comes in, on the device that trains."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oism import checks
+from oism.prior.base import Setting
+from oism.prior.pixels import Pixels
+
+
+class Rows:
+    """Tensors ``(n, *shape)``: bytes with the range of their pixels, or floating point.
+
+    Integers are dequantised whenever they are taken, unless that is not wanted.
+    """
+
+    def __init__(
+        self, values: Tensor, pixels: Pixels | None = None, *, dequantise: bool = True
+    ) -> None:
+        if values.ndim < 2 or 0 in values.shape:
+            raise ValueError(f"data must be tensors (n, *shape), got {tuple(values.shape)}")
+        if pixels is None and values.dtype == torch.uint8:
+            pixels = Pixels()
+        if pixels is None:
+            values = checks.floating(values, "data").float()
+        else:
+            pixels.demand(values)
+        self.values, self.pixels = values, pixels
+        self.dequantise = bool(dequantise and pixels is not None)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.values)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a row."""
+        return tuple(self.values.shape[1:])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows are."""
+        return self.values.device
+
+    def to(self, device: torch.device) -> Rows:
+        """Return the same rows on a device."""
+        moved = object.__new__(Rows)
+        moved.values, moved.pixels = self.values.to(device), self.pixels
+        moved.dequantise = self.dequantise
+        return moved
+
+    def take(self, indices: Tensor, mirrored: Tensor | None, spread: Tensor) -> Tensor:
+        """Return rows in the model's units, some mirrored, with uniform ``spread`` over steps."""
+        x = self.values[indices]
+        x = x if self.pixels is None else self.pixels.units(x)
+        if mirrored is not None:
+            chosen = mirrored.reshape(-1, *[1] * (x.ndim - 1))
+            x = torch.where(chosen, x.flip(-1), x)
+        if self.dequantise and self.pixels is not None:
+            x = x + self.pixels.step * (spread - 0.5)
+        return x
+
+    def fits(self, setting: Setting) -> None:
+        """Raise unless a prior or a model knows tensors like these."""
+        if setting.shape != self.shape:
+            raise ValueError(
+                f"data have shape {self.shape}, but the prior was fitted to {setting.shape}"
+            )
+        if setting.pixels != self.pixels:
+            raise ValueError(
+                f"data are {_range(self.pixels)}, but the prior was fitted to "
+                f"{_range(setting.pixels)}"
+            )
+
+
+def _range(pixels: Pixels | None) -> str:
+    return "no pixels" if pixels is None else f"pixels from {pixels.low} to {pixels.high}"
+
+
+def array_of(batches: object) -> Tensor:
+    """Return batches of images as one tensor."""
+    parts = [np.asarray(batch) for batch in batches]  # type: ignore[attr-defined]
+    return torch.from_numpy(np.concatenate(parts))

@@ -1,0 +1,155 @@
+"""The loop: draw, predict, differentiate, clip, step, average.
+
+Hugging Face accelerate is the engine: it places the model, wraps it for several processes and for
+half precision, and scales and reduces gradients. Nothing in a step reads a value from the device;
+losses and the norms of gradients are summed there and read every so often, and the first step whose
+loss was not finite is remembered there too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedDataParallelKwargs
+from torch import Tensor, nn
+
+from oism.nn.ddpmpp import Block
+from oism.nn.informed import OperatorInformed
+from oism.objectives import DenoisingScoreMatching
+from oism.training.average import Average
+from oism.training.data import Rows
+from oism.training.draws import Batch, Draws
+from oism.training.settings import Training
+
+NEVER = -1
+
+
+class DivergedError(RuntimeError):
+    """The loss is no longer a number."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Means over the steps since the last report, the last of them being number ``step``."""
+
+    step: int
+    loss: float
+    gradient: float
+    rate: float
+
+
+class Loop:
+    """A predictor in training: weights, their average, the optimiser, and the number of the step.
+
+    Parameters
+    ----------
+    predictor
+        The module that is trained, a network or an `OperatorInformed` around one.
+    rows
+        The data.
+    objective
+        The loss, with the law of its times.
+    settings
+        The settings of the run.
+    accelerator
+        The engine; `engine(settings)` makes one.
+    """
+
+    def __init__(
+        self,
+        predictor: nn.Module,
+        rows: Rows,
+        objective: DenoisingScoreMatching,
+        settings: Training,
+        accelerator: Accelerator,
+    ) -> None:
+        self.settings, self.objective, self.accelerator = settings, objective, accelerator
+        self.device = accelerator.device
+        self.draws = Draws(
+            rows.to(self.device), objective.levels, size=settings.batch, seed=settings.seed,
+            flip=settings.flip, rank=accelerator.process_index, world=accelerator.num_processes,
+        )  # fmt: skip
+        self.predictor = predictor.to(self.device)
+        self.net = net_of(self.predictor)
+        if settings.compile:
+            compile_parts(self.predictor)
+        optimiser = torch.optim.Adam(
+            self.net.parameters(), lr=settings.rate, fused=self.device.type == "cuda"
+        )
+        self.model, self.optimiser = accelerator.prepare(self.predictor, optimiser)
+        self.average = Average(self.net, settings.decay)
+        self.step_number = 0
+        self._sums = torch.zeros(2, device=self.device)
+        self._since = 0
+        self._diverged = torch.full((), NEVER, dtype=torch.long, device=self.device)
+
+    def step(self) -> None:
+        """Take one step."""
+        k, settings = self.step_number, self.settings
+        loss = self.differentiate(self.draws.step(k))
+        norm = self.accelerator.clip_grad_norm_(self.net.parameters(), settings.clip)
+        assert norm is not None
+        for group in self.optimiser.param_groups:
+            group["lr"] = settings.rate_at(k)
+        self.optimiser.step()
+        self.step_number = k + 1
+        self.average.update(k + 1)
+        self._note(loss.detach(), norm.detach())
+
+    def differentiate(self, batch: Batch) -> Tensor:
+        """Return the loss of a batch, and leave its gradients with the parameters."""
+        self.optimiser.zero_grad()
+        loss = self.objective.loss(self.model, batch.x, batch.tau, batch.noise)
+        self.accelerator.backward(loss)
+        return loss
+
+    def _note(self, loss: Tensor, norm: Tensor) -> None:
+        self._sums += torch.stack((loss, norm)).to(self._sums)
+        self._since += 1
+        new = ~(loss.isfinite() & norm.isfinite()) & (self._diverged == NEVER)
+        self._diverged = torch.where(new, self.step_number, self._diverged)
+
+    def report(self) -> Report:
+        """Return the means since the last report over all processes, and begin anew.
+
+        Raises `DivergedError` where the loss or its gradient was not finite.
+        """
+        where = self.accelerator.gather(self._diverged.reshape(1))
+        assert isinstance(where, Tensor)
+        bad = where[where != NEVER]
+        if len(bad):
+            raise DivergedError(
+                f"the loss or its gradient was not finite in step {int(bad.min())}"
+            )
+        sums = self.accelerator.reduce(self._sums / max(1, self._since), reduction="mean")
+        assert isinstance(sums, Tensor)
+        loss, norm = sums.tolist()
+        self._sums.zero_()
+        self._since = 0
+        rate = self.settings.rate_at(self.step_number - 1)
+        return Report(self.step_number, loss, norm, rate)
+
+
+def engine(settings: Training, *, cpu: bool = False) -> Accelerator:
+    """Return the engine of a run, on the device and with the processes it was launched with."""
+    # The prior's tables are buffers, equal everywhere: nothing of them is to be sent around.
+    quiet = DistributedDataParallelKwargs(broadcast_buffers=False)
+    return Accelerator(mixed_precision=settings.precision, cpu=cpu, kwargs_handlers=[quiet])
+
+
+def net_of(predictor: nn.Module) -> nn.Module:
+    """Return the network that is trained: that within an `OperatorInformed`, or all there is."""
+    return predictor.net if isinstance(predictor, OperatorInformed) else predictor
+
+
+def compile_parts(predictor: nn.Module) -> None:
+    """Compile what repeats, block by block: a minute instead of several, and for all arms."""
+    blocks = [part for part in predictor.modules() if isinstance(part, Block)]
+    # Every width and resolution is a variant of the same code.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+    for block in blocks:
+        block.compile()
+    if isinstance(predictor, OperatorInformed):
+        predictor.compile_head()
