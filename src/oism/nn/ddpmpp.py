@@ -31,11 +31,36 @@ from oism.nn.embedding import waves_of_time
 SHRUNK = 1 / math.sqrt(2)
 
 
-def _norm(channels: int) -> nn.GroupNorm:
-    groups = min(channels // 4, 32)
-    while channels % groups:
-        groups -= 1
-    return nn.GroupNorm(groups, channels, eps=1e-6)
+class Norm(nn.GroupNorm):
+    """Group normalisation that keeps channels last where it is compiled.
+
+    PyTorch's own has two ways to do it, and both turn channels first and back on a device. Sums
+    over positions come before sums over the channels of a group: neighbours in memory are added.
+    """
+
+    def __init__(self, channels: int) -> None:
+        groups = min(max(1, channels // 4), 32)
+        while channels % groups:
+            groups -= 1
+        super().__init__(groups, channels, eps=1e-6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x with mean zero and variance one in each group, scaled and shifted."""
+        return self.by_sums(x) if torch.compiler.is_compiling() else super().forward(x)
+
+    def by_sums(self, x: Tensor) -> Tensor:
+        """Return the same from the first two power sums, in float32."""
+        wide = x.float()
+        grouped = (len(x), self.num_groups, -1)
+        mean, square = (
+            part.mean(dim=(2, 3)).reshape(grouped).mean(dim=2, keepdim=True)
+            for part in (wide, wide.square())
+        )
+        slope = torch.rsqrt((square - mean.square()).clamp(min=0) + self.eps)
+        own = self.weight.reshape(1, self.num_groups, -1) * slope
+        shift = self.bias.reshape(1, self.num_groups, -1) - mean * own
+        size = (*x.shape[:2], 1, 1)
+        return wide * own.reshape(size) + shift.reshape(size)
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
@@ -55,7 +80,7 @@ class Attention(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.norm = _norm(channels)
+        self.norm = Norm(channels)
         self.inner = nn.Conv2d(channels, 3 * channels, 1)
         self.outer = _zero(nn.Conv2d(channels, channels, 1))
 
@@ -83,10 +108,10 @@ class Block(nn.Module):
     ) -> None:
         super().__init__()
         self.resize = resize
-        self.norm = _norm(inner)
+        self.norm = Norm(inner)
         self.conv = nn.Conv2d(inner, outer, 3, padding=1)
         self.time = nn.Linear(time, outer)
-        self.second_norm = _norm(outer)
+        self.second_norm = Norm(outer)
         self.dropout = nn.Dropout(dropout)
         self.second_conv = _zero(nn.Conv2d(outer, outer, 3, padding=1))
         changes = inner != outer or resize != 1
@@ -188,7 +213,7 @@ class DDPMpp(nn.Module):
             if level:
                 self.up.append(block(now, now, resize=2))
                 self.joins.append(False)
-        self.leave_norm = _norm(now)
+        self.leave_norm = Norm(now)
         self.leave = _zero(nn.Conv2d(now, self.shape[0], 3, padding=1))
         self.to(memory_format=torch.channels_last)  # as matrix units want convolutions
 

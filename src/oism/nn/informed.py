@@ -12,7 +12,6 @@ shown ε̂_prior, as further channels: where the gate is closed it may still use
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Self
 
 import torch
@@ -22,8 +21,6 @@ from oism import checks
 from oism.prior.base import Prior
 from oism.prior.gate import GATE, Gate, Open
 from oism.transforms import per_row
-
-Head = Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
 
 
 class OperatorInformed(nn.Module):
@@ -64,7 +61,6 @@ class OperatorInformed(nn.Module):
         checks.instance(gate, Gate, "gate")
         _demand_fit(net, prior, condition=condition)
         self.net, self.prior, self.gate, self.condition = net, prior, gate, bool(condition)
-        self._head: Head = self._start
 
     @classmethod
     def paper(cls, net: nn.Module, prior: Prior) -> Self:
@@ -78,7 +74,7 @@ class OperatorInformed(nn.Module):
 
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is."""
-        known, opening, scale = self._head(x, tau)
+        known, opening, scale = self._start(x, tau)
         shown = torch.cat((x, known), dim=1) if self.condition else x
         left: Tensor = self.net(shown, tau)
         return torch.addcmul(opening * known, scale, left.to(known.dtype))
@@ -96,10 +92,6 @@ class OperatorInformed(nn.Module):
         error = self.prior.skill(tau)
         opening, scale = (per_row(f(error), x) for f in (self.gate.opening, self.gate.scale))
         return self.prior.noise(x, tau), opening, scale
-
-    def compile_head(self) -> None:
-        """Compile what is done with the prior: many short operations become a few."""
-        self._head = torch.compile(self._start)
 
 
 def _demand_fit(net: nn.Module, prior: Prior, *, condition: bool) -> None:

@@ -1,13 +1,14 @@
 """The loop: draw, predict, differentiate, clip, step, average.
 
-Hugging Face accelerate is the engine: it places the model, wraps it for several processes and for
-half precision, and scales and reduces gradients. Nothing in a step reads a value from the device;
+Hugging Face accelerate is the engine: it places the model, wraps it for several processes, and
+reduces gradients. Nothing in a step reads a value from the device;
 losses and the norms of gradients are summed there and read every so often, and the first step whose
 loss was not finite is remembered there too.
 """
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +22,7 @@ from oism.objectives import DenoisingScoreMatching
 from oism.training.average import Average
 from oism.training.data import Rows
 from oism.training.draws import Batch, Draws
+from oism.training.recording import Recording
 from oism.training.settings import Training
 
 NEVER = -1
@@ -54,7 +56,7 @@ class Loop:
     settings
         The settings of the run.
     accelerator
-        The engine; `engine(settings)` makes one.
+        The engine; `engine()` makes one.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Loop:
         self._sums = torch.zeros(2, device=self.device)
         self._since = 0
         self._diverged = torch.full((), NEVER, dtype=torch.long, device=self.device)
+        self._recorded: Recording | None = None
 
     def step(self) -> None:
         """Take one step."""
@@ -100,8 +103,18 @@ class Loop:
 
     def differentiate(self, batch: Batch) -> Tensor:
         """Return the loss of a batch, and leave its gradients with the parameters."""
+        if self._recorded is None and self.settings.compile and self._can_record:
+            self._recorded = Recording(self._differentiate, batch)
+        return self._differentiate(batch) if self._recorded is None else self._recorded(batch)
+
+    @property
+    def _can_record(self) -> bool:
+        return self.device.type == "cuda" and self.accelerator.num_processes == 1
+
+    def _differentiate(self, batch: Batch) -> Tensor:
         self.optimiser.zero_grad()
-        loss = self.objective.loss(self.model, batch.x, batch.tau, batch.noise)
+        with half_precision(self.device, self.settings.precision):
+            loss = self.objective.loss(self.model, batch.x, batch.tau, batch.noise)
         self.accelerator.backward(loss)
         return loss
 
@@ -132,11 +145,21 @@ class Loop:
         return Report(self.step_number, loss, norm, rate)
 
 
-def engine(settings: Training, *, cpu: bool = False) -> Accelerator:
+def engine(*, cpu: bool = False) -> Accelerator:
     """Return the engine of a run, on the device and with the processes it was launched with."""
     # The prior's tables are buffers, equal everywhere: nothing of them is to be sent around.
     quiet = DistributedDataParallelKwargs(broadcast_buffers=False)
-    return Accelerator(mixed_precision=settings.precision, cpu=cpu, kwargs_handlers=[quiet])
+    return Accelerator(cpu=cpu, kwargs_handlers=[quiet])
+
+
+def half_precision(device: torch.device, precision: str) -> AbstractContextManager[object]:
+    """Return the context in which layers work in bfloat16, or one that changes nothing.
+
+    Not accelerate's own: that is one for the whole of a process, whatever runs it holds.
+    """
+    if precision == "no":
+        return nullcontext()
+    return torch.autocast(device.type, torch.bfloat16)
 
 
 def net_of(predictor: nn.Module) -> nn.Module:
@@ -151,5 +174,3 @@ def compile_parts(predictor: nn.Module) -> None:
     torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
     for block in blocks:
         block.compile()
-    if isinstance(predictor, OperatorInformed):
-        predictor.compile_head()
