@@ -124,7 +124,10 @@ def main() -> None:
     rows = Rows(data)
     pixel_law = learn_law(data, order=6, frame=IdentityFrame(), folds=1)
     pca_law = learn_law(data, order=4, folds=1)
-    pca, pixel = (prior_of(pca_law, order=2, ridge=RIDGE), prior_of(pixel_law, order=6, ridge=RIDGE))
+    pca, pixel = (
+        prior_of(pca_law, order=2, ridge=RIDGE),
+        prior_of(pixel_law, order=6, ridge=RIDGE),
+    )
     noising = pca.noising
     on_device = device.type == "cuda"
     plain = Training(batch=arguments.batch)
@@ -167,7 +170,9 @@ def main() -> None:
         loops["plain"].differentiate(batch)
     work = counter.get_total_flops()
     slow = {n: loops[n] for n in loops if n == "plain" or "not " in n}
-    found = timed({n: one for n, one in loops.items() if n not in slow}, arguments.rounds, arguments.steps)
+    found = timed(
+        {n: one for n, one in loops.items() if n not in slow}, arguments.rounds, arguments.steps
+    )
     found |= timed(slow, max(1, arguments.rounds // 4), arguments.steps)
     rate = matrix_rate(device, 8192 if on_device else 512)
     print(f"{work / 1e12:.2f} T operations a step; matrices at {rate / 1e12:.0f} T/s")
@@ -178,8 +183,14 @@ def main() -> None:
             f"{work / spent / rate:9.1%} of the matrix rate"
         )
     if arguments.json:
-        told = {"seconds": found, "ready": compiling, "operations": work, "matrix_rate": rate,
-                "batch": arguments.batch, "device": torch.cuda.get_device_name() if on_device else "cpu"}
+        told = {
+            "seconds": found,
+            "ready": compiling,
+            "operations": work,
+            "matrix_rate": rate,
+            "batch": arguments.batch,
+            "device": torch.cuda.get_device_name() if on_device else "cpu",
+        }
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(told, file, indent=1)
 

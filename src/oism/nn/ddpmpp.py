@@ -215,7 +215,8 @@ class DDPMpp(nn.Module):
                 self.joins.append(False)
         self.leave_norm = Norm(now)
         self.leave = _zero(nn.Conv2d(now, self.shape[0], 3, padding=1))
-        self.to(memory_format=torch.channels_last)  # as matrix units want convolutions
+        # Channels last, as matrix units want convolutions; torch's types do not know the argument.
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the predicted noise for clock times ``(n,)``, in float32."""

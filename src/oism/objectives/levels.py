@@ -12,6 +12,7 @@ for the variance preserving process β/σ².
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 
 import torch
@@ -97,7 +98,7 @@ class UniformLogSNR(NoiseLevels):
     def bins(self, count: int) -> list[tuple[float, float]]:
         """Return intervals of τ of equal length in ℓ, low noise first."""
         ends = self.at(torch.linspace(0, 1, count + 1, dtype=torch.float64)).tolist()
-        return list(zip(ends[:-1], ends[1:], strict=True))
+        return list(itertools.pairwise(ends))
 
 
 def likelihood_rate(noising: Noising, tau: Tensor) -> Tensor:

@@ -45,6 +45,15 @@ class Setting:
     pixels: Pixels | None = None
     dequantised: bool = False
 
+    def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return data as a model knows them: in its units, dequantised if its law is."""
+        if self.pixels is None:
+            return checks.floating(values, "values")
+        if values.device.type == "cpu":  # raises where a value is no level of the range
+            self.pixels.demand(values, "values")
+        x = self.pixels.units(values)
+        return self.pixels.dequantised(x, generator) if self.dequantised else x
+
 
 class Prior(SpectralModule, ABC):
     """A law of tensors and of all its noised versions.
@@ -157,12 +166,7 @@ class Prior(SpectralModule, ABC):
 
     def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return data as the prior knows them: in its units, dequantised if its law is."""
-        if self.pixels is None:
-            return checks.floating(values, "values")
-        if values.device.type == "cpu":  # raises where a value is no level of the range
-            self.pixels.demand(values, "values")
-        x = self.pixels.units(values)
-        return self.pixels.dequantised(x, generator) if self.setting.dequantised else x
+        return self.setting.prepare(values, generator)
 
     @torch.no_grad()
     def log_density(self, x: Tensor) -> Tensor:

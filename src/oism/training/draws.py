@@ -49,7 +49,7 @@ class Draws:
     ``size`` is that of the whole batch; ``rank`` and ``world`` say which part of it is wanted.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         rows: Rows,
         levels: NoiseLevels,

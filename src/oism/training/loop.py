@@ -8,7 +8,6 @@ loss was not finite is remembered there too.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from oism.nn.ddpmpp import Block
 from oism.nn.informed import OperatorInformed
+from oism.nn.model import half_precision
 from oism.objectives import DenoisingScoreMatching
 from oism.training.average import Average
 from oism.training.data import Rows
@@ -109,10 +109,11 @@ class Loop:
 
     @property
     def _can_record(self) -> bool:
-        return self.device.type == "cuda" and self.accelerator.num_processes == 1
+        return self.device.type == "cuda" and int(self.accelerator.num_processes) == 1
 
     def _differentiate(self, batch: Batch) -> Tensor:
         self.optimiser.zero_grad()
+        # Not accelerate's own: that is one for the whole of a process, whatever runs it holds.
         with half_precision(self.device, self.settings.precision):
             loss = self.objective.loss(self.model, batch.x, batch.tau, batch.noise)
         self.accelerator.backward(loss)
@@ -133,9 +134,7 @@ class Loop:
         assert isinstance(where, Tensor)
         bad = where[where != NEVER]
         if len(bad):
-            raise DivergedError(
-                f"the loss or its gradient was not finite in step {int(bad.min())}"
-            )
+            raise DivergedError(f"the loss or its gradient was not finite in step {int(bad.min())}")
         sums = self.accelerator.reduce(self._sums / max(1, self._since), reduction="mean")
         assert isinstance(sums, Tensor)
         loss, norm = sums.tolist()
@@ -150,16 +149,6 @@ def engine(*, cpu: bool = False) -> Accelerator:
     # The prior's tables are buffers, equal everywhere: nothing of them is to be sent around.
     quiet = DistributedDataParallelKwargs(broadcast_buffers=False)
     return Accelerator(cpu=cpu, kwargs_handlers=[quiet])
-
-
-def half_precision(device: torch.device, precision: str) -> AbstractContextManager[object]:
-    """Return the context in which layers work in bfloat16, or one that changes nothing.
-
-    Not accelerate's own: that is one for the whole of a process, whatever runs it holds.
-    """
-    if precision == "no":
-        return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16)
 
 
 def net_of(predictor: nn.Module) -> nn.Module:
