@@ -187,7 +187,6 @@ class DDPMpp(nn.Module):
         widths = [width * checks.integer(m, "multipliers", minimum=1) for m in multipliers]
         time = 4 * width
         self.embed = nn.Sequential(nn.Linear(width, time), nn.SiLU(), nn.Linear(time, time))
-        self.enter = nn.Conv2d(self.shape[0] + extra, width, 3, padding=1)
         self.down, self.up, kept, now = nn.ModuleList(), nn.ModuleList(), [width], width
 
         def block(inner: int, outer: int, **settings: float | bool) -> Block:
@@ -215,6 +214,8 @@ class DDPMpp(nn.Module):
                 self.joins.append(False)
         self.leave_norm = Norm(now)
         self.leave = _zero(nn.Conv2d(now, self.shape[0], 3, padding=1))
+        # Made last: networks with and without further channels then begin alike elsewhere.
+        self.enter = nn.Conv2d(self.shape[0] + extra, width, 3, padding=1)
         # Channels last, as matrix units want convolutions; torch's types do not know the argument.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

@@ -29,7 +29,7 @@ METHOD: OrdinaryMethod = RungeKutta4(24)
 """How the flow is followed: 96 evaluations."""
 
 CHUNK = 250
-"""The number of tensors that are moved at a time."""
+"""The number of tensors that are moved at a time, unless a model is told another."""
 
 
 class Diffusion:
@@ -69,6 +69,7 @@ class Diffusion:
         checks.instance(setting, Setting, "setting")
         self.predictor, self.setting = predictor, setting
         self.first, self.precision = checks.positive(first, "first"), precision
+        self.chunk = CHUNK
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -137,7 +138,7 @@ class Diffusion:
         """
         n = checks.integer(n, "n", minimum=0)
         z = self.process.invariant.sample((n, *self.shape), generator=generator).to(self.device)
-        return self.flow.pull(z, method=method, chunk=CHUNK, progress=progress)
+        return self.flow.pull(z, method=method, chunk=self.chunk, progress=progress)
 
     def log_density(
         self,
@@ -156,7 +157,7 @@ class Diffusion:
                 x,
                 method=method,
                 divergence=Hutchinson(source, probes),
-                chunk=CHUNK,
+                chunk=self.chunk,
                 progress=progress,
             )
 

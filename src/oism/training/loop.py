@@ -8,6 +8,8 @@ loss was not finite is remembered there too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -118,6 +120,15 @@ class Loop:
             loss = self.objective.loss(self.model, batch.x, batch.tau, batch.noise)
         self.accelerator.backward(loss)
         return loss
+
+    @contextmanager
+    def settled(self) -> Iterator[None]:
+        """Within, the network has the average weights, and no part of it is compiled anew.
+
+        Measuring and drawing come with other batches than training does.
+        """
+        with self.average.applied(), torch.compiler.set_stance("force_eager"):
+            yield
 
     def _note(self, loss: Tensor, norm: Tensor) -> None:
         self._sums += torch.stack((loss, norm)).to(self._sums)

@@ -8,7 +8,8 @@ anew in every replay, from the generator's state at that time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -26,13 +27,14 @@ class Recording:
         self._batch = Batch(batch.x.clone(), batch.tau.clone(), batch.noise.clone())
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(WARM_UPS):
-                work(self._batch)
-        torch.cuda.current_stream().wait_stream(side)
         self._graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self._graph):
-            self._loss = work(self._batch)
+        with _fastest_methods():
+            with torch.cuda.stream(side):
+                for _ in range(WARM_UPS):
+                    work(self._batch)
+            torch.cuda.current_stream().wait_stream(side)
+            with torch.cuda.graph(self._graph):
+                self._loss = work(self._batch)
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return the loss of a batch; gradients are with the parameters."""
@@ -41,3 +43,14 @@ class Recording:
         self._batch.noise.copy_(batch.noise)
         self._graph.replay()
         return self._loss
+
+
+@contextmanager
+def _fastest_methods() -> Iterator[None]:
+    """Within, cuDNN tries its methods for every new shape: here shapes stay as they are."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -104,7 +104,7 @@ class Run:
             with Metrics(self.folder, after=loop.step_number) as metrics, progress_bar(None) as bar:
                 bar.stage("training", settings.steps)
                 self._steps(metrics, bar.reach)
-            with loop.average.applied():
+            with loop.settled():
                 self.model.save(self.folder / "model.safetensors")
         self.accelerator.wait_for_everyone()
 
@@ -153,7 +153,7 @@ class Run:
             return
         path = self.folder / "samples" / f"step-{k:08d}.png"
         path.parent.mkdir(exist_ok=True)
-        with self.loop.average.applied(), torch.random.fork_rng():
+        with self.loop.settled(), torch.random.fork_rng():
             self.picture(path, self.model)
 
     def _restore(self, found: Checkpoint) -> None:

@@ -1,0 +1,201 @@
+"""Arms of an experiment: networks that differ in what they start from, and in nothing else.
+
+Every arm of a seed begins with the same weights, sees the same images in the same order with the
+same noise at the same times, and is measured on the same noised test images.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from oism.flow import OrdinaryMethod, RungeKutta4
+from oism.nn import DDPMpp, Diffusion, OperatorInformed
+from oism.objectives import DenoisingScoreMatching, UniformLogSNR
+from oism.plain import plain
+from oism.prior import Gate, Prior
+from oism.prior.gate import GATE
+from oism.prior.pictures import BYTES
+from oism.progress import progress_bar
+from oism.studies.images import ImageSets
+from oism.studies.study import write_json
+from oism.training.data import Rows
+from oism.training.evaluation import errors_by_level
+from oism.training.loop import Loop, engine
+from oism.training.settings import Training
+
+SIXTHS = 6
+METHOD: OrdinaryMethod = RungeKutta4(16)
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What a network starts from: ``prior`` is the name of one, or None for a network alone.
+
+    ``gated`` is the default form of `OperatorInformed`, otherwise it is the paper's. ``bits`` tells
+    whether likelihoods are measured, too.
+    """
+
+    name: str
+    prior: str | None
+    steps: int
+    seed: int = 0
+    warmup: int = 500
+    gated: bool = True
+    bits: bool = False
+
+    @property
+    def key(self) -> str:
+        """What its files are called."""
+        return f"{self.name}-{self.seed}-{self.warmup}"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all arms have in common."""
+
+    marks: Sequence[int]
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+    batch: int = 128
+    rate: float = 2e-4
+    fast: bool = True
+    tested: int = 5000
+    likelihoods: int = 500
+    drawn: int = 32
+    flip: bool = True
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What was measured of an arm after a number of steps, with average weights."""
+
+    step: int
+    errors: list[float]
+    bits: list[float] | None
+    train_seconds: float
+    seconds: float
+
+    @property
+    def mean(self) -> float:
+        """The loss: the mean over the range of log-SNR."""
+        return sum(self.errors) / len(self.errors)
+
+
+@dataclass(frozen=True)
+class Result:
+    """An arm, its smoothed loss while it was trained, and what was measured."""
+
+    arm: Arm
+    losses: list[tuple[int, float]]
+    marks: list[Mark]
+    samples: NDArray[np.uint8]
+
+    def at(self, step: int) -> Mark:
+        """Return what was measured after a number of steps."""
+        return next(mark for mark in self.marks if mark.step == step)
+
+
+def train(
+    arm: Arm, bench: Bench, sets: ImageSets, priors: Mapping[str, Prior], gate: Gate = GATE
+) -> Result:
+    """Return what comes of an arm."""
+    accelerator = engine()
+    device = accelerator.device
+    predictor = predictor_of(arm, bench, sets, priors, gate)
+    some = next(iter(priors.values()))
+    on_device = device.type == "cuda" and bench.fast
+    settings = Training(
+        steps=arm.steps, batch=bench.batch, rate=bench.rate, warmup=arm.warmup, flip=bench.flip,
+        seed=arm.seed, precision="bf16" if on_device else "no", compile=on_device,
+    )  # fmt: skip
+    levels = UniformLogSNR(some.noising, settings.first)
+    rows = Rows(sets.train, sets.pixels)
+    loop = Loop(predictor, rows, DenoisingScoreMatching(levels), settings, accelerator)
+    model = Diffusion(predictor, some.setting, precision=settings.precision)
+    model.chunk = bench.likelihoods
+    losses: list[tuple[int, float]] = []
+    marks, pictures = [], []
+    start, trained = time.perf_counter(), 0.0
+    with progress_bar(None) as bar:
+        bar.stage(arm.key, arm.steps)
+        while loop.step_number < arm.steps:
+            loop.step()
+            k = loop.step_number
+            if k % 25 == 0 or k in bench.marks:
+                losses.append((k, loop.report().loss))
+            bar.reach(k)
+            if k not in bench.marks:
+                continue
+            trained += time.perf_counter() - start
+            start = time.perf_counter()
+            with loop.settled():
+                errors, bits, drawn = measure(arm, bench, sets, model)
+            marks.append(Mark(k, errors, bits, trained, time.perf_counter() - start))
+            pictures.append(drawn)
+            start = time.perf_counter()
+    return Result(arm, losses, marks, np.stack(pictures))
+
+
+def predictor_of(
+    arm: Arm, bench: Bench, sets: ImageSets, priors: Mapping[str, Prior], gate: Gate
+) -> nn.Module:
+    """Return the predictor of an arm, with the initial weights of its seed."""
+    shape = tuple(sets.train.shape[1:])
+    extra = shape[0] if arm.prior is not None and arm.gated else 0
+    torch.manual_seed(arm.seed)
+    net = DDPMpp(shape, extra=extra, **bench.sizes)
+    if arm.prior is None:
+        return net
+    prior = priors[arm.prior]
+    if not arm.gated:
+        return OperatorInformed.paper(net, prior)
+    return OperatorInformed(net, prior, gate=gate)
+
+
+def measure(
+    arm: Arm, bench: Bench, sets: ImageSets, model: Diffusion
+) -> tuple[list[float], list[float] | None, NDArray[np.uint8]]:
+    """Return errors by sixths, bits of single images where they are wanted, and samples."""
+    device = model.device
+    intervals = errors_by_level(model, sets.test[: bench.tested], intervals=SIXTHS)
+    bits = None
+    if arm.bits:
+        source = torch.Generator(device).manual_seed(0)
+        found = model.bits_per_dim(sets.test[: bench.likelihoods], source, method=METHOD)
+        bits = found.tolist()
+    drawn = model.sample(bench.drawn, torch.Generator().manual_seed(0), method=METHOD)
+    return [one.error.mean for one in intervals], bits, BYTES.values(drawn).cpu().numpy()
+
+
+def write(result: Result, folder: Path) -> None:
+    """Keep a result: numbers as JSON, samples as an array."""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.save(folder / f"{result.arm.key}.npy", result.samples)
+    told = {
+        "arm": asdict(result.arm),
+        "losses": result.losses,
+        "marks": [asdict(mark) for mark in result.marks],
+    }
+    write_json(folder / f"{result.arm.key}.json", told)
+
+
+def read(arm: Arm, folder: Path) -> Result | None:
+    """Return a result that was kept, unless it is that of another arm."""
+    path = folder / f"{arm.key}.json"
+    if not path.exists():
+        return None
+    told = json.loads(path.read_text(encoding="utf-8"))
+    if told["arm"] != plain(asdict(arm)):
+        return None
+    marks = [Mark(**mark) for mark in told["marks"]]
+    losses = [(int(step), float(loss)) for step, loss in told["losses"]]
+    return Result(arm, losses, marks, np.load(folder / f"{arm.key}.npy"))
