@@ -1,0 +1,1 @@
+"""Training of noise predictors, and what is measured of them."""
