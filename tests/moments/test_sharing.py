@@ -22,7 +22,7 @@ from oism.moments import (
     TensorHermiteMoments,
     across_processes,
 )
-from oism.moments.sharing import demand_same, gathered, of_first, processes, together
+from oism.moments.sharing import _way, demand_same, gathered, of_first, processes, together
 
 RANKS = 3
 DIM = 2
@@ -185,3 +185,14 @@ def test_one_process_is_by_itself() -> None:
         raise KeyError("x")
     with pytest.raises(KeyError, match="x"), together(shared=False):
         raise KeyError("x")
+
+
+@pytest.mark.parametrize(
+    ("config", "device"),
+    [("cpu:gloo,cuda:gloo", "cpu"), ("cpu:gloo,cuda:nccl", "cpu"), ("cuda:nccl", "cuda")],
+)
+def test_sums_travel_through_memory_that_the_backend_sends(
+    monkeypatch: pytest.MonkeyPatch, config: str, device: str
+) -> None:
+    monkeypatch.setattr(dist, "get_backend_config", lambda: config)
+    assert _way().type == device
