@@ -22,6 +22,7 @@ from . import (
     score as score,
     shrinkage as shrinkage,
     solve as solve,
+    training as training,
     transforms as transforms,
 )
 from .basis import (

@@ -451,7 +451,7 @@ TABLE_OPTIONS = [
 ]  # fmt: skip
 IMAGE_OPTIONS = [
     "--components 2", "--top 2", "--local", "--flip", "--no-dequantise", "--column image",
-    "--mode L", "--skip-broken",
+    "--split train", "--mode L", "--skip-broken",
 ]  # fmt: skip
 
 USAGE = [
@@ -502,6 +502,7 @@ DATA_OR_FILES = [
     ("fit images -o nowhere/m", "nowhere: no such folder"),
     ("fit images -o empty", "empty: is a folder, not a file"),
     ("fit images -o m --column image", "a folder of images has no columns to choose 'image' from"),
+    ("fit images -o m --split test", "a folder of images has no splits to choose 'test' from"),
     ("fit images -o m --order 10", "order must be at most 9, got 10"),
     ("fit images -o m --ridge -1", "ridge must be"),
     ("fit images -o m --device nonsense", "device 'nonsense' cannot be used here"),

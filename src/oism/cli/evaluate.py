@@ -14,6 +14,7 @@ from oism.cli.options import (
     ImageColumn,
     Mode,
     Seed,
+    Split,
     demand_count,
     demand_one_stdin,
     print_json,
@@ -26,6 +27,7 @@ from oism.cli.priors import (
     shape_text,
     skipped_facts,
     skipped_text,
+    split_text,
 )
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ class Evaluate(Command):
     prior: Annotated[Positional[str], arg(metavar="PRIOR")]
     """The file of the prior, which `oism fit` makes of images; - is standard input."""
     data: Annotated[Positional[str], arg(metavar="DATA")]
-    """The images: a folder, Parquet, NPY or NPZ."""
+    """The images: a folder, Parquet, NPY, NPZ, or the id of a dataset of the Hub."""
     levels: Levels = LEVELS
     """The noise levels τ, from 0 to 1; by default eight from 0.001 to 0.9."""
     limit: Annotated[int | None, arg(aliases=["-n"], metavar="N")] = None
@@ -69,6 +71,9 @@ class Evaluate(Command):
     """The seed of the noise and of the dequantisation."""
     column: ImageColumn = None
     """The column of a Parquet file, or the array of an NPZ file, where there is a choice."""
+    split: Split = None
+    """The part of a dataset whose Parquet files are named by such; by default test, or where there
+    is none validation, or train."""
     mode: Mode | None = None
     """Convert all images to grey (L) or colour (RGB)."""
     skip_broken: bool = False
@@ -90,6 +95,7 @@ class Evaluate(Command):
             raise UsageError("--levels: without levels and with --no-bits there is nothing to do")
         from oism import files
         from oism.cli import models
+        from oism.files.splits import TESTING
         from oism.prior.evaluation import evaluate
 
         prior = self._load()
@@ -100,6 +106,7 @@ class Evaluate(Command):
                 mode=self.mode,
                 skip_broken=self.skip_broken,
                 batch=self.batch,
+                split=TESTING if self.split is None else self.split,
             )
             self._demand_alike(prior, images)
             total = len(images) if self.limit is None else min(self.limit, len(images))
@@ -156,6 +163,7 @@ class Evaluate(Command):
             told = {
                 "prior": self.prior,
                 "data": self.data,
+                "split": images.split,
                 "images": found.count,
                 **skipped_facts(images.skipped),
                 "shape": list(prior.shape),
@@ -176,7 +184,8 @@ class Evaluate(Command):
             print_json(told)
             return
         print(
-            f"{images_text(found.count)} of {shape_text(prior.shape)} evaluated"
+            f"{images_text(found.count)} of {shape_text(prior.shape)}{split_text(images.split)} "
+            f"evaluated"
             f"{skipped_text(images.skipped)}"
         )
         if found.levels:

@@ -20,6 +20,7 @@ from oism.cli.options import (
     Mode,
     Output,
     Pairs,
+    Split,
     demand_one_stdout,
     interval,
     number,
@@ -48,9 +49,10 @@ class Fit(Command):
     Messages count the lines of a text and the rows of other files, from 1.
 
     Images are those in a folder, Parquet with encoded images as on the Hub (a file or a folder of
-    them), or NPY and NPZ arrays of three or four axes; all of one size, grey or colour. They are
-    read in batches, twice. Options marked "images" are for them; of the others these apply: order,
-    frame, ridge, cv, clock (vp), device.
+    them), NPY and NPZ arrays of three or four axes, or a dataset of the Hub by its id, as
+    uoft-cs/cifar10; all of one size, grey or colour. They are read in batches, twice. Options
+    marked "images" are for them; of the others these apply: order, frame, ridge, cv, clock (vp),
+    device.
 
     Examples:
       oism fit moons.csv -o moons.safetensors
@@ -115,6 +117,8 @@ class Fit(Command):
     """Images: do not spread each pixel over one level, as densities of bytes need."""
     column: ImageColumn = None
     """Images: the column of a Parquet file or the array of an NPZ file, where there is a choice."""
+    split: Split = None
+    """Images: the part of a dataset whose Parquet files are named by such, train by default."""
     mode: Mode | None = None
     """Images: convert all to grey (L) or colour (RGB)."""
     skip_broken: bool = False

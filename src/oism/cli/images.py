@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oism.cli.ending import UsageError
-from oism.cli.options import STANDARD, demand_count, demand_default, report
+from oism.cli.options import STANDARD, demand_count, demand_default, given, report
 
 if TYPE_CHECKING:
     from oism.cli.fit import Fit
@@ -22,7 +22,8 @@ TABLES_ONLY = (
     "shrinkage", "n_times", "random_state", "format",
 )  # fmt: skip
 IMAGES_ONLY = (
-    "components", "top", "local", "flip", "no_dequantise", "column", "mode", "skip_broken",
+    "components", "top", "local", "flip", "no_dequantise", "column", "split", "mode",
+    "skip_broken",
 )  # fmt: skip
 POLYNOMIALS_ONLY = ("order", "ridge", "cv", "frame")
 
@@ -33,12 +34,15 @@ ORDER = 4
 def are_meant(command: Fit) -> bool:
     """Tell whether the data are images; a Parquet file may hold some beside columns to fit."""
     from oism import files
+    from oism.files import hub
     from oism.files.galleries import SUFFIXES
 
     if command.data.lower().endswith(SUFFIXES):
         return True  # a single image, and the reader says that it takes a folder
     if not files.is_images(command.data):
         return False
+    if hub.is_id(command.data) and not command.data.startswith(hub.PREFIX):
+        return not given(command, TABLES_ONLY)  # else a table is meant that is not there
     return not (command.columns and command.data.lower().endswith((".parquet", ".pq")))
 
 
@@ -55,6 +59,7 @@ def fit(command: Fit) -> None:
     """Read, fit, write and report."""
     from oism import files
     from oism.cli import models, priors
+    from oism.files.splits import TRAINING
 
     clock = _demand_image_options(command)
     start = time.perf_counter()
@@ -64,6 +69,7 @@ def fit(command: Fit) -> None:
             column=command.column,
             mode=command.mode,
             skip_broken=command.skip_broken,
+            split=TRAINING if command.split is None else command.split,
         )
         prior = _prior(command, images, clock)
         if command.local:
@@ -75,10 +81,12 @@ def fit(command: Fit) -> None:
     count, found = len(images) - len(images.skipped), priors.facts(prior)
     skipped = priors.skipped_text(images.skipped)
     text = (
-        f"{priors.images_text(count)} fitted in {seconds:.1f} s{skipped}\n"
+        f"{priors.images_text(count)}{priors.split_text(images.split)} fitted in {seconds:.1f} s"
+        f"{skipped}\n"
         f"{priors.summary(found)}\nprior written to {command.output}"
     )
     told = {
+        "split": images.split,
         "images": count,
         **priors.skipped_facts(images.skipped),
         "seconds": seconds,

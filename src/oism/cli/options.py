@@ -30,6 +30,7 @@ Output = Annotated[str, arg(aliases=["-o"], metavar="FILE")]
 Count = Annotated[int, arg(aliases=["-n"], metavar="N")]
 ColumnNames = Annotated[tuple[str, ...], arg(metavar="COLUMN ...", help_behavior_hint="")]
 Pairs = Annotated[tuple[str, ...], arg(metavar="COLUMN=VALUE ...", help_behavior_hint="")]
+Split = Annotated[str | None, arg(metavar="NAME")]
 ImageColumn = Annotated[str | None, arg(metavar="NAME")]
 Seed = Annotated[int, arg(aliases=["--seed"])]
 SeedOrNone = Annotated[int | None, arg(aliases=["--seed"])]
@@ -94,11 +95,16 @@ def demand_count(n: int, least: int, option: str = "-n") -> None:
         raise UsageError(f"{option}: expected at least {least}, got {n}")
 
 
+def given(command: Command, names: Iterable[str]) -> list[str]:
+    """Return which of some options were given, in the order of the command's."""
+    known = [field for field in fields(command) if field.name in names]
+    return [field.name for field in known if getattr(command, field.name) != field.default]
+
+
 def demand_default(command: Command, names: Iterable[str], why: str) -> None:
     """Raise where an option was given that means nothing here."""
-    for field in fields(command):
-        if field.name in names and getattr(command, field.name) != field.default:
-            raise UsageError(f"--{field.name.replace('_', '-')}: {why}")
+    for name in given(command, names):
+        raise UsageError(f"--{name.replace('_', '-')}: {why}")
 
 
 def demand_one_stdout(output: str, *, json: bool) -> None:

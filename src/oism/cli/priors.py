@@ -87,6 +87,11 @@ def images_text(count: int) -> str:
     return f"{count} image{'' if count == 1 else 's'}"
 
 
+def split_text(split: str | None) -> str:
+    """Return which part of a dataset images are, or nothing."""
+    return "" if split is None else f" of the split {split}"
+
+
 def figure(value: float) -> str:
     """Return a number between 0 and 1 with four digits, or with its power of ten.
 

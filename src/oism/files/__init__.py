@@ -2,7 +2,7 @@
 
 The format follows from the suffix, or is given. ``-`` is standard input or output, CSV unless a
 format is given. Text formats may be compressed, ``.csv.gz``. Images are read by `open_images`, from
-folders and from those of the formats that hold arrays or bytes.
+folders, from those of the formats that hold arrays or bytes, and from datasets of the Hub.
 
 Messages count lines where the file is text, as an editor does, the header being line 1; in other
 files they count rows, the first being row 1.
@@ -17,9 +17,10 @@ files they count rows, the first being row 1.
 
 from oism.files.columns import FileError, find_column, numbering, unknown_column
 from oism.files.formats import FORMATS, TEXT_FORMATS, format_of, read, write, write_array
-from oism.files.images import Images, is_images, open_images
+from oism.files.images import Images, open_images
 from oism.files.prints import demand_images, write_images
 from oism.files.sheet import Sheet
+from oism.files.sources import is_images
 from oism.files.streams import STANDARD, called, read_bytes, write_bytes
 
 __all__ = [

@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oism.files.columns import FileError, find_column
+from oism.files.splits import Wish, chosen
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 SHARDS = (".parquet", ".pq")
@@ -30,6 +32,7 @@ ROWS = 64
 class Folder:
     """Image files, in the order of their names."""
 
+    split: ClassVar[None] = None
     source: str
     paths: list[str]
 
@@ -52,6 +55,7 @@ class Shards:
     paths: list[str]
     column: str
     counts: list[int]
+    split: str | None = None
 
     def __len__(self) -> int:
         return sum(self.counts)
@@ -90,18 +94,21 @@ class Shards:
             yield cell["bytes"] if cell else None
 
 
-def open_folder(path: str, column: str | None) -> Folder | Shards:
+def open_folder(path: str, column: str | None, wish: Wish) -> Folder | Shards:
     """Return the images in a folder, or those in its Parquet files where it holds no others."""
     paths = listed(path, SUFFIXES)
     if paths and column is not None:
         raise FileError(f"{path}: a folder of images has no columns to choose {column!r} from")
+    if paths and isinstance(wish, str):
+        raise FileError(f"{path}: a folder of images has no splits to choose {wish!r} from")
     if paths:
         return Folder(path, paths)
     shards = listed(path, SHARDS)
     if not shards:
         known = ", ".join((*SUFFIXES, *SHARDS))
         raise FileError(f"{path}: there are no images in the folder; known are {known}")
-    return open_shards(path, shards, column)
+    split, names = chosen([os.path.relpath(shard, path) for shard in shards], wish, path)
+    return open_shards(path, [os.path.join(path, name) for name in names], column, split)
 
 
 def listed(folder: str, suffixes: Sequence[str]) -> list[str]:
@@ -137,7 +144,9 @@ def image_columns(schema: pa.Schema) -> list[str]:
     return [field.name for field in schema if _holds_images(field.type)]
 
 
-def open_shards(source: str, paths: list[str], column: str | None) -> Shards:
+def open_shards(
+    source: str, paths: list[str], column: str | None, split: str | None = None
+) -> Shards:
     """Return the images in a column of Parquet files: the only one that may hold some, or named."""
     name, counts = column, []
     for path in paths:
@@ -145,7 +154,7 @@ def open_shards(source: str, paths: list[str], column: str | None) -> Shards:
             name = _chosen(file.schema_arrow, path, name)
             counts.append(file.metadata.num_rows)
     assert name is not None, "there is a file"
-    return Shards(source, paths, name, counts)
+    return Shards(source, paths, name, counts, split)
 
 
 def _chosen(schema: pa.Schema, path: str, said: str | None) -> str:

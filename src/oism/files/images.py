@@ -1,4 +1,4 @@
-"""Images in files: folders of them, Parquet files as on the Hub, NPY and NPZ arrays.
+"""Images in files: folders of them, Parquet files, also those of the Hub, NPY and NPZ arrays.
 
 Images are read in batches, so that a set may be larger than memory, and as often as they are asked
 for. All of a set have one size, 8 bits a channel, and are all grey or all colour.
@@ -13,23 +13,15 @@ for. All of a set have one size, 8 bits a channel, and are all grey or all colou
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from oism.files import decoding, galleries, stacks
+from oism.files import decoding
 from oism.files.columns import FileError
 from oism.files.decoding import BrokenImageError, Mode, Picture
-from oism.files.formats import format_of
-from oism.files.streams import STANDARD, called
-
-FORMATS = ("parquet", "npy", "npz")
-
-
-Source = galleries.Folder | galleries.Shards | stacks.Stack
-"""Where images come from: their bytes, or pictures, in an order that stays, and their places."""
+from oism.files.sources import Source, entries
+from oism.files.splits import TRAINING, Wish
 
 
 class Images:
@@ -52,6 +44,8 @@ class Images:
         What messages call them.
     shape
         Channels, height and width, as the first readable image has them.
+    split
+        The part of a dataset that they are, where its files are named by such.
     skipped
         The places of damaged images, of those that have been read.
     """
@@ -65,7 +59,8 @@ class Images:
             raise ValueError(f"batch must be at least 1, got {batch}")
         if not len(entries):
             raise FileError(f"{entries.source}: there are no images")
-        self.source, self.skipped = entries.source, list[str]()
+        self.source, self.split = entries.source, entries.split
+        self.skipped = list[str]()
         self._entries, self._mode, self._batch, self._skip = entries, mode, batch, skip_broken
         self._first, picture = next(self._readable([]), (-1, None))
         if picture is None:
@@ -139,62 +134,17 @@ def open_images(
     mode: Mode | None = None,
     skip_broken: bool = False,
     batch: int = 1024,
+    split: Wish = TRAINING,
 ) -> Images:
     """Return the images in a folder or a file, or in several Parquet files; see `Images`.
 
-    ``column`` names the column of a Parquet file, or the array of an NPZ file, where there is a
-    choice.
+    ``path`` may also be the id of a dataset of the Hub, ``uoft-cs/cifar10``, where there is no such
+    path, or ``hf://uoft-cs/cifar10``: its files are downloaded, or found in the cache. ``column``
+    names the column of a Parquet file, or the array of an NPZ file, where there is a choice.
+    ``split`` names the part of a dataset, a folder of Parquet files or one of the Hub, or several,
+    of which the first that there is will do, or the only one; where no file is named by a split,
+    all count.
     """
     paths = [path] if isinstance(path, str) else list(path)
-    return Images(_entries(paths, column), mode=mode, skip_broken=skip_broken, batch=batch)
-
-
-def is_images(path: str) -> bool:
-    """Tell whether a path may hold images, not a table: no more than its header is read.
-
-    A folder may, a Parquet file with a column of bytes, and an array of three or four axes.
-    """
-    if path == STANDARD or not os.path.exists(path):
-        return False
-    if os.path.isdir(path):
-        return True
-    try:
-        kind = format_of(path)
-        if kind == "parquet":
-            with galleries.parquet(path) as file:
-                return bool(galleries.image_columns(file.schema_arrow))
-        arrays = stacks.headers(path) if kind in FORMATS else {}
-        return any(header.stacked for header in arrays.values())
-    except FileError:  # the reader of tables says what is wrong
-        return False
-
-
-def _entries(paths: list[str], column: str | None) -> Source:
-    if not paths:
-        raise ValueError("path must name a folder or a file, got none")
-    kinds = [_kind(path) for path in paths]
-    if len(paths) > 1:
-        for path, kind in zip(paths, kinds, strict=True):
-            if kind != "parquet":
-                raise FileError(f"{path}: of several files of images, all must be Parquet files")
-        return galleries.open_shards(f"{paths[0]} and {len(paths) - 1} more", paths, column)
-    (path,), (kind,) = paths, kinds
-    if kind == "parquet":
-        return galleries.open_shards(path, paths, column)
-    return (
-        galleries.open_folder(path, column) if kind == "folder" else stacks.open_stack(path, column)
-    )
-
-
-def _kind(path: str) -> str:
-    """Return what a path is, ``folder`` or a format that may hold images."""
-    if path == STANDARD:
-        raise FileError(f"{called(path)}: images are read from files and folders only")
-    if stat.S_ISDIR(os.stat(path).st_mode):
-        return "folder"
-    if path.lower().endswith(galleries.SUFFIXES):
-        raise FileError(f"{path}: a single image; give a folder of images")
-    kind = format_of(path)
-    if kind not in FORMATS:
-        raise FileError(f"{path}: {kind} holds no images; folders, {', '.join(FORMATS)} may")
-    return kind
+    source = entries(paths, column, split)
+    return Images(source, mode=mode, skip_broken=skip_broken, batch=batch)

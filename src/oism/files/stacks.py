@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, ClassVar
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -46,6 +46,7 @@ class Header:
 class Stack:
     """The images in an array: in an NPY file, or in an entry of an NPZ file."""
 
+    split: ClassVar[None] = None
     source: str
     path: str
     entry: str | None

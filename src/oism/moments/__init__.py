@@ -19,6 +19,7 @@ from oism.moments.hermite import (
 from oism.moments.histogram import HistogramMoments
 from oism.moments.pairs import PairMoments
 from oism.moments.rows import batches, fold_of, rows
+from oism.moments.sharing import across_processes
 from oism.moments.spectrum import Spectrum, principal_axes, spectrum
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "Standardised",
     "TensorHermiteMoments",
     "accumulator",
+    "across_processes",
     "batches",
     "dithered",
     "extended",

@@ -66,12 +66,12 @@ class PairMoments:
         checks.instance(other, type(self), "other")
         if (self.dim, self.folds) != (other.dim, other.folds):
             raise ValueError("other must have the dim and folds of this accumulator")
-        result, theirs = copy.deepcopy(self), copy.deepcopy(other)
-        if theirs.centre is None:
-            return result
-        if result.centre is None:
-            return theirs
-        theirs._move(result.centre)
+        if self.centre is None or other.centre is None:
+            return copy.deepcopy(self if other.centre is None else other)
+        result, theirs = copy.deepcopy(self), other
+        if not torch.equal(self.centre, other.centre.to(self.centre)):  # bytes have one centre
+            theirs = copy.deepcopy(other)
+            theirs._move(self.centre)
         result.count += theirs.count.to(result.count)
         result.first += theirs.first.to(result.first)
         result.second += theirs.second.to(result.second)

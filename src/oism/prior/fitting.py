@@ -15,6 +15,7 @@ from oism.basis import Frame, Hermite
 from oism.clock import Clock, Logarithmic, VariancePreserving
 from oism.estimation import CrossValidation, PlacedKnots, fit_standardised
 from oism.moments import Standardised
+from oism.moments.sharing import demand_same, processes, together
 from oism.prior.base import Setting
 from oism.prior.hermite import HermitePrior
 from oism.prior.mixture import Components, MixturePrior, maximise
@@ -58,6 +59,7 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
     ridge: CrossValidation | float | None = None,
     clock: Clock | None = None,
     device: torch.device | str | None = None,
+    shared: bool = False,
     progress: bool | None = None,
 ) -> HermitePrior:
     """Return the Hermite prior of tensors of any shape.
@@ -88,6 +90,10 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
         The noise levels that the prior is asked for; `VariancePreserving` by default.
     device
         Where sums and solves are done; by default where the data are.
+    shared
+        Whether the processes of `torch.distributed`, each with a shard of the data, are to have the
+        prior of the whole: all call it with the same arguments but for the data, and all get the
+        same prior. A shard may be empty. Where there is one process it makes no difference.
 
     Examples
     --------
@@ -100,7 +106,7 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
     folds = 1 if isinstance(ridge, int | float) else (ridge or CHOICES).folds
     law = learn_law(
         data, order=order, frame=frame, pixels=pixels, flip=flip, dequantise=dequantise,
-        folds=folds, device=device, progress=progress,
+        folds=folds, device=device, shared=shared, progress=progress,
     )  # fmt: skip
     return prior_of(law, order=order, ridge=ridge, clock=clock, progress=progress)
 
@@ -115,17 +121,27 @@ def learn_law(  # noqa: PLR0913
     dequantise: bool | None = None,
     folds: int = 5,
     device: torch.device | str | None = None,
+    shared: bool = False,
     progress: bool | None = None,
 ) -> Law:
     """Return what `fit_prior` learns before it solves: enough for every order up to this one.
 
     With one fold nothing can be cross-validated: `prior_of` then needs a ridge.
     """
-    order = max(2, _order(order))
-    stream = _stream(data, pixels, checks.integer(folds, "folds", minimum=1), device)
+    frame = PCA() if frame is None else frame
+    with together(shared):
+        order, folds = max(2, _order(order)), checks.integer(folds, "folds", minimum=1)
+        checks.optional(pixels, Pixels, "pixels")
+        place = device_of(data, device)
+    if shared:
+        named = (
+            frame if isinstance(frame, PCA) else (type(frame).__name__, getattr(frame, "dim", None))
+        )
+        demand_same(order=order, folds=folds, flip=flip, dequantise=dequantise, frame=named)
+    stream = Stream(data, pixels, folds, place, shared)
     with progress_bar(progress) as bar:
         passes = Passes(stream, order, flip=flip, dequantise=dequantise, bar=bar)
-        return passes.law(PCA() if frame is None else frame)
+        return passes.law(frame)
 
 
 def prior_of(
@@ -186,18 +202,26 @@ def fit_mixture(  # noqa: PLR0913
     dequantise: bool | None = None,
     clock: Clock | None = None,
     device: torch.device | str | None = None,
+    shared: bool = False,
     progress: bool | None = None,
 ) -> MixturePrior:
     """Return a mixture of Gaussians with principal directions in common.
 
     ``components`` is their number; the rest is as for `fit_prior`. The coordinates of up to
-    2²⁸/dim rows are held in memory, in float32, while the components are found.
+    2²⁸/dim rows are held in memory, in float32, while the components are found, so that one process
+    must see all rows: ``shared`` is refused where there are more.
     """
+    if shared and processes() > 1:
+        raise NotImplementedError(
+            "shared must be False for a mixture, whose components are found in the memory of one "
+            "process: fit it to all data on one rank, and load the file that it saves on the others"
+        )
     checks.integer(components, "components", minimum=1)
     frame = PCA() if frame is None else frame
     checks.instance(frame, PCA, "frame")
     clock = _clock(clock)
-    stream = _stream(data, pixels, CHOICES.folds, device)
+    checks.optional(pixels, Pixels, "pixels")
+    stream = Stream(data, pixels, CHOICES.folds, device_of(data, device))
     with progress_bar(progress) as bar:
         passes = Passes(stream, MOST_ORDER, flip=flip, dequantise=dequantise, bar=bar)
         found, unit = passes.spectrum(frame)
@@ -226,13 +250,6 @@ def fit_mixture(  # noqa: PLR0913
     draw = torch.randn(shown.shape, generator=torch.Generator().manual_seed(1)).to(u)
     prior.error = measured_error(prior, (shown + extra.sqrt() * draw) * size)
     return prior.cpu()
-
-
-def _stream(
-    data: object, pixels: Pixels | None, folds: int, device: torch.device | str | None
-) -> Stream:
-    checks.optional(pixels, Pixels, "pixels")
-    return Stream(data, pixels, folds, device_of(data, device))
 
 
 def _clock(clock: Clock | None) -> Clock:

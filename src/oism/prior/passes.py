@@ -4,12 +4,14 @@
             where a frame is learnt
 
 Bytes in their own frame need no second pass and no coordinates: their histograms hold everything.
+Where processes share the data, each passes over its own, and what a pass gathered is merged before
+anything follows from it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -25,11 +27,13 @@ from oism.moments import (
     PairMoments,
     Spectrum,
     Standardised,
+    across_processes,
     dithered,
     spectrum,
     uniform_averages,
     uniform_reach,
 )
+from oism.moments.sharing import Accumulator, of_first, together
 from oism.prior.pixels import BYTES, Pixels
 from oism.prior.stream import Stream
 from oism.progress import Progress
@@ -145,11 +149,8 @@ class Passes:
     def spectrum(self, frame: PCA) -> tuple[Spectrum, float]:
         """Return the principal directions from one pass, in units of the data, and that unit."""
         stream = self.stream
-        if self.order > 2 and not stream.is_repeatable:
-            raise TypeError(
-                "data must be readable twice for a frame that is learnt, and an iterator can be "
-                "read once: give a list, an array, a DataLoader, or a fixed frame"
-            )
+        with together(stream.shared):
+            self._demand_repeatable()
         if stream.dim > MOST_ENTRIES:
             size = 8e-9 * stream.dim**2 * (stream.folds + 3)
             raise ValueError(
@@ -157,14 +158,22 @@ class Passes:
                 f"at most {MOST_ENTRIES}: covariances would take {size:.0f} GB. Polynomials in a "
                 "fixed frame need none (CosineFrame, IdentityFrame; --frame cosine, identity)"
             )
-        pairs = PairMoments(stream.dim, stream.folds, device=stream.device)
-        for rows, fold in self._rows("pairs"):
-            pairs.update(rows, fold if stream.folds > 1 else None)
+        sums, one = PairMoments(stream.dim, stream.folds, device=stream.device), stream.folds == 1
+        pairs = self._pass("pairs", sums, lambda x, fold: sums.update(x, None if one else fold))
         if self.flip:
             pairs = pairs.mirrored(self._mirror())
         self.bar.stage("principal directions")
         found = spectrum(pairs, frame.count, validate=stream.folds > 1)
+        # Equal sums have equal directions on equal machines, and others must not differ in signs.
+        found = of_first(found) if stream.shared else found
         return found, 1.0 if stream.pixels is None else stream.pixels.step
+
+    def _demand_repeatable(self) -> None:
+        if self.order > 2 and not self.stream.is_repeatable:
+            raise TypeError(
+                "data must be readable twice for a frame that is learnt, and an iterator can be "
+                "read once: give a list, an array, a DataLoader, or a fixed frame"
+            )
 
     def coordinates(self, directions: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
         """Return standardised coordinates of the rows, as many as memory is meant for."""
@@ -191,11 +200,19 @@ class Passes:
             yield rows, fold
             self.bar.advance(len(rows))
 
+    def _pass(
+        self, name: str, empty: Accumulator, update: Callable[[Tensor, Tensor], object]
+    ) -> Accumulator:
+        """Return an accumulator that was updated with all rows, those of other processes too."""
+        with together(self.stream.shared):
+            for rows, fold in self._rows(name):
+                update(rows, fold)
+        return across_processes(empty) if self.stream.shared else empty
+
     def _histograms(self, pixels: Pixels) -> Standardised:
         stream = self.stream
         counts = HistogramMoments(stream.dim, stream.folds, device=stream.device)
-        for rows, fold in self._rows("histograms"):
-            counts.update(rows, fold)
+        counts = self._pass("histograms", counts, counts.update)
         if self.flip:
             counts = counts.mirrored(self._mirror())
         values = torch.arange(BYTES, dtype=torch.float64) * pixels.step - 1
@@ -205,16 +222,16 @@ class Passes:
         stream = self.stream
         count = len(directions) if isinstance(directions, Tensor) else stream.dim
         moments = HermiteMoments(Hermite(count, self.order), stream.folds)
-        for rows, fold in self._rows("moments"):
-            x = stream.units(rows)
-            for image in self._images(x):
+
+        def update(rows: Tensor, fold: Tensor) -> None:
+            for image in self._images(stream.units(rows)):
                 if isinstance(directions, Tensor):
                     z = image @ directions.mT
                 else:
                     z = directions._analyse(image)
                 moments.update(z, fold=fold)
-        standard = moments.standardised()
-        return _moved(standard, stream.device)
+
+        return _moved(self._pass("moments", moments, update).standardised(), stream.device)
 
     def _dithered(self, standard: Standardised, directions: Frame | Tensor) -> Standardised:
         """Return the averages with those of uniform noise folded in."""

@@ -18,7 +18,11 @@ from torch import Tensor
 from oism import checks
 from oism.moments import batches, fold_of
 from oism.moments.rows import demand_finite, tensor
+from oism.moments.sharing import gathered, together
 from oism.prior.pixels import Pixels
+
+Kind = tuple[tuple[int, ...], Pixels | None]
+"""The shape of a row, and its range."""
 
 ENTRIES = 2**23
 """The number of entries that are read at a time."""
@@ -28,30 +32,44 @@ ENTRIES = 2**23
 class Stream:
     """Rows of data in pieces, each with its folds. Bytes are pixels without being said to be.
 
-    ``shape`` is that of a row, ``rows`` their number, known after a first pass.
+    ``shape`` is that of a row, ``rows`` their number, known after a first pass. Where the data are
+    ``shared``, these are the rows of one rank, which may have none if others do.
     """
 
     data: object
     pixels: Pixels | None
     folds: int
     device: torch.device
+    shared: bool = False
     shape: tuple[int, ...] = field(init=False)
     rows: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
+        with together(self.shared):
+            kind = self._look()
+        if self.shared:
+            kind = _agreed(kind)
+        if kind is None:
+            raise ValueError("data must hold at least one row, got none")
+        self.shape, self.pixels = kind
+
+    def _look(self) -> Kind | None:
+        """Return what the first batch shows, if there is one."""
         first = next(self._batches(), None)
         if first is None:
-            raise ValueError("data must hold at least one row, got none")
+            return None
         if isinstance(self.data, Iterator):  # read once: what was looked at must come again
             self.data = itertools.chain([first], self.data)
+        if self.shared and not len(first):
+            return None  # other ranks know better
         if self.pixels is None and first.dtype == torch.uint8:
-            self.pixels = Pixels()
+            return tuple(first.shape[1:]), Pixels()
         if self.pixels is None and not first.is_floating_point():
             raise TypeError(
                 f"pixels must be given for integers other than bytes, got {first.dtype}: "
                 "Pixels(low, high) says their range"
             )
-        self.shape = tuple(first.shape[1:])
+        return tuple(first.shape[1:]), self.pixels
 
     @property
     def dim(self) -> int:
@@ -81,7 +99,7 @@ class Stream:
             for piece in torch.split(batch.flatten(1), max(1, ENTRIES // self.dim)):
                 yield self._checked(piece.to(self.device))
                 self.rows += len(piece)
-        if not self.rows:
+        if not self.rows and not self.shared:
             raise ValueError("data must hold at least one row, got none")
 
     def _checked(self, piece: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,6 +127,17 @@ class Stream:
                     f"got {tuple(found.shape)}"
                 )
             yield found
+
+
+def _agreed(kind: Kind | None) -> Kind | None:
+    """Return what the ranks that have rows know of them; raise on every rank where they differ."""
+    known = {rank: one for rank, one in enumerate(gathered(kind)) if one is not None}
+    first = min(known, default=0)
+    for rank, one in known.items():
+        if one != known[first]:
+            words = (f"rank {r} holds shape {known[r][0]} and {known[r][1]}" for r in (first, rank))
+            raise ValueError(f"data must be alike on every rank: {', '.join(words)}")
+    return known.get(first)
 
 
 def _images(batch: object) -> object:
