@@ -214,8 +214,7 @@ class DDPMpp(nn.Module):
                 self.joins.append(False)
         self.leave_norm = Norm(now)
         self.leave = _zero(nn.Conv2d(now, self.shape[0], 3, padding=1))
-        # Made last: networks with and without further channels then begin alike elsewhere.
-        self.enter = nn.Conv2d(self.shape[0] + extra, width, 3, padding=1)
+        self.enter = _widened(nn.Conv2d(self.shape[0], width, 3, padding=1), extra)
         # Channels last, as matrix units want convolutions; torch's types do not know the argument.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -253,6 +252,19 @@ class DDPMpp(nn.Module):
                 f"x must be images (n, {', '.join(map(str, wanted))}) for this network, got "
                 f"{tuple(x.shape)}"
             )
+
+
+def _widened(layer: nn.Conv2d, extra: int) -> nn.Conv2d:
+    """Return a layer that looks at further channels and begins by making nothing of them.
+
+    Networks with and without such channels then begin with the same weights.
+    """
+    if extra:
+        weight = layer.weight.detach()
+        more = weight.new_zeros(len(weight), extra, *weight.shape[2:])
+        layer.weight = nn.Parameter(torch.cat((weight, more), dim=1))
+        layer.in_channels += extra
+    return layer
 
 
 def _image_shape(shape: Sequence[int], levels: int) -> tuple[int, int, int]:

@@ -7,7 +7,8 @@ A network alone is one. Around it, with a prior whose scores are known in closed
 
 so that the network learns the residual only. The paper has g = c = 1. By default the gate g follows
 the prior's own expected error, c is the deviation of what is then left, and the network is also
-shown ε̂_prior, as further channels: where the gate is closed it may still use it.
+shown g·ε̂_prior, as further channels: it knows what it adds to. Where the gate is closed it sees
+nothing of the prior, whose predictions are large just where they are wrong.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ class OperatorInformed(nn.Module):
     ----------
     net
         Any module of noised tensors and clock times. With ``condition`` it is given twice the
-        channels: those of the tensor, then the prior's predicted noise.
+        channels: those of the tensor, then the gated prediction of the prior.
     prior
         The prior, which is not trained: it has buffers and no parameters.
     gate
         How far the prior is trusted: by its expected error, or `Open()` for the paper's form.
     condition
-        Whether the network is shown the prior's predicted noise.
+        Whether the network is shown what the prior contributes.
 
     Examples
     --------
@@ -74,24 +75,24 @@ class OperatorInformed(nn.Module):
 
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is."""
-        known, opening, scale = self._start(x, tau)
+        known, scale = self._start(x, tau)
         shown = torch.cat((x, known), dim=1) if self.condition else x
         left: Tensor = self.net(shown, tau)
-        return torch.addcmul(opening * known, scale, left.to(known.dtype))
+        return torch.addcmul(known, scale, left.to(known.dtype))
 
-    def _start(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the prior's predicted noise, g and c, the last two shaped for rows."""
+    def _start(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the gated prediction of the prior, and c shaped for rows."""
         kind = x.device.type
         if not torch.amp.is_autocast_available(kind):
             return self._weighed(x, tau)
         with torch.autocast(kind, enabled=False):  # half precision would drown the lowest noise
             return self._weighed(x, tau)
 
-    def _weighed(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _weighed(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
         x = x if x.dtype == torch.float64 else x.float()
         error = self.prior.skill(tau)
         opening, scale = (per_row(f(error), x) for f in (self.gate.opening, self.gate.scale))
-        return self.prior.noise(x, tau), opening, scale
+        return opening * self.prior.noise(x, tau), scale
 
 
 def _demand_fit(net: nn.Module, prior: Prior, *, condition: bool) -> None:

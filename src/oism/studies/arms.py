@@ -122,6 +122,7 @@ def train(
     loop = Loop(predictor, rows, DenoisingScoreMatching(levels), settings, accelerator)
     model = Diffusion(predictor, some.setting, precision=settings.precision)
     model.chunk = bench.likelihoods
+    every = max(1, min(bench.marks) // 20)
     losses: list[tuple[int, float]] = []
     marks, pictures = [], []
     start, trained = time.perf_counter(), 0.0
@@ -130,7 +131,7 @@ def train(
         while loop.step_number < arm.steps:
             loop.step()
             k = loop.step_number
-            if k % 25 == 0 or k in bench.marks:
+            if k % every == 0 or k in bench.marks:
                 losses.append((k, loop.report().loss))
             bar.reach(k)
             if k not in bench.marks:

@@ -1,0 +1,266 @@
+"""Figure 3 and Table 1: what a head start is worth to a network, and what it costs.
+
+A network alone, DDPM; the paper's form, OISM(3) and OISM(6), polynomials of each pixel in full at
+every noise level; and the gated prior along principal directions. Arms differ in nothing else. The
+paper warms the rate up over 5,000 steps, which flatters every head start: those arms stand apart.
+The quick form does the same on scikit-learn's digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+
+from oism.basis import IdentityFrame
+from oism.prior import Prior, fit_prior, learn_law
+from oism.studies import cifar10_pictures as pictures
+from oism.studies.arms import METHOD, SIXTHS, Arm, Bench, Result, read, train, write
+from oism.studies.images import DIGITS, ImageSets, image_sets
+from oism.studies.step_time import ALONE, PLAIN, Times, step_times
+from oism.studies.study import Claim, Findings, Study, table, text
+from oism.training.loop import engine
+
+DDPM, GATED = "DDPM", "gated"
+PIXELS = {"OISM(3)": 3, "OISM(6)": 6}
+RIDGE = 1e-6
+
+SMALL = {"width": 16, "multipliers": (1, 2), "blocks": 1, "attention": ()}
+"""The sizes of the network for digits."""
+
+WITHIN = 1.01
+"""By which factor a head start may be behind in a sixth."""
+
+FIFTH = 0.2
+COST = 1.02
+SPEED = 0.5
+
+
+@dataclass(frozen=True)
+class Cifar10(Study):
+    """The arms and how they are measured.
+
+    DDPM and the gated arm go to the last of ``marks`` with every seed, the paper's to the one
+    before with the first; with the long warm-up all stop at the first mark.
+    """
+
+    data: str = "cifar10"
+    marks: tuple[int, ...] = (500, 1000, 2500)
+    seeds: tuple[int, ...] = (0, 1)
+    warmup: int = 500
+    long_warmup: int = 5000
+    batch: int = 128
+    rate: float = 2e-4
+    tested: int = 3000
+    likelihoods: int = 256
+    drawn: int = 32
+    rounds: int = 8
+
+    name: ClassVar[str] = "cifar10"
+    title: ClassVar[str] = "A head start for a network (Figure 3, Table 1)"
+
+    @classmethod
+    def quick(cls, seed: int = 0) -> Self:
+        """Return the settings for digits."""
+        return cls(
+            seed, data=DIGITS, marks=(20, 40, 60), seeds=(0,), warmup=20, long_warmup=200,
+            batch=32, rate=2e-3, tested=200, likelihoods=10, drawn=16, rounds=1,
+        )  # fmt: skip
+
+    @property
+    def is_small(self) -> bool:
+        """Whether the images are digits."""
+        return self.data == DIGITS
+
+    @property
+    def arms(self) -> list[Arm]:
+        """All arms, in the order in which they are run."""
+        long, short, apart = self.marks[-1], self.marks[-2], self.marks[0]
+        seeds = [self.seed + seed for seed in self.seeds]
+        found = []
+        for seed in seeds:
+            for name, prior in ((DDPM, None), (GATED, "PCA")):
+                found.append(Arm(name, prior, long, seed, self.warmup, bits=True))
+        for steps, warmup in ((short, self.warmup), (apart, self.long_warmup)):
+            found += [Arm(one, one, steps, seeds[0], warmup, gated=False) for one in PIXELS]
+        for name, prior in ((DDPM, None), (GATED, "PCA")):
+            found.append(Arm(name, prior, apart, seeds[0], self.long_warmup))
+        return found
+
+    @property
+    def bench(self) -> Bench:
+        """What the arms have in common."""
+        return Bench(
+            marks=self.marks, sizes=SMALL if self.is_small else {}, batch=self.batch,
+            rate=self.rate, tested=self.tested, likelihoods=self.likelihoods, drawn=self.drawn,
+            flip=not self.is_small,
+        )  # fmt: skip
+
+    def run(self) -> Findings:
+        """Run all arms."""
+        return self.run_in(None)
+
+    def run_in(self, folder: Path | None) -> Findings:
+        """Run the arms that a folder does not hold yet, and keep them there."""
+        results, times = self.results(folder, None), None
+        kept = None if folder is None else folder / "steps.json"
+        times = pictures.read_times(kept)
+        if times is None:
+            times = self.times()
+            pictures.write_times(times, kept)
+        return self._findings(results, times)
+
+    def results(self, folder: Path | None, only: Sequence[str] | None) -> list[Result]:
+        """Return the results of the arms, or of those with the keys ``only``."""
+        wanted = [arm for arm in self.arms if only is None or arm.key in only]
+        kept = None if folder is None else folder / "arms"
+        found: dict[str, Result] = {}
+        if kept is not None:
+            found = {arm.key: old for arm in wanted if (old := read(arm, kept)) is not None}
+        left = [arm for arm in wanted if arm.key not in found]
+        if left:
+            sets = image_sets(self.data)
+            priors = self.priors(sets)
+            for arm in left:
+                found[arm.key] = train(arm, self.bench, sets, priors)
+                if kept is not None:
+                    write(found[arm.key], kept)
+        return [found[arm.key] for arm in wanted]
+
+    def priors(self, sets: ImageSets) -> dict[str, Prior]:
+        """Return the priors by name."""
+        images = sets.train.to(engine().device)
+        common: dict[str, Any] = {"pixels": sets.pixels, "flip": self.bench.flip}
+        found: dict[str, Prior] = {
+            name: fit_prior(images, order=order, frame=IdentityFrame(), ridge=RIDGE, **common)
+            for name, order in PIXELS.items()
+        }
+        return {**found, "PCA": fit_prior(images, order=2, **common)}
+
+    def times(self) -> Times:
+        """Return what a step costs."""
+        sets = image_sets(self.data)
+        images = sets.train.to(engine().device)
+        laws = {
+            "pixels": learn_law(
+                images, order=6, frame=IdentityFrame(), pixels=sets.pixels, folds=1
+            ),
+            "PCA": learn_law(images, order=4, pixels=sets.pixels, folds=1),
+        }
+        steps = 1 if self.is_small else 5
+        return step_times(
+            images, laws, self.bench.sizes, batch=self.batch, rounds=self.rounds, steps=steps,
+            pixels=sets.pixels,
+        )  # fmt: skip
+
+    def _findings(self, results: Sequence[Result], times: Times) -> Findings:
+        by_key = {result.arm.key: result for result in results}
+        seconds = sum(mark.seconds for one in results for mark in one.marks)
+        seconds += sum(one.marks[-1].train_seconds for one in results)
+        seconds += sum(times.ready.values())
+        numbers = {
+            "seconds": round(seconds, 1),
+            "arms": [pictures.numbers_of(one) for one in results],
+            "steps": pictures.numbers_of_times(times),
+        }
+        figures = {
+            "figure": pictures.curves(results, self),
+            "sixths": pictures.sixths(results, self),
+            "samples": pictures.samples(results, self),
+        }
+        return Findings(numbers, figures, self._claims(by_key, times), self._text(results, times))
+
+    def pairs(self, by_key: Mapping[str, Result]) -> list[tuple[Result, Result]]:
+        """Return the gated arm and DDPM of every seed."""
+        keys = [f"-{self.seed + seed}-{self.warmup}" for seed in self.seeds]
+        return [(by_key[GATED + key], by_key[DDPM + key]) for key in keys]
+
+    def _claims(self, by_key: Mapping[str, Result], times: Times) -> list[Claim]:
+        claims, pairs = [], self.pairs(by_key)
+        for step in self.marks:
+            ratios = [_ratios(one, other, step) for one, other in pairs]
+            means = [one.at(step).mean / other.at(step).mean for one, other in pairs]
+            claims.append(
+                Claim(f"after {step} steps the gated arm's loss is at most DDPM's", max(means), 1)
+            )
+            if not self.is_small:
+                worst = float(np.max(ratios))
+                words = f"after {step} steps it is within 1% or below in every sixth of the log-SNR"
+                claims.append(Claim(words, worst, WITHIN))
+            bits = [_bits(one.at(step).bits) - _bits(other.at(step).bits) for one, other in pairs]
+            claims.append(
+                Claim(f"after {step} steps it needs fewer bits per dimension", max(bits), 0)
+            )
+        first = [_ratios(one, other, self.marks[0])[-1] for one, other in pairs]
+        words = f"after {self.marks[0]} steps it has a fifth of the error in the highest sixth"
+        claims.append(Claim(words, max(first), FIFTH))
+        if not self.is_small:
+            for name in PIXELS:
+                ratio = times.ratio(f"fast, {name}")
+                claims.append(Claim(f"a step with {name}, tabulated, costs 2% more", ratio, COST))
+            gated = times.ratio("fast, gated PCA of order 2")
+            claims.append(Claim("a step with the gated prior costs 2% more", gated, COST))
+            words = "a step takes half of the time of plain PyTorch in float32"
+            claims.append(Claim(words, times.ratio(ALONE, PLAIN), SPEED))
+        return claims
+
+    def _text(self, results: Sequence[Result], times: Times) -> str:
+        head = [
+            "arm",
+            "seed",
+            "warm-up",
+            "steps",
+            "loss",
+            *(f"sixth {i + 1}" for i in range(SIXTHS)),
+        ]
+        rows = [
+            [one.arm.name, one.arm.seed, one.arm.warmup, mark.step, mark.mean, *mark.errors]
+            for one in results
+            for mark in one.marks
+        ]
+        bits = [
+            [one.arm.name, one.arm.seed, mark.step, _bits(mark.bits), _spread(mark.bits)]
+            for one in results
+            for mark in one.marks
+            if mark.bits is not None
+        ]
+        costs = [
+            [name, 1000 * spent, times.ratio(name), f"{times.share(name):.1%}"]
+            for name, spent in times.seconds.items()
+        ]
+        return text(
+            "cifar10",
+            data=self.data,
+            device=_device(),
+            batch=self.batch,
+            tested=self.tested,
+            likelihoods=self.likelihoods,
+            method=f"{METHOD.order}, {getattr(METHOD, 'steps', 0)} steps",
+            errors=table(head, rows),
+            bits=table(["arm", "seed", "steps", "bits per dimension", "±"], bits),
+            steps=table(["step", "ms", "ratio to fast", "of the matrix rate"], costs),
+            operations=f"{times.operations / 1e12:.2f}",
+            rate=f"{times.matrix_rate / 1e12:.0f}",
+        )
+
+
+def _ratios(one: Result, other: Result, step: int) -> list[float]:
+    """Return the errors of one arm as multiples of another's, by sixths."""
+    pairs = zip(one.at(step).errors, other.at(step).errors, strict=True)
+    return [a / b for a, b in pairs]
+
+
+def _bits(found: list[float] | None) -> float:
+    return float("nan") if found is None else float(np.mean(found))
+
+
+def _spread(found: list[float] | None) -> float:
+    return float("nan") if found is None else float(np.std(found, ddof=1) / np.sqrt(len(found)))
+
+
+def _device() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "two cores"
