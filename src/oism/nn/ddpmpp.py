@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from oism import checks
-from oism.nn.embedding import waves_of_time
+from oism.nn.embedding import one_per_row, waves_of_time
 
 SHRUNK = 1 / math.sqrt(2)
 
@@ -72,6 +72,8 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 def _zero(layer: nn.Conv2d) -> nn.Conv2d:
     """Return a layer that starts by answering nothing."""
     nn.init.zeros_(layer.weight)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
     return layer
 
 
@@ -146,13 +148,16 @@ class DDPMpp(nn.Module):
     extra
         The number of channels that are shown beside the image, as `OperatorInformed` does.
     width
-        The number of features at full resolution.
+        The number of features at full resolution, even.
     multipliers
         The widths of the levels, as multiples of it.
     blocks
         The number of residual blocks of a level on the way down; one more on the way up.
     attention
-        The resolutions, by height, at which positions attend to each other.
+        The resolutions, by height, at which positions attend to each other; those that no level
+        has are passed over.
+    dropout
+        The share of features that is dropped in every block, in [0, 1).
 
     Examples
     --------
@@ -161,7 +166,7 @@ class DDPMpp(nn.Module):
     torch.Size([5, 1, 8, 8])
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (the settings of an architecture, by name)
         self,
         shape: Sequence[int] = (3, 32, 32),
         *,
@@ -173,18 +178,22 @@ class DDPMpp(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.settings = {
-            "shape": list(shape), "extra": extra, "width": width, "multipliers": list(multipliers),
-            "blocks": blocks, "attention": list(attention), "dropout": dropout,
-        }  # fmt: skip
+        multipliers = checks.shape(multipliers, "multipliers", minimum=1)
         self.shape = _image_shape(shape, len(multipliers))
         self.extra = checks.integer(extra, "extra", minimum=0)
-        self.width = checks.integer(width, "width", minimum=4)
-        checks.integer(blocks, "blocks", minimum=1)
+        self.width = width = checks.integer(width, "width", minimum=4)
+        if width % 2:  # half of the waves of time are sines
+            raise ValueError(f"width must be even, got {width}")
+        blocks = checks.integer(blocks, "blocks", minimum=1)
+        dropout = checks.number(dropout, "dropout")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
-        attended, height = set(attention), self.shape[1]
-        widths = [width * checks.integer(m, "multipliers", minimum=1) for m in multipliers]
+        attended = sorted({checks.integer(a, "attention", minimum=1) for a in attention})
+        self.settings = {
+            "shape": list(self.shape), "extra": extra, "width": width, "blocks": blocks,
+            "multipliers": list(multipliers), "attention": attended, "dropout": dropout,
+        }  # fmt: skip
+        height, widths = self.shape[1], [width * multiplier for multiplier in multipliers]
         time = 4 * width
         self.embed = nn.Sequential(nn.Linear(width, time), nn.SiLU(), nn.Linear(time, time))
         self.enter = nn.Conv2d(self.shape[0] + extra, width, 3, padding=1)
@@ -221,7 +230,8 @@ class DDPMpp(nn.Module):
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the predicted noise for clock times ``(n,)``, in float32."""
         self._demand(x)
-        time = functional.silu(self.embed(waves_of_time(tau, self.width)))
+        waves = waves_of_time(one_per_row(tau, x), self.width)
+        time = functional.silu(self.embed(waves))
         now = self._entered(x)
         kept = [now]
         for part in self.down:
@@ -259,8 +269,6 @@ def _image_shape(shape: Sequence[int], levels: int) -> tuple[int, int, int]:
     found = checks.shape(shape, minimum=1)
     if len(found) != 3:
         raise ValueError(f"shape must be channels, height and width, got {found}")
-    if not levels:
-        raise ValueError("multipliers must name at least one level, got none")
     factor = 2 ** (levels - 1)
     if found[1] % factor or found[2] % factor:
         raise ValueError(
