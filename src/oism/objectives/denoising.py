@@ -87,7 +87,7 @@ class DenoisingScoreMatching:
     >>> from oism.nn import MLP
     >>> noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
     >>> loss = DenoisingScoreMatching(UniformLogSNR(noising))
-    >>> float(loss(MLP(2), torch.zeros(64, 2), torch.Generator().manual_seed(0))) < 1.5
+    >>> loss(MLP(2), torch.zeros(64, 2), torch.Generator().manual_seed(0)).item() < 1.5
     True
     """
 
