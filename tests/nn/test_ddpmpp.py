@@ -338,7 +338,7 @@ def test_the_kept_features_come_back_at_their_place() -> None:
 
 
 def test_half_precision_is_nearly_the_same() -> None:
-    net = stirred(small()).eval()
+    net = stirred(small()).eval().requires_grad_(False)
     x, tau = torch.randn(3, 1, 8, 8), torch.rand(3)
     with torch.autocast("cpu", torch.bfloat16):
         found = net(x, tau)
