@@ -166,7 +166,7 @@ def work_of(loop: Loop) -> int:
     """Return the floating-point operations of a step."""
     with FlopCounterMode(display=False) as counter:
         loop.differentiate(loop.draws.step(0))
-    return counter.get_total_flops()
+    return int(counter.get_total_flops())
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 
-import mpmath
 import pytest
 import torch
 from hypothesis import given
@@ -218,10 +218,9 @@ def test_the_time_of_any_log_snr_to_full_precision(
     log_snr: float, theta: float, sigma: float
 ) -> None:
     process = OrnsteinUhlenbeck(theta, sigma)
-    with mpmath.workdps(400):
-        v = mpmath.mpf(process.stationary_variance)
-        exact = mpmath.log(1 + mpmath.exp(-mpmath.mpf(log_snr)) / v) / (2 * mpmath.mpf(theta))
-        expected = float(exact)
+    with localcontext(prec=320):
+        signal = Decimal(-log_snr).exp() / Decimal(process.stationary_variance)
+        expected = float((1 + signal).ln() / (2 * Decimal(theta)))
     found = float(process._time_of_log_snr(torch.tensor(log_snr, dtype=torch.float64)))
     # Of ℓ one knows but 600 ± 1e-13.
     assert found == pytest.approx(expected, rel=1e-12)

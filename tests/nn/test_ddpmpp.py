@@ -103,19 +103,20 @@ def resized(x: Tensor, resize: float) -> Tensor:
     return x.repeat_interleave(int(resize), 2).repeat_interleave(int(resize), 3)
 
 
+def bent(norm: nn.GroupNorm, x: Tensor) -> Tensor:
+    normed = functional.group_norm(x, norm.num_groups, norm.weight, norm.bias, norm.eps)
+    return normed * torch.sigmoid(normed)
+
+
 @pytest.mark.parametrize("resize", [0.5, 1, 2])
 @pytest.mark.parametrize("outer", [8, 12])
 def test_a_block_is_its_formula_and_resizes_both_branches(resize: float, outer: int) -> None:
     block = stirred(Block(8, outer, 6, dropout=0.5, resize=resize)).eval()
     x, time = torch.randn(3, 8, 4, 6), torch.randn(3, 6)
-    norm, second = (
-        lambda y, p=part: functional.group_norm(y, p.num_groups, p.weight, p.bias, p.eps)
-        for part in (block.norm, block.second_norm)
-    )
-    h = resized(norm(x) * torch.sigmoid(norm(x)), resize)
+    h = resized(bent(block.norm, x), resize)
     h = functional.conv2d(h, block.conv.weight, block.conv.bias, padding=1)
     h = h + (time @ block.time.weight.T + block.time.bias)[:, :, None, None]
-    h = second(h) * torch.sigmoid(second(h))
+    h = bent(block.second_norm, h)
     h = functional.conv2d(h, block.second_conv.weight, block.second_conv.bias, padding=1)
     around = resized(x, resize)
     if outer != 8 or resize != 1:
@@ -148,6 +149,7 @@ def test_the_first_convolution_sees_small_noise_beside_an_image_in_half_precisio
     net = small(width=16)
     weight = torch.randn(16, 1, 3, 3)
     net.enter.weight.data = weight - weight.mean(dim=(2, 3), keepdim=True)
+    assert net.enter.bias is not None
     net.enter.bias.data.zero_()
     level = torch.rand(4, 1, 1, 1) + 0.5
     x = level + 1e-3 * torch.randn(4, 1, 8, 8)
@@ -359,7 +361,8 @@ def test_nothing_is_compiled_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPa
 def test_weights_stay_channels_last_when_they_are_loaded() -> None:
     net, state = small(), small().state_dict()
     net.load_state_dict({name: part.contiguous() for name, part in state.items()})
-    assert net.down[0].conv.weight.is_contiguous(memory_format=torch.channels_last)  # type: ignore[union-attr]
+    weight = net.get_parameter("down.0.conv.weight")
+    assert weight.is_contiguous(memory_format=torch.channels_last)
 
 
 # --- mistakes ------------------------------------------------------------------------------------

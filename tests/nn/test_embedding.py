@@ -32,7 +32,8 @@ def test_waves_are_their_formula(tau: list[float], half: int) -> None:
 @pytest.mark.parametrize("first", [1e-5, 1e-3, 0.5, 0.999])
 def test_close_times_are_told_apart(first: float) -> None:
     tau = first + 1e-6 * torch.arange(5, dtype=torch.float64)
-    gaps = torch.cdist(*[waves_of_time(tau, 128).double()] * 2)
+    waves = waves_of_time(tau, 128).double()
+    gaps = torch.cdist(waves, waves)
     apart = gaps[~torch.eye(5, dtype=torch.bool)]
     assert float(apart.min()) > 5e-4
     assert torch.equal(gaps[0].argsort(), torch.arange(5)), "the further, the more so"

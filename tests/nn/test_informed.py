@@ -101,16 +101,17 @@ def test_float32_agrees_with_float64(kind: str) -> None:
 
 def test_only_the_network_is_trained() -> None:
     prior = prior_of("images")
-    predictor = OperatorInformed(Shown(prior), prior, gate=RULE)
+    net = Shown(prior)
+    predictor = OperatorInformed(net, prior, gate=RULE)
     assert list(prior.parameters()) == []
     assert [name for name, _ in predictor.named_parameters()] == ["net.share"]
     before = {name: part.clone() for name, part in prior.state_dict().items()}
     x = rows(4, *prior.shape).float().requires_grad_()
     tau = torch.tensor([0.01, 0.1, 0.5, 0.9])
-    predictor(x, tau).square().sum().backward()  # type: ignore[no-untyped-call]
+    predictor(x, tau).square().sum().backward()
     optimiser = torch.optim.SGD(predictor.parameters(), 0.1)
     optimiser.step()
-    assert float(predictor.net.share.detach()) != 0.5
+    assert float(net.share.detach()) != 0.5
     assert all(torch.equal(part, before[name]) for name, part in prior.state_dict().items())
     assert x.grad is not None, "densities need the gradient in x, also through the prior"
     silent = OperatorInformed(Silent(), prior, gate=Open(), condition=False)

@@ -10,10 +10,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from torch import Tensor
 
 from oism import MLP
 from oism.nn.mlp import waves
+
+Array = NDArray[np.float64]
 
 
 def test_waves() -> None:
@@ -23,11 +26,12 @@ def test_waves() -> None:
     np.testing.assert_allclose(waves(x, 2)[0], expected, rtol=1e-6)
 
 
-def silu(x: np.ndarray) -> np.ndarray:
-    return x / (1 + np.exp(-x))
+def silu(x: Array) -> Array:
+    bent: Array = x / (1 + np.exp(-x))
+    return bent
 
 
-def by_hand(net: MLP, x: Tensor, tau: Tensor) -> np.ndarray:
+def by_hand(net: MLP, x: Tensor, tau: Tensor) -> Array:
     """The network in NumPy."""
     part = {name: value.double().numpy() for name, value in net.state_dict().items()}
     own, more = (side.double().numpy() for side in (x[:, : net.shape[0]], x[:, net.shape[0] :]))
@@ -40,7 +44,8 @@ def by_hand(net: MLP, x: Tensor, tau: Tensor) -> np.ndarray:
     h = shown @ part["first.weight"].T + part["first.bias"]
     for i in itertools.count():
         if f"layers.{i}.weight" not in part:
-            return h @ part["last.weight"].T + part["last.bias"]
+            result: Array = h @ part["last.weight"].T + part["last.bias"]
+            return result
         h = h + silu(silu(h) @ part[f"layers.{i}.weight"].T + part[f"layers.{i}.bias"])
     raise AssertionError
 
@@ -106,4 +111,4 @@ def test_mistakes() -> None:
         ({"dim": 2, "horizon": 0.0}, "horizon must be a positive finite number, got 0.0"),
     ):
         with pytest.raises(ValueError, match=message):
-            MLP(**settings)  # type: ignore[arg-type]
+            MLP(**settings)

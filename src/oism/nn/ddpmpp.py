@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -189,7 +190,7 @@ class DDPMpp(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
         attended = sorted({checks.integer(a, "attention", minimum=1) for a in attention})
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "shape": list(self.shape), "extra": extra, "width": width, "blocks": blocks,
             "multipliers": list(multipliers), "attention": attended, "dropout": dropout,
         }  # fmt: skip

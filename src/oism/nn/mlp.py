@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,7 +63,7 @@ class MLP(nn.Module):
         self.extra = checks.integer(extra, "extra", minimum=0)
         self.angular = checks.integer(angular, "angular", minimum=0)
         self.horizon = checks.positive(horizon, "horizon")
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "dim": dim, "extra": self.extra, "width": width, "depth": depth,
             "angular": self.angular, "horizon": self.horizon,
         }  # fmt: skip

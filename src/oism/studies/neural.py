@@ -79,7 +79,8 @@ def train(  # noqa: PLR0913
             for group in optimiser.param_groups:
                 group["lr"] = rate * min(passed / WARM_UP, (1 + math.cos(math.pi * passed)) / 2)
             optimiser.zero_grad()
-            objective.errors(net, x, share * horizon, noise).mean().backward()
+            loss = objective.errors(net, x, share * horizon, noise).mean()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             steps += 1
             passed = min(1.0, (time.perf_counter() - start) / seconds)
