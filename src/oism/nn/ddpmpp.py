@@ -191,7 +191,7 @@ class DDPMpp(nn.Module):
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
         attended = sorted({checks.integer(a, "attention", minimum=1) for a in attention})
         self.settings: dict[str, Any] = {
-            "shape": list(self.shape), "extra": extra, "width": width, "blocks": blocks,
+            "shape": list(self.shape), "extra": self.extra, "width": width, "blocks": blocks,
             "multipliers": list(multipliers), "attention": attended, "dropout": dropout,
         }  # fmt: skip
         height, widths = self.shape[1], [width * multiplier for multiplier in multipliers]
