@@ -17,10 +17,10 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from unet import UNet
 
 from oism.basis import IdentityFrame
 from oism.moments import PairMoments, spectrum
+from oism.nn import DDPMpp
 from oism.prior import PCA, Prior, add_local_terms, fit_mixture, learn_law, prior_of
 
 BATCH = 128
@@ -96,7 +96,7 @@ def fits(data: Tensor, device: torch.device) -> dict[str, float]:
 def step_seconds(device: torch.device, *, compiled: bool) -> tuple[float, int]:
     """Return the seconds of a training step of the network, and its number of parameters."""
     torch.manual_seed(0)
-    net = UNet().to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    net = DDPMpp().to(device)
     count = sum(part.numel() for part in net.parameters())
     run = torch.compile(net) if compiled else net
     optimiser = torch.optim.Adam(net.parameters(), 2e-4, fused=device.type == "cuda")

@@ -19,6 +19,7 @@ import json
 import statistics
 import time
 from dataclasses import replace
+from typing import Any
 
 import torch
 from prior import images
@@ -26,16 +27,18 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from oism.basis import Hermite, IdentityFrame
-from oism.clock import Logarithmic
+from oism.clock import Logarithmic, Noising, VariancePreserving
 from oism.nn import DDPMpp, OperatorInformed
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.prior import HermitePrior, Law, learn_law, prior_of
+from oism.process import OrnsteinUhlenbeck
 from oism.solve import HermiteSystem
 from oism.training.data import Rows
 from oism.training.loop import Loop, compile_parts, engine
 from oism.training.settings import Training
 
 RIDGE = 1e-3
+BY_HAND = "pixels of order 6, not recorded"
 
 
 class Plain(DDPMpp):
@@ -55,6 +58,7 @@ class Solved(nn.Module):
         self.table, self.values = table, torch.empty(1, len(law.mean), order)
 
     def forward(self, tau: Tensor) -> Tensor:
+        """Return the coefficients at times of the table."""
         t, count = self.table._time(tau), len(self.values[0])
         ridge = torch.full((len(t), count), RIDGE, dtype=torch.float64, device=t.device)
         level = torch.zeros_like(ridge)
@@ -68,11 +72,6 @@ def solved(law: Law, order: int) -> HermitePrior:
     assert isinstance(prior.lines.clock, Logarithmic)
     prior.lines.curve = Solved(law, order, prior.lines.clock)  # type: ignore[assignment]
     return prior
-
-
-def loop_of(predictor: nn.Module, rows: Rows, settings: Training, noising: object) -> Loop:
-    objective = DenoisingScoreMatching(UniformLogSNR(noising))  # type: ignore[arg-type]
-    return Loop(predictor, rows, objective, settings, engine())
 
 
 def wait() -> None:
@@ -107,6 +106,69 @@ def matrix_rate(device: torch.device, size: int) -> float:
     return 2 * size**3 / statistics.median(times)
 
 
+def predictors(
+    data: Tensor, sizes: dict[str, Any], settings: Training
+) -> dict[str, tuple[nn.Module, Training]]:
+    """Return what is trained, and how."""
+    plain = replace(settings, precision="no", compile=False)
+    by_hand = replace(settings, compile=False)  # solves wait for the device, which no recording may
+    pixel_law = learn_law(data, order=6, frame=IdentityFrame(), folds=1)
+    pca_law = learn_law(data, order=4, folds=1)
+    pixel = prior_of(pixel_law, order=6, ridge=RIDGE)
+    two, four = (prior_of(pca_law, order=order, ridge=RIDGE) for order in (2, 4))
+    shape = data.shape[1:]
+
+    def net(extra: int = 0, kind: type[DDPMpp] = DDPMpp) -> DDPMpp:
+        torch.manual_seed(0)
+        return kind(shape, extra=extra, **sizes)
+
+    flat = net(kind=Plain).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    return {
+        "plain": (flat, plain),
+        "fast, nothing compiled": (net(), by_hand),
+        "fast": (net(), settings),
+        "fast, gated PCA of order 2": (OperatorInformed(net(3), two), settings),
+        "fast, gated PCA of order 4": (OperatorInformed(net(3), four), settings),
+        "fast, pixels of order 6": (OperatorInformed.paper(net(), pixel), settings),
+        BY_HAND: (OperatorInformed.paper(net(), pixel), by_hand),
+        f"{BY_HAND}, solved in every step": (
+            OperatorInformed.paper(net(), solved(pixel_law, 6)), by_hand,
+        ),
+    }  # fmt: skip
+
+
+def loop_of(predictor: nn.Module, rows: Rows, settings: Training, *, cpu: bool) -> Loop:
+    noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    objective = DenoisingScoreMatching(UniformLogSNR(noising))
+    return Loop(predictor, rows, objective, settings, engine(cpu=cpu))
+
+
+def ready(
+    parts: dict[str, tuple[nn.Module, Training]], rows: Rows
+) -> tuple[dict[str, Loop], dict[str, float]]:
+    """Return loops that have taken a few steps, and the seconds after which they had."""
+    loops, spent = {}, {}
+    cpu = rows.device.type == "cpu"
+    for name, (predictor, settings) in parts.items():
+        start = time.perf_counter()
+        loops[name] = loop_of(predictor, rows, settings, cpu=cpu)
+        if name.startswith(BY_HAND) and not cpu:
+            compile_parts(predictor)
+        for _ in range(3):
+            loops[name].step()
+        wait()
+        spent[name] = time.perf_counter() - start
+        print(f"{name}: ready after {spent[name]:.1f} s", flush=True)
+    return loops, spent
+
+
+def work_of(loop: Loop) -> int:
+    """Return the floating-point operations of a step."""
+    with FlopCounterMode(display=False) as counter:
+        loop.differentiate(loop.draws.step(0))
+    return int(counter.get_total_flops())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
@@ -118,57 +180,12 @@ def main() -> None:
     parser.add_argument("--json")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    side = 8 if arguments.small else 32
-    data = images(arguments.images, device, side)
-    sizes = {"width": 16, "multipliers": (1, 2), "blocks": 1} if arguments.small else {}
-    rows = Rows(data)
-    pixel_law = learn_law(data, order=6, frame=IdentityFrame(), folds=1)
-    pca_law = learn_law(data, order=4, folds=1)
-    pca, pixel = (
-        prior_of(pca_law, order=2, ridge=RIDGE),
-        prior_of(pixel_law, order=6, ridge=RIDGE),
-    )
-    noising = pca.noising
     on_device = device.type == "cuda"
-    plain = Training(batch=arguments.batch)
-    fast = replace(plain, precision="bf16", compile=on_device)
-    by_hand = replace(fast, compile=False)  # solves wait for the device, which no recording may
-    shape = data.shape[1:]
-
-    def net(extra: int = 0, kind: type[DDPMpp] = DDPMpp) -> DDPMpp:
-        torch.manual_seed(0)
-        return kind(shape, extra=extra, **sizes)  # type: ignore[arg-type]
-
-    flat = net(kind=Plain).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-    predictors: dict[str, tuple[nn.Module, Training]] = {
-        "plain": (flat, plain),
-        "fast, nothing compiled": (net(), replace(fast, compile=False)),
-        "fast": (net(), fast),
-        "fast, gated PCA of order 2": (OperatorInformed(net(3), pca), fast),
-        "fast, gated PCA of order 4": (
-            OperatorInformed(net(3), prior_of(pca_law, order=4, ridge=RIDGE)), fast,
-        ),
-        "fast, pixels of order 6": (OperatorInformed.paper(net(), pixel), fast),
-        "pixels of order 6, not recorded": (OperatorInformed.paper(net(), pixel), by_hand),
-        "pixels of order 6, not recorded, solved in every step": (
-            OperatorInformed.paper(net(), solved(pixel_law, 6)), by_hand,
-        ),
-    }  # fmt: skip
-    loops, compiling = {}, {}
-    for name, (predictor, settings) in predictors.items():
-        start = time.perf_counter()
-        loops[name] = loop_of(predictor, rows, settings, noising)
-        if settings is by_hand and on_device:
-            compile_parts(predictor)
-        for _ in range(3):
-            loops[name].step()
-        wait()
-        compiling[name] = time.perf_counter() - start
-        print(f"{name}: ready after {compiling[name]:.1f} s", flush=True)
-    batch = loops["plain"].draws.step(0)
-    with FlopCounterMode(display=False) as counter:
-        loops["plain"].differentiate(batch)
-    work = counter.get_total_flops()
+    data = images(arguments.images, device, 8 if arguments.small else 32)
+    sizes = {"width": 16, "multipliers": (1, 2), "blocks": 1} if arguments.small else {}
+    fast = Training(batch=arguments.batch, precision="bf16", compile=on_device)
+    loops, compiling = ready(predictors(data, sizes, fast), Rows(data))
+    work = work_of(loops["plain"])
     slow = {n: loops[n] for n in loops if n == "plain" or "not " in n}
     found = timed(
         {n: one for n, one in loops.items() if n not in slow}, arguments.rounds, arguments.steps

@@ -7,6 +7,7 @@ import json
 import math
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from oism.datasets import PLANE
+from oism.nn import DDPMpp
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
@@ -45,6 +47,30 @@ def test_prior(tmp_path: Path) -> None:
     found = json.loads(kept.read_text(encoding="utf-8"))
     assert set(found["fit"]) > {"floor: pairs", "floor: projection", "mixture of 32"}
     assert all(one["eager"] > 0 for one in found["batch"].values())
+
+
+def test_prior_beside_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step that priors are measured by, with a small network in place of the large one."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    prior = importlib.import_module("prior")
+    small = partial(DDPMpp, width=8, multipliers=(1,), blocks=1, attention=())
+    monkeypatch.setattr(prior, "DDPMpp", small)
+    monkeypatch.setattr(prior, "BATCH", 2)
+    spent, count = prior.step_seconds(torch.device("cpu"), compiled=False)
+    assert spent > 0
+    assert count == sum(part.numel() for part in small().parameters())
+
+
+def test_training(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    size = ("--small", "--images", "300", "--batch", "16", "--rounds", "1", "--steps", "1")
+    printed = output("training.py", *size, "--device", "cpu", "--json", str(kept))
+    assert "pixels of order 6, not recorded, solved in every step: ready after" in printed
+    found = json.loads(kept.read_text(encoding="utf-8"))
+    assert len(found["seconds"]) == 8
+    assert set(found["ready"]) == set(found["seconds"])
+    assert min(found["seconds"].values()) > 0
+    assert found["operations"] > 1e7
 
 
 def test_torus() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 
 import pytest
 import torch
@@ -175,3 +176,59 @@ def test_a_clock_without_its_three_maps_cannot_be_made() -> None:
 
     with pytest.raises(TypeError, match="abstract"):
         Half()  # type: ignore[abstract]
+
+
+NOISINGS = [
+    Noising(OrnsteinUhlenbeck(), VariancePreserving()),
+    Noising(OrnsteinUhlenbeck(theta=0.7, sigma=0.5), IdentityClock(30.0)),
+    Noising(OrnsteinUhlenbeck(2.0, 3.0), VariancePreserving(beta_0=4.0, beta_1=0.5)),
+    Noising(Brownian(), VarianceExploding()),
+    Noising(Brownian(), IdentityClock(5.0)),
+    Noising(OrnsteinUhlenbeck(), Logarithmic()),
+]
+
+
+@pytest.mark.parametrize("noising", NOISINGS, ids=repr)
+def test_the_time_of_a_log_snr_undoes_it(noising: Noising) -> None:
+    horizon = noising.clock.horizon
+    tau = torch.cat((torch.logspace(-9, 0, 200, dtype=torch.float64), torch.tensor([1 - 1e-9])))
+    tau = horizon * tau
+    log_snr = noising.log_snr(tau)
+    torch.testing.assert_close(noising.tau_of_log_snr(log_snr), tau, rtol=1e-9, atol=1e-15)
+    # The last bits of a float32, or what is left of them in ℓ.
+    coarse = noising.tau_of_log_snr(log_snr.float())
+    assert coarse.dtype == torch.float32
+    torch.testing.assert_close(coarse.double(), tau, rtol=1e-4, atol=1e-5 * horizon)
+    one = noising.tau_of_log_snr(float(log_snr[100]))
+    assert one.shape == ()
+    assert float(one) == pytest.approx(float(tau[100]), rel=1e-9)
+
+
+@pytest.mark.parametrize("noising", NOISINGS, ids=repr)
+def test_a_log_snr_beyond_the_clock_is_one_of_its_ends(noising: Noising) -> None:
+    beyond = torch.tensor([math.inf, 1e300, 800.0, -800.0, -1e300, -math.inf], dtype=torch.float64)
+    found = noising.tau_of_log_snr(beyond)
+    horizon = noising.clock.horizon
+    assert bool((found[:3] <= 1e-12 * horizon).all())
+    assert found[3:].tolist() == pytest.approx([horizon] * 3, rel=1e-12)
+
+
+@given(log_snr=st.floats(-600, 600), theta=st.floats(0.1, 5), sigma=st.floats(0.1, 5))
+def test_the_time_of_any_log_snr_to_full_precision(
+    log_snr: float, theta: float, sigma: float
+) -> None:
+    process = OrnsteinUhlenbeck(theta, sigma)
+    with localcontext(prec=320):
+        signal = Decimal(-log_snr).exp() / Decimal(process.stationary_variance)
+        expected = float((1 + signal).ln() / (2 * Decimal(theta)))
+    found = float(process._time_of_log_snr(torch.tensor(log_snr, dtype=torch.float64)))
+    # Of ℓ one knows but 600 ± 1e-13.
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_log_snr_that_is_none() -> None:
+    for value in (True, "high"):
+        with pytest.raises(TypeError, match="log_snr must be a finite number, got"):
+            NOISINGS[0].tau_of_log_snr(value)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="log_snr must have a floating-point dtype"):
+        NOISINGS[0].tau_of_log_snr(torch.tensor([1, 2]))

@@ -13,6 +13,8 @@ from . import (
     flow as flow,
     likelihood as likelihood,
     moments as moments,
+    nn as nn,
+    objectives as objectives,
     operators as operators,
     plot as plot,
     prior as prior,
@@ -75,6 +77,17 @@ from .moments import (
     Moments as Moments,
     principal_frame as principal_frame,
 )
+from .nn import (
+    MLP as MLP,
+    DDPMpp as DDPMpp,
+    Diffusion as Diffusion,
+    OperatorInformed as OperatorInformed,
+)
+from .objectives import (
+    DenoisingScoreMatching as DenoisingScoreMatching,
+    UniformLogSNR as UniformLogSNR,
+    UniformTime as UniformTime,
+)
 from .operators import (
     AdjointGenerator as AdjointGenerator,
     CarreDuChamp as CarreDuChamp,
@@ -84,9 +97,12 @@ from .operators import (
 )
 from .prior import (
     PCA as PCA,
+    ByError as ByError,
     ConvolutionalPrior as ConvolutionalPrior,
+    Gate as Gate,
     HermitePrior as HermitePrior,
     MixturePrior as MixturePrior,
+    Open as Open,
     Pixels as Pixels,
     Prior as Prior,
     add_local_terms as add_local_terms,

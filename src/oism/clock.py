@@ -215,6 +215,7 @@ class Noising:
         """Return the τ at which the signal-to-noise ratio has a logarithm; the ends for beyond."""
         if not isinstance(log_snr, Tensor):
             log_snr = torch.tensor(checks.number(log_snr, "log_snr"), dtype=torch.float64)
+        log_snr = checks.vectors(log_snr, "log_snr")
         ends = torch.tensor([0.0, self.clock.horizon], dtype=torch.float64, device=log_snr.device)
         t = self.process._time_of_log_snr(log_snr.double())
         tau = self.clock._inverse(t.clamp(*self.clock._time(ends)))

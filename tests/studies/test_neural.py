@@ -19,9 +19,10 @@ from oism import IdentityClock, Noising, OrnsteinUhlenbeck, VarianceExploding, V
 from oism.datasets.mixture import WrappedMixture
 from oism.flow import Flow, RungeKutta4
 from oism.likelihood import ExactTrace, log_density
+from oism.nn import MLP, NoiseScore
 from oism.process import Torus
 from oism.studies import neural
-from oism.studies.neural import DDPM, NeuralScore, NoisePredictor, train
+from oism.studies.neural import DDPM, train
 
 OU = Noising(OrnsteinUhlenbeck(), VariancePreserving())
 MEAN = torch.tensor([1.0, -0.5], dtype=torch.float64)
@@ -37,19 +38,12 @@ def one_tick_a_look() -> Iterator[None]:
         yield
 
 
-def trained(data: Tensor, noising: Noising, steps: int, seed: int = 0, **more: Any) -> NeuralScore:
+def trained(data: Tensor, noising: Noising, steps: int, seed: int = 0, **more: Any) -> NoiseScore:
     generator = torch.Generator().manual_seed(seed)
     with one_tick_a_look():
         score, taken = train(data, noising, seconds=steps, generator=generator, **more)
     assert taken == steps
     return score
-
-
-def test_waves() -> None:
-    x = torch.tensor([[0.3, -1.0]])
-    expected = [math.cos(0.3), math.cos(1), math.cos(0.6), math.cos(2)]
-    expected += [math.sin(0.3), -math.sin(1), math.sin(0.6), -math.sin(2)]
-    np.testing.assert_allclose(neural.waves(x, 2)[0], expected, rtol=1e-6)
 
 
 def test_a_network_learns_the_scores_of_an_angle(generator: torch.Generator) -> None:
@@ -86,40 +80,18 @@ def test_a_network_learns_the_scores_of_the_plane(generator: torch.Generator) ->
     assert float(log.exp().sum()) * 0.2**2 == pytest.approx(1, abs=5e-3)
 
 
-class Stub(torch.nn.Module):
-    """ε̂ = 2x + τ, and what it was given."""
-
-    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
-        self.given = x, tau
-        return 2 * x + tau[:, None]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_score_is_minus_the_noise_over_its_deviation(dtype: torch.dtype) -> None:
-    stub: Any = Stub()
-    x, tau = torch.tensor([[1.0, -3.0], [0.5, 2.0]], dtype=dtype), 0.3
-    t = float(OU.clock.time(tau))
-    found = NeuralScore(stub, OU)(x, torch.tensor(t, dtype=torch.float64))
-    assert found.dtype == dtype
-    sigma = math.sqrt(-math.expm1(-2 * t))
-    np.testing.assert_allclose(found, -(2 * x + tau) / sigma, rtol=1e-5)
-    shown, times = stub.given
-    assert shown.dtype == times.dtype == torch.float32
-    assert times.tolist() == pytest.approx([tau, tau])
-
-
 def test_a_network_is_asked_about_the_times_it_was_trained_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Whatever the clock's horizon: else a third of its times only would have been seen."""
     seen: list[Tensor] = []
 
-    class Watched(NoisePredictor):
+    class Watched(MLP):
         def forward(self, x: Tensor, tau: Tensor) -> Tensor:
-            seen.append(tau)
+            seen.append(tau / self.horizon)
             return super().forward(x, tau)
 
-    monkeypatch.setattr(neural, "NoisePredictor", Watched)
+    monkeypatch.setattr(neural, "MLP", Watched)
     noising = Noising(OrnsteinUhlenbeck(), IdentityClock(3.0))
     score = trained(torch.zeros(10, 1), noising, 2)
     low, high = (float(end) for end in torch.cat(seen).aminmax())
@@ -128,10 +100,17 @@ def test_a_network_is_asked_about_the_times_it_was_trained_on(
         score(torch.zeros(1, 1), t)
     assert float(seen[0][0]) == pytest.approx(low, abs=5e-3)
     assert float(seen[1][0]) == pytest.approx(high, abs=5e-3)
+    assert 0 <= low < 0.01
+    assert 0.99 < high <= 1
 
 
-def weights(score: NeuralScore) -> Tensor:
-    return torch.cat([part.flatten() for part in score.net.parameters()])
+def net_of(score: NoiseScore) -> MLP:
+    assert isinstance(score.predictor, MLP)
+    return score.predictor
+
+
+def weights(score: NoiseScore) -> Tensor:
+    return torch.cat([part.flatten() for part in net_of(score).parameters()])
 
 
 def test_the_generator_decides_everything_and_nothing_else_is_touched() -> None:
@@ -150,10 +129,10 @@ def test_the_first_weights_are_those_of_the_first_draw() -> None:
     seed = int(torch.randint(2**31, (), generator=torch.Generator().manual_seed(3)))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        expected = NoisePredictor(2)
-    assert torch.equal(found, weights(NeuralScore(expected, OU)))
+        expected = MLP(2)
+    assert torch.equal(found, weights(NoiseScore(expected, OU)))
     assert not any(
-        part.requires_grad for part in trained(torch.zeros(5, 2), OU, 1).net.parameters()
+        part.requires_grad for part in net_of(trained(torch.zeros(5, 2), OU, 1)).parameters()
     )
 
 
@@ -197,7 +176,7 @@ class Standard(torch.nn.Module):
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let training give the network that knows standardised normal data."""
     net: Any = Standard()
-    monkeypatch.setattr(neural, "train", lambda *_, **__: (NeuralScore(net, OU), 7))
+    monkeypatch.setattr(neural, "train", lambda *_, **__: (NoiseScore(net, OU), 7))
 
 
 @pytest.mark.usefixtures("exact")
@@ -220,10 +199,10 @@ def test_densities_and_samples_are_in_the_units_of_the_data() -> None:
 def test_a_model_is_trained_on_standardised_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
 
-    def watched(data: Tensor, noising: Noising, **settings: Any) -> tuple[NeuralScore, int]:
+    def watched(data: Tensor, noising: Noising, **settings: Any) -> tuple[NoiseScore, int]:
         seen.update(settings, data=data)
         net: Any = Standard()
-        return NeuralScore(net, noising), 1
+        return NoiseScore(net, noising), 1
 
     monkeypatch.setattr(neural, "train", watched)
     DDPM(seconds=2.5, random_state=9).fit(np.random.default_rng(0).gamma(3, 7, size=(300, 2)))

@@ -20,15 +20,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from oism import checks
-from oism.nn.embedding import waves_of_time
+from oism.nn.embedding import one_per_row, waves_of_time
 
 SHRUNK = 1 / math.sqrt(2)
+
+Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 
 
 class Norm(nn.GroupNorm):
@@ -69,8 +72,25 @@ def compute_dtype(x: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
-def _zero(layer: nn.Conv2d) -> nn.Conv2d:
-    """Return a layer that starts by answering nothing."""
+def _begun(layer: Layer) -> Layer:
+    """Return a layer that keeps variances both ways (Glorot's uniform weights, no bias).
+
+    PyTorch's own weights have a third of that variance: after the forty blocks of a large network
+    nothing would be left for the norms to bring up again.
+    """
+    nn.init.xavier_uniform_(layer.weight)
+    assert layer.bias is not None
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _conv(inner: int, outer: int, size: int = 3) -> nn.Conv2d:
+    return _begun(nn.Conv2d(inner, outer, size, padding=size // 2))
+
+
+def _silent(inner: int, outer: int, size: int = 3) -> nn.Conv2d:
+    """Return a convolution that starts by answering nothing."""
+    layer = _conv(inner, outer, size)
     nn.init.zeros_(layer.weight)
     return layer
 
@@ -81,8 +101,8 @@ class Attention(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.norm = Norm(channels)
-        self.inner = nn.Conv2d(channels, 3 * channels, 1)
-        self.outer = _zero(nn.Conv2d(channels, channels, 1))
+        self.inner = _conv(channels, 3 * channels, 1)
+        self.outer = _silent(channels, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features of the shape of ``x``."""
@@ -109,13 +129,13 @@ class Block(nn.Module):
         super().__init__()
         self.resize = resize
         self.norm = Norm(inner)
-        self.conv = nn.Conv2d(inner, outer, 3, padding=1)
-        self.time = nn.Linear(time, outer)
+        self.conv = _conv(inner, outer)
+        self.time = _begun(nn.Linear(time, outer))
         self.second_norm = Norm(outer)
         self.dropout = nn.Dropout(dropout)
-        self.second_conv = _zero(nn.Conv2d(outer, outer, 3, padding=1))
+        self.second_conv = _silent(outer, outer)
         changes = inner != outer or resize != 1
-        self.around = nn.Conv2d(inner, outer, 1) if changes else nn.Identity()
+        self.around = _conv(inner, outer, 1) if changes else nn.Identity()
         self.attention = Attention(outer) if attention else nn.Identity()
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
@@ -146,13 +166,16 @@ class DDPMpp(nn.Module):
     extra
         The number of channels that are shown beside the image, as `OperatorInformed` does.
     width
-        The number of features at full resolution.
+        The number of features at full resolution, even.
     multipliers
         The widths of the levels, as multiples of it.
     blocks
         The number of residual blocks of a level on the way down; one more on the way up.
     attention
-        The resolutions, by height, at which positions attend to each other.
+        The resolutions, by height, at which positions attend to each other; those that no level
+        has are passed over.
+    dropout
+        The share of features that is dropped in every block, in [0, 1).
 
     Examples
     --------
@@ -161,7 +184,7 @@ class DDPMpp(nn.Module):
     torch.Size([5, 1, 8, 8])
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (the settings of an architecture, by name)
         self,
         shape: Sequence[int] = (3, 32, 32),
         *,
@@ -173,20 +196,25 @@ class DDPMpp(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.settings = {
-            "shape": list(shape), "extra": extra, "width": width, "multipliers": list(multipliers),
-            "blocks": blocks, "attention": list(attention), "dropout": dropout,
-        }  # fmt: skip
+        multipliers = checks.shape(multipliers, "multipliers", minimum=1)
         self.shape = _image_shape(shape, len(multipliers))
         self.extra = checks.integer(extra, "extra", minimum=0)
-        self.width = checks.integer(width, "width", minimum=4)
-        checks.integer(blocks, "blocks", minimum=1)
+        self.width = width = checks.integer(width, "width", minimum=4)
+        if width % 2:  # half of the waves of time are sines
+            raise ValueError(f"width must be even, got {width}")
+        blocks = checks.integer(blocks, "blocks", minimum=1)
+        dropout = checks.number(dropout, "dropout")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
-        attended, height = set(attention), self.shape[1]
-        widths = [width * checks.integer(m, "multipliers", minimum=1) for m in multipliers]
+        attended = sorted({checks.integer(a, "attention", minimum=1) for a in attention})
+        self.settings: dict[str, Any] = {
+            "shape": list(self.shape), "extra": self.extra, "width": width, "blocks": blocks,
+            "multipliers": list(multipliers), "attention": attended, "dropout": dropout,
+        }  # fmt: skip
+        height, widths = self.shape[1], [width * multiplier for multiplier in multipliers]
         time = 4 * width
-        self.embed = nn.Sequential(nn.Linear(width, time), nn.SiLU(), nn.Linear(time, time))
+        first, second = _begun(nn.Linear(width, time)), _begun(nn.Linear(time, time))
+        self.embed = nn.Sequential(first, nn.SiLU(), second)
         self.down, self.up, kept, now = nn.ModuleList(), nn.ModuleList(), [width], width
 
         def block(inner: int, outer: int, **settings: float | bool) -> Block:
@@ -213,15 +241,17 @@ class DDPMpp(nn.Module):
                 self.up.append(block(now, now, resize=2))
                 self.joins.append(False)
         self.leave_norm = Norm(now)
-        self.leave = _zero(nn.Conv2d(now, self.shape[0], 3, padding=1))
-        self.enter = _widened(nn.Conv2d(self.shape[0], width, 3, padding=1), extra)
+        self.leave = _silent(now, self.shape[0])
+        self.enter = _widened(_conv(self.shape[0], width), extra)
         # Channels last, as matrix units want convolutions; torch's types do not know the argument.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the predicted noise for clock times ``(n,)``, in float32."""
         self._demand(x)
-        time = functional.silu(self.embed(waves_of_time(tau, self.width)))
+        waves = waves_of_time(one_per_row(tau, x), self.width)
+        with torch.autocast(x.device.type, enabled=False):
+            time = functional.silu(self.embed(waves))
         now = self._entered(x)
         kept = [now]
         for part in self.down:
@@ -272,8 +302,6 @@ def _image_shape(shape: Sequence[int], levels: int) -> tuple[int, int, int]:
     found = checks.shape(shape, minimum=1)
     if len(found) != 3:
         raise ValueError(f"shape must be channels, height and width, got {found}")
-    if not levels:
-        raise ValueError("multipliers must name at least one level, got none")
     factor = 2 ** (levels - 1)
     if found[1] % factor or found[2] % factor:
         raise ValueError(

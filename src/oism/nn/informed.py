@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from oism import checks
+from oism.nn.embedding import one_per_row
 from oism.prior.base import Prior
 from oism.prior.gate import GATE, Gate, Open
 from oism.transforms import per_row
@@ -74,10 +75,13 @@ class OperatorInformed(nn.Module):
         return self.prior.shape
 
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
-        """Return the predicted noise, in float32 or float64 as ``x`` is."""
+        """Return the predicted noise, in float32 or float64 as ``x`` is.
+
+        ``tau`` is one per row or one number; the network is given one per row.
+        """
         known, scale = self._start(x, tau)
         shown = torch.cat((x, known), dim=1) if self.condition else x
-        left: Tensor = self.net(shown, tau)
+        left: Tensor = self.net(shown, one_per_row(tau, x))
         return torch.addcmul(known, scale, left.to(known.dtype))
 
     def _start(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from oism import checks
+from oism.nn.embedding import one_per_row
 
 TIME_WAVES = 8
 
@@ -30,7 +32,7 @@ class MLP(nn.Module):
     extra
         The number of entries that are shown beside it, as `OperatorInformed` does.
     width, depth
-        The size of the hidden layers, and how many there are.
+        The size of the hidden layers, and how many there are beside the first.
     angular
         The number of waves that a point on the torus is shown by; 0 for points of ℝ^d, which are
         shown as they are.
@@ -54,25 +56,32 @@ class MLP(nn.Module):
         horizon: float = 1.0,
     ) -> None:
         super().__init__()
-        self.settings = {
-            "dim": dim, "extra": extra, "width": width, "depth": depth, "angular": angular,
-            "horizon": horizon,
-        }  # fmt: skip
-        self.shape = (checks.integer(dim, "dim", minimum=1),)
+        dim = checks.integer(dim, "dim", minimum=1)
+        width = checks.integer(width, "width", minimum=1)
+        depth = checks.integer(depth, "depth", minimum=0)
+        self.shape = (dim,)
         self.extra = checks.integer(extra, "extra", minimum=0)
         self.angular = checks.integer(angular, "angular", minimum=0)
         self.horizon = checks.positive(horizon, "horizon")
+        self.settings: dict[str, Any] = {
+            "dim": dim, "extra": self.extra, "width": width, "depth": depth,
+            "angular": self.angular, "horizon": self.horizon,
+        }  # fmt: skip
         shown = (2 * angular * dim if angular else dim) + extra
         self.first = nn.Linear(shown + 2 * TIME_WAVES + 1, width)
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
         self.last = nn.Linear(width, dim)
 
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
-        """Return ε̂ at points ``(n, dim + extra)`` and clock times ``(n,)``."""
+        """Return ε̂ at points ``(n, dim + extra)`` and clock times ``(n,)``.
+
+        It has the dtype of the weights.
+        """
         dim, wanted = self.shape[0], self.shape[0] + self.extra
         if x.ndim != 2 or x.shape[1] != wanted:
             raise ValueError(f"x must be vectors (n, {wanted}), got {tuple(x.shape)}")
-        share = (tau / self.horizon).to(x)[:, None]
+        share = (one_per_row(tau, x) / self.horizon)[:, None]
+        x, share = x.to(self.first.weight.dtype), share.to(self.first.weight)
         own, more = x[:, :dim], x[:, dim:]
         own = waves(own, self.angular) if self.angular else own
         shown = (own, more, share, waves(math.pi * share, TIME_WAVES))

@@ -7,6 +7,7 @@ order four are enough. Data are taken to be those of the least noise.
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from collections.abc import Iterator
@@ -17,9 +18,12 @@ import torch
 from torch import Tensor, nn
 
 from oism import checks
+from oism.basis import TransformFrame
 from oism.clock import Clock, Logarithmic, Noising
 from oism.flow import Flow, OrdinaryMethod, RungeKutta4
 from oism.likelihood import Hutchinson, log_density
+from oism.nn.embedding import one_per_row
+from oism.nn.informed import OperatorInformed
 from oism.nn.score import NoiseScore
 from oism.prior.base import Setting
 from oism.prior.pixels import Pixels
@@ -67,8 +71,13 @@ class Diffusion:
     ) -> None:
         checks.instance(predictor, nn.Module, "predictor")
         checks.instance(setting, Setting, "setting")
+        _demand_alike(predictor, setting)
         self.predictor, self.setting = predictor, setting
-        self.first, self.precision = checks.positive(first, "first"), precision
+        self.first, self.precision = checks.positive(first, "first"), _known(precision)
+        if self.first >= self.clock.horizon:
+            raise ValueError(
+                f"first must be less than the clock's horizon {self.clock.horizon:g}, got {first!r}"
+            )
         self.chunk = CHUNK
 
     @property
@@ -99,7 +108,8 @@ class Diffusion:
     @property
     def device(self) -> torch.device:
         """Where the predictor is."""
-        return next(self.predictor.parameters()).device
+        parts = itertools.chain(self.predictor.parameters(), self.predictor.buffers())
+        return next((part.device for part in parts), torch.device("cpu"))
 
     def to(self, device: torch.device | str) -> Self:
         """Move the predictor to a device."""
@@ -110,7 +120,7 @@ class Diffusion:
         """Return ε̂(x, τ) with dropout off; τ is one number or one per row."""
         tau = torch.as_tensor(tau, dtype=torch.float64, device=x.device)
         with self._at_rest():
-            result: Tensor = self.predictor(x, tau.expand(len(x)))
+            result: Tensor = self.predictor(x, one_per_row(tau, x))
         return result.to(x.dtype)
 
     @property
@@ -150,7 +160,7 @@ class Diffusion:
         progress: bool | None = None,
     ) -> Tensor:
         """Return log ρ(x) in the model's units, with Hutchinson's estimate of divergences."""
-        source = torch.Generator(x.device).manual_seed(0) if generator is None else generator
+        source = _source(generator, x.device)
         with no_gradients_of(self.predictor):
             return log_density(
                 self.flow,
@@ -172,13 +182,14 @@ class Diffusion:
     ) -> Tensor:
         """Return -log₂ of the density of uniformly dequantised integers, per dimension: ``(n,)``.
 
-        The generator must be on the predictor's device.
+        The generator of both, by default one with a seed, must be on the predictor's device.
         """
         if self.pixels is None:
             raise ValueError("bits per dimension are known only to a model of integers (pixels=…)")
         self.pixels.demand(values, "values")
-        x = self.pixels.dequantised(self.pixels.units(values.to(self.device)), generator)
-        nats = self.log_density(x, generator, method=method, probes=probes, progress=progress)
+        source = _source(generator, self.device)
+        x = self.pixels.dequantised(self.pixels.units(values.to(self.device)), source)
+        nats = self.log_density(x, source, method=method, probes=probes, progress=progress)
         return -(nats / self.dim + math.log(self.pixels.step)) / math.log(2)
 
     def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -192,30 +203,54 @@ class Diffusion:
         save(self, path)
 
     @staticmethod
-    def load(path: str | os.PathLike[str]) -> Diffusion:
-        """Return the model in a file, on the CPU."""
+    def load(path: str | os.PathLike[str], frame: TransformFrame | None = None) -> Diffusion:
+        """Return the model in a file, on the CPU. A user's transform must be given again."""
         from oism.nn.storage import load  # noqa: PLC0415
 
-        return load(path)
+        return load(path, frame)
 
     @contextmanager
     def _at_rest(self) -> Iterator[None]:
         """Within, dropout is off and layers work in the model's precision."""
-        was = self.predictor.training
+        trained = [part for part in self.predictor.modules() if part.training]
         self.predictor.eval()
         try:
             with half_precision(self.device, self.precision):
                 yield
         finally:
-            self.predictor.train(was)
+            for part in trained:  # a part that was at rest already stays so
+                part.training = True
+
+
+def _known(precision: str) -> str:
+    if precision not in ("no", "bf16"):
+        raise ValueError(f"precision must be 'no' or 'bf16', got {precision!r}")
+    return precision
+
+
+def _source(generator: torch.Generator | None, device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(0) if generator is None else generator
+
+
+def _demand_alike(predictor: nn.Module, setting: Setting) -> None:
+    """Raise unless a predictor is one of the tensors and of the clock of a setting."""
+    shape = getattr(predictor, "shape", None)
+    if shape is not None and tuple(shape) != setting.shape:
+        raise ValueError(
+            f"predictor must take tensors of the shape {setting.shape} of the setting, got "
+            f"{tuple(shape)}"
+        )
+    if isinstance(predictor, OperatorInformed) and predictor.prior.clock != setting.clock:
+        raise ValueError(
+            f"predictor must have a prior with the clock of the setting, {setting.clock!r}, got "
+            f"{predictor.prior.clock!r}"
+        )
 
 
 @contextmanager
 def half_precision(device: torch.device, precision: str) -> Iterator[None]:
     """Within, layers work in bfloat16 for "bf16"; "no" changes nothing."""
-    if precision not in ("no", "bf16"):
-        raise ValueError(f"precision must be 'no' or 'bf16', got {precision!r}")
-    if precision == "no":
+    if _known(precision) == "no":
         yield
         return
     with torch.autocast(device.type, torch.bfloat16):

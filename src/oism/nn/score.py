@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from oism.clock import Noising
+from oism.nn.embedding import one_per_row
 from oism.transforms import per_row
 
 
@@ -28,8 +29,10 @@ class NoiseScore:
         """Return the score, in the dtype of ``x``; t is one number or one per row."""
         t = torch.as_tensor(t, dtype=torch.float64, device=x.device)
         clock = self.noising.clock
-        # A t that was rounded on its way must not leave the clock.
-        tau = clock._inverse(t).clamp(0.0, clock.horizon)
+        if t.device.type == "cpu":
+            tau = clock.inverse(t)
+        else:  # where values are not read; one that was rounded must not leave the clock
+            tau = clock._inverse(t).clamp(0.0, clock.horizon)
         sigma = self.noising.process._variance(t).sqrt()
-        noise = self.predictor(x, tau.expand(len(x)))
+        noise = self.predictor(x, one_per_row(tau, x))
         return noise.to(x.dtype) / per_row(-sigma, x)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from oism.basis import TransformFrame
 from oism.nn.ddpmpp import DDPMpp
 from oism.nn.informed import OperatorInformed
 from oism.nn.mlp import MLP
@@ -29,10 +30,10 @@ def save(model: Diffusion, path: str | os.PathLike[str]) -> None:
     storage.write(path, settings, tensors, kind=FORMAT)
 
 
-def load(path: str | os.PathLike[str]) -> Diffusion:
+def load(path: str | os.PathLike[str], frame: TransformFrame | None = None) -> Diffusion:
     """Return the model in a file, on the CPU."""
     settings, tensors = storage.read(Path(path), FORMAT)
-    return restore(settings, tensors)
+    return restore(settings, tensors, frame)
 
 
 def is_diffusion(path: str | os.PathLike[str]) -> bool:
@@ -62,13 +63,15 @@ def describe(model: Diffusion) -> tuple[dict[str, Any], dict[str, Tensor]]:
     return settings, tensors
 
 
-def restore(settings: dict[str, Any], tensors: dict[str, Tensor]) -> Diffusion:
+def restore(
+    settings: dict[str, Any], tensors: dict[str, Tensor], frame: TransformFrame | None = None
+) -> Diffusion:
     """Return the model that was described."""
     net = net_of(settings["net"])
     net.load_state_dict(priors.under("net.", tensors))
     predictor = net
     if settings["prior"] is not None:
-        prior = priors.restore(settings["prior"], priors.under("prior.", tensors))
+        prior = priors.restore(settings["prior"], priors.under("prior.", tensors), frame)
         gate = _gate_of(settings["gate"])
         predictor = OperatorInformed(net, prior, gate=gate, condition=settings["condition"])
     setting = priors.setting_of(settings["setting"])
@@ -101,4 +104,6 @@ def _describe_gate(gate: Gate) -> dict[str, Any]:
 
 def _gate_of(settings: dict[str, Any]) -> Gate:
     arguments = {name: value for name, value in settings.items() if name != "kind"}
+    if settings["kind"] not in GATES:
+        raise ValueError(f"the file holds a gate of an unknown kind, {settings['kind']!r}")
     return GATES[settings["kind"]](**arguments)

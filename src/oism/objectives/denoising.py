@@ -87,7 +87,7 @@ class DenoisingScoreMatching:
     >>> from oism.nn import MLP
     >>> noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
     >>> loss = DenoisingScoreMatching(UniformLogSNR(noising))
-    >>> float(loss(MLP(2), torch.zeros(64, 2), torch.Generator().manual_seed(0))) < 1.5
+    >>> loss(MLP(2), torch.zeros(64, 2), torch.Generator().manual_seed(0)).item() < 1.5
     True
     """
 
@@ -122,10 +122,19 @@ class DenoisingScoreMatching:
     def errors(self, predictor: NoisePredictor, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
         """Return ‖ε̂(x_τ, τ) - ε‖²/d: ``(n,)``."""
         predicted = predictor(self.noised(x, tau, noise), tau)
+        if predicted.shape != noise.shape:  # or the difference would be that of other rows
+            raise ValueError(
+                f"predictor must return noise of shape {tuple(noise.shape)}, got "
+                f"{tuple(predicted.shape)}"
+            )
         return (predicted - noise).flatten(1).square().mean(dim=1)
 
     def noised(self, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
         """Return x_τ = α x + σ ε, wrapped where the process lives on a torus."""
+        if noise.shape != x.shape:
+            raise ValueError(
+                f"noise must have the shape {tuple(x.shape)} of x, got {tuple(noise.shape)}"
+            )
         process, t = self.noising.process, self.noising.clock._time(tau.double())
         alpha, sigma = process._alpha(t), process._variance(t).sqrt()
         noised = per_row(alpha, x, "tau") * x + per_row(sigma, x, "tau") * noise

@@ -13,6 +13,7 @@ for the variance preserving process β/σ².
 from __future__ import annotations
 
 import itertools
+import math
 from abc import ABC, abstractmethod
 
 import torch
@@ -80,6 +81,12 @@ class UniformLogSNR(NoiseLevels):
         super().__init__(noising, first)
         ends = noising.log_snr(torch.tensor([self.first, self.last], dtype=torch.float64))
         self.highest, self.lowest = (float(end) for end in ends)
+        if not math.isfinite(self.width):
+            raise ValueError(
+                f"noising must leave some signal at the horizon {self.last:g} of its clock: the "
+                f"logarithms of the signal-to-noise ratio range from {self.lowest:g} to "
+                f"{self.highest:g}"
+            )
 
     @property
     def width(self) -> float:

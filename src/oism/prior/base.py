@@ -154,10 +154,12 @@ class Prior(SpectralModule, ABC):
 
     def gate(self, tau: Tensor | float, rule: Gate = GATE) -> Tensor:
         """Return g(τ) in [0, 1]: how far a network should trust the prior."""
+        checks.instance(rule, Gate, "rule")
         return rule.opening(self.skill(tau))
 
     def output_scale(self, tau: Tensor | float, rule: Gate = GATE) -> Tensor:
         """Return c(τ), the deviation of what the gated prior leaves to a network."""
+        checks.instance(rule, Gate, "rule")
         return rule.scale(self.skill(tau))
 
     def extra_repr(self) -> str:

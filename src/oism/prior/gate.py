@@ -3,7 +3,7 @@
 The prior predicts the noise with a known error m(τ) per dimension (`oism.prior.skill`), and the
 network the rest,
 
-    ε̂ = g·prior + c·network,    c² = E‖ε - g·prior‖²/d = 1 - (2g - g²)(1 - m),
+    ε̂ = g·prior + c·network,    c² = E‖ε - g·prior‖²/d = m + (1 - g)²(1 - m),
 
 the last for a calibrated prior, E[ε·ε̂] = E‖ε̂‖²; then what the network has to learn has variance
 one. The scale c is least, √m, for g = 1. But a prior that is poor is wrong in its own way, largest
@@ -32,8 +32,8 @@ class Gate(ABC):
 
     def scale(self, error: Tensor) -> Tensor:
         """Return c, the deviation of what the gated prior leaves to a network."""
-        open_ = self.opening(error)
-        return (1 - (2 * open_ - open_.square()) * (1 - error)).clamp(min=0).sqrt()
+        # Not 1 - (2g - g²)(1 - m), in which float32 would lose a small error.
+        return (error + (1 - self.opening(error)).square() * (1 - error)).sqrt()
 
 
 @dataclass(frozen=True)

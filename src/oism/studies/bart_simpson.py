@@ -23,12 +23,13 @@ from oism.clock import Noising, VarianceExploding
 from oism.estimation import fit
 from oism.flow import Flow, RungeKutta4
 from oism.likelihood import ExactTrace, log_density
+from oism.nn import NoiseScore
 from oism.plot import ACCENT, GREY, INK, loss_curves
 from oism.process import Torus
 from oism.score import OperatorScore
 from oism.shrinkage import Modulation, SampleMeans
 from oism.studies import circle
-from oism.studies.neural import NeuralScore, train
+from oism.studies.neural import train
 from oism.studies.study import Claim, Findings, Study, standard_error, table, text
 
 TIMES = (5e-5, 0.005, 0.02)
@@ -81,13 +82,13 @@ class Estimate:
         return float(np.trapezoid(truth * ratio, GRID[:, 0].numpy()))
 
 
-def estimated(score: OperatorScore | NeuralScore, flow: Flow, seconds: float) -> Estimate:
+def estimated(score: OperatorScore | NoiseScore, flow: Flow, seconds: float) -> Estimate:
     """Return an estimate with everything that is shown of it."""
 
     def evaluate(x: Tensor, t: float) -> Tensor:
         return score(x, torch.tensor(t, dtype=torch.float64))
 
-    divergence = ExactTrace() if isinstance(score, NeuralScore) else None
+    divergence = ExactTrace() if isinstance(score, NoiseScore) else None
     with np.errstate(over="ignore"):
         log = log_density(flow, GRID, method=RungeKutta4(128), divergence=divergence)
         density = np.exp(log.numpy())

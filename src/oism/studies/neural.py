@@ -22,11 +22,13 @@ from typing import Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from oism.clock import Noising, VariancePreserving
 from oism.flow import Flow, OrdinaryMethod, RungeKutta4
 from oism.likelihood import ExactTrace, log_density
+from oism.nn import MLP, NoiseScore
+from oism.objectives import DenoisingScoreMatching, NoiseWeighting, UniformTime
 from oism.process import OrnsteinUhlenbeck
 from oism.progress import progress_bar
 from oism.transforms import threads_apart
@@ -34,7 +36,6 @@ from oism.transforms import threads_apart
 Array = NDArray[np.float64]
 
 TICKS = 1000
-TIME_WAVES = 8
 
 FIRST = 1e-3
 """The clock time at which the flow of `DDPM` starts: a noise of 0.01."""
@@ -43,53 +44,6 @@ METHOD: OrdinaryMethod = RungeKutta4(32)
 
 WARM_UP = 0.02
 """The share of the time in which the rate rises."""
-
-
-def waves(x: Tensor, count: int) -> Tensor:
-    """Return cos kx and sin kx for k = 1, …, count and every column: ``(n, 2 · count · d)``."""
-    phase = (x[:, None] * torch.arange(1, count + 1, dtype=x.dtype)[:, None]).flatten(1)
-    return torch.cat((phase.cos(), phase.sin()), dim=1)
-
-
-class NoisePredictor(nn.Module):
-    """ε̂(x, τ): a residual network of fully connected layers.
-
-    ``angular`` is the number of waves that a point on the torus is shown by; 0 for points of ℝ^d,
-    which are shown as they are.
-    """
-
-    def __init__(self, dim: int, *, width: int = 128, depth: int = 3, angular: int = 0) -> None:
-        super().__init__()
-        self.angular = angular
-        shown = 2 * angular * dim if angular else dim
-        self.first = nn.Linear(shown + 2 * TIME_WAVES + 1, width)
-        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
-        self.last = nn.Linear(width, dim)
-
-    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
-        """Return ε̂ at points ``(n, dim)`` and clock times ``(n,)``, as shares of the horizon."""
-        tau = tau[:, None]
-        shown = waves(x, self.angular) if self.angular else x
-        h = self.first(torch.cat((shown, tau, waves(math.pi * tau, TIME_WAVES)), dim=1))
-        for layer in self.layers:
-            h = h + nn.functional.silu(layer(nn.functional.silu(h)))
-        result: Tensor = self.last(h)
-        return result
-
-
-class NeuralScore:
-    """∇ log ρ_t = -ε̂(x, τ(t))/σ, in the form that `oism.flow.Flow` takes."""
-
-    def __init__(self, net: NoisePredictor, noising: Noising) -> None:
-        self.net, self.noising = net, noising
-
-    def __call__(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return the score at points ``(n, dim)``, in their dtype, at one time."""
-        tau = self.noising.clock.inverse(torch.as_tensor(t, dtype=torch.float64))
-        sigma = self.noising.sigma(tau)
-        share = (tau / self.noising.clock.horizon).float()
-        noise: Tensor = self.net(x.float(), share.expand(len(x)))
-        return noise.to(x.dtype) / -sigma.to(x.dtype)
 
 
 def train(  # noqa: PLR0913
@@ -102,7 +56,7 @@ def train(  # noqa: PLR0913
     angular: int = 0,
     batch: int = 256,
     rate: float = 1e-2,
-) -> tuple[NeuralScore, int]:
+) -> tuple[NoiseScore, int]:
     """Return the score of a network trained on rows ``(n, d)`` for a time, and the steps it took.
 
     ``generator`` makes the weights and the noise. The number of steps depends on the machine.
@@ -110,27 +64,28 @@ def train(  # noqa: PLR0913
     start, rows = time.perf_counter(), data.float()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
-        net = NoisePredictor(data.shape[1], width=width, angular=angular)
+        horizon = noising.clock.horizon
+        net = MLP(data.shape[1], width=width, angular=angular, horizon=horizon)
+    objective = DenoisingScoreMatching(UniformTime(noising), NoiseWeighting())
     optimiser = torch.optim.Adam(net.parameters(), lr=rate)
     steps, passed = 0, 0.0
     with threads_apart(), progress_bar(None) as bar:
         bar.stage("training a network", TICKS)
         while passed < 1:
             x = rows[torch.randint(len(rows), (batch,), generator=generator)]
-            # Stratified: every batch has seen the whole clock.
-            tau = (torch.arange(batch) + torch.rand(batch, generator=generator)) / batch
-            law = noising.transition(tau * noising.clock.horizon)
+            # Stratified, from no noise on: every batch has seen the whole clock.
+            share = (torch.arange(batch) + torch.rand(batch, generator=generator)) / batch
             noise = torch.randn(x.shape, generator=generator)
-            noised = law.alpha.float()[:, None] * x + law.sigma.float()[:, None] * noise
             for group in optimiser.param_groups:
                 group["lr"] = rate * min(passed / WARM_UP, (1 + math.cos(math.pi * passed)) / 2)
             optimiser.zero_grad()
-            (net(noising.process.wrap(noised), tau) - noise).square().mean().backward()
+            loss = objective.errors(net, x, share * horizon, noise).mean()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             steps += 1
             passed = min(1.0, (time.perf_counter() - start) / seconds)
             bar.reach(int(TICKS * passed))
-    return NeuralScore(net.requires_grad_(False), noising), steps
+    return NoiseScore(net.requires_grad_(False), noising), steps
 
 
 class DDPM:

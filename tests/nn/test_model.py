@@ -1,0 +1,313 @@
+"""A noise predictor as a model: with the exact one of a Gaussian, all of it is known."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from oism import (
+    MLP,
+    DDPMpp,
+    Diffusion,
+    IdentityClock,
+    IdentityFrame,
+    Noising,
+    OperatorInformed,
+    OrnsteinUhlenbeck,
+    Pixels,
+    Prior,
+    RungeKutta4,
+    VariancePreserving,
+    fit_prior,
+)
+from oism.likelihood import ExactTrace, log_density
+from oism.nn.model import half_precision, no_gradients_of
+from oism.prior.base import Setting
+
+CLOCK = VariancePreserving()
+OU = Noising(OrnsteinUhlenbeck(), CLOCK)
+PLANE = Setting((2,), CLOCK, CLOCK)
+MEAN = torch.tensor([0.3, -0.2], dtype=torch.float64)
+VARIANCE = torch.tensor([0.01, 0.5], dtype=torch.float64)
+
+
+class Gaussian(nn.Module):
+    """The exact noise predictor of N(m, diag v): ε̂ = σ(x - αm)/(α²v + σ²)."""
+
+    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+        alpha, sigma = (part(tau.double())[:, None].to(x) for part in (OU.alpha, OU.sigma))
+        mean, variance = MEAN.to(x), VARIANCE.to(x)
+        return sigma * (x - alpha * mean) / (alpha**2 * variance + sigma**2)
+
+
+class Silent(nn.Module):
+    """A network that adds nothing."""
+
+    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+        return torch.zeros_like(x)
+
+
+def law(tau: float) -> tuple[Tensor, Tensor]:
+    """Return mean and deviation of the Gaussian at a clock time."""
+    alpha, sigma = float(OU.alpha(tau)), float(OU.sigma(tau))
+    return alpha * MEAN, (alpha**2 * VARIANCE + sigma**2).sqrt()
+
+
+def carried(z: Tensor, first: float) -> Tensor:
+    """Return where the flow ends that starts at z: the affine map of one Gaussian to the other."""
+    (mean, spread), (noise_mean, noise_spread) = law(first), law(1.0)
+    return mean + spread * (z - noise_mean) / noise_spread
+
+
+def test_the_flow_is_the_affine_map_of_gaussians() -> None:
+    model = Diffusion(Gaussian(), PLANE)
+    found = model.sample(50, torch.Generator().manual_seed(3))
+    z = torch.randn(50, 2, generator=torch.Generator().manual_seed(3)).double()
+    assert found.shape == (50, 2)
+    np.testing.assert_allclose(found, carried(z, model.first), atol=2e-4)
+
+
+def test_the_order_of_runge_kutta_over_the_clock_of_the_model() -> None:
+    model = Diffusion(Gaussian(), PLANE, first=1e-4)
+    z = torch.randn(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    exact = carried(z, 1e-4)
+    steps = np.array([16, 32, 64, 128])
+    errors = [
+        float((model.flow.pull(z, method=RungeKutta4(int(n))) - exact).abs().max()) for n in steps
+    ]
+    slopes = np.diff(np.log(errors)) / np.diff(np.log(steps))
+    assert slopes[-1] == pytest.approx(-4, abs=0.25)
+    assert errors[-1] < 1e-5
+    # Over the clock of training the first step meets nearly all of the change at once.
+    plain = type(model.flow)(model.flow.score, OU.process, CLOCK, span=(1e-4, 1.0))
+    assert float((plain.pull(z, method=RungeKutta4(32)) - exact).abs().max()) > 10 * errors[1]
+
+
+def test_moments_of_samples() -> None:
+    model = Diffusion(Gaussian(), PLANE)
+    x = model.sample(4000, torch.Generator().manual_seed(0)).double()
+    mean, spread = law(model.first)
+    np.testing.assert_allclose((x.mean(dim=0) - mean) / spread, 0, atol=4 / math.sqrt(4000))
+    np.testing.assert_allclose(x.std(dim=0) / spread, 1, atol=4 / math.sqrt(8000))
+    assert abs(float(torch.corrcoef(x.T)[0, 1])) < 4 / math.sqrt(4000)
+
+
+def test_densities_where_random_signs_make_no_error() -> None:
+    """The Jacobian is diagonal, so that v·Jv is its trace."""
+    model = Diffusion(Gaussian(), PLANE)
+    z = torch.linspace(-3, 3, 20, dtype=torch.float64)[:, None].expand(20, 2)
+    x = carried(z, model.first)
+    (_, spread), (_, noise_spread) = law(model.first), law(1.0)
+    normal = -0.5 * z.square() - 0.5 * math.log(2 * math.pi)
+    expected = (normal - (spread / noise_spread).log()).sum(dim=1)
+    np.testing.assert_allclose(model.log_density(x), expected, atol=1e-3)
+    fine = model.log_density(x, method=RungeKutta4(96))
+    np.testing.assert_allclose(fine, expected, atol=1e-5)
+    assert model.log_density(x.float()).dtype == torch.float32
+    np.testing.assert_allclose(model.log_density(x.float()), expected, atol=3e-3)
+
+
+SHAPE = (1, 2, 3)
+
+
+def images(n: int = 400) -> Tensor:
+    """Return correlated integers from 0 to 16."""
+    generator = torch.Generator().manual_seed(0)
+    z = torch.randn(n, 6, generator=generator)
+    z = z + 0.8 * z.roll(1, dims=1)
+    return (8 + 2 * z).round().clamp(0, 16).reshape(n, *SHAPE)
+
+
+@cache
+def gaussian_prior(frame: str) -> Prior:
+    more: dict[str, Any] = {"frame": IdentityFrame()} if frame == "pixels" else {}
+    return fit_prior(images(), order=2, pixels=Pixels(0, 16), **more)
+
+
+@pytest.mark.parametrize("frame", ["pixels", "principal"])
+def test_bits_per_dimension_are_those_of_the_prior_itself(frame: str) -> None:
+    prior = gaussian_prior(frame)
+    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting)
+    values = images()[:300]
+    found = model.bits_per_dim(values.double(), torch.Generator().manual_seed(1), probes=16)
+    expected = prior.bits_per_dim(values.double())
+    gap = found - expected
+    # A draw of the dequantisation, and of signs, instead of their expectations.
+    error = float(gap.std()) / math.sqrt(len(gap))
+    assert float(gap.mean()) == pytest.approx(0, abs=4 * error + 1e-3)
+    assert error < 0.012
+    x = prior.prepare(values[:20].double(), torch.Generator().manual_seed(2))
+    flow = log_density(model.flow, x, method=RungeKutta4(48), divergence=ExactTrace())
+    np.testing.assert_allclose(flow, prior.log_density(x), atol=5e-3)
+
+
+def test_bits_are_drawn_from_one_generator() -> None:
+    prior = gaussian_prior("principal")
+    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting)
+    values = images()[:3].byte()
+    method = RungeKutta4(4)
+    same = [model.bits_per_dim(values, method=method) for _ in range(2)]
+    assert torch.equal(*same), "without one, from a seed"
+    given = [
+        model.bits_per_dim(values, torch.Generator().manual_seed(seed), method=method)
+        for seed in (0, 1)
+    ]
+    assert torch.equal(given[0], same[0])
+    assert not torch.equal(given[1], same[0])
+
+
+def test_more_probes_are_nearer_to_the_trace() -> None:
+    prior = gaussian_prior("principal")
+    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting)
+    x = prior.prepare(images()[:60].double(), torch.Generator().manual_seed(2))
+    method = RungeKutta4(8)
+    exact = log_density(model.flow, x, method=method, divergence=ExactTrace())
+    off = [
+        float((model.log_density(x, method=method, probes=k) - exact).square().mean().sqrt())
+        for k in (1, 16)
+    ]
+    assert off[1] == pytest.approx(off[0] / 4, rel=0.4)
+
+
+def test_samples_of_an_informed_model_have_the_priors_law() -> None:
+    prior = gaussian_prior("principal")
+    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting)
+    n = 3000
+    x = model.sample(n, torch.Generator().manual_seed(0)).flatten(1).double()
+    other = prior.prepare(images().double(), torch.Generator().manual_seed(1)).flatten(1)
+    np.testing.assert_allclose(x.mean(dim=0), other.mean(dim=0), atol=0.06)
+    np.testing.assert_allclose(torch.cov(x.T), torch.cov(other.T), atol=0.02)
+
+
+def dropping() -> DDPMpp:
+    net = DDPMpp((1, 2, 4), width=4, multipliers=(1, 1), blocks=1, attention=(), dropout=0.5)
+    for part in net.parameters():
+        nn.init.normal_(part, std=0.3)
+    return net
+
+
+def test_dropout_is_off_and_on_again() -> None:
+    net = dropping()
+    model = Diffusion(net, Setting(net.shape, CLOCK, CLOCK))
+    net.down[0].eval()
+    modes = [part.training for part in net.modules()]
+    assert not all(modes)
+    x, tau = torch.randn(3, *net.shape), torch.rand(3)
+    one, other = model.noise(x, tau), model.noise(x, tau)
+    assert torch.equal(one, other)
+    assert torch.equal(one, net.eval()(x, tau))
+    net.train()
+    net.down[0].eval()
+    with pytest.raises(ValueError, match="x must be images"):
+        model.noise(x[..., :1], tau)
+    assert [part.training for part in net.modules()] == modes
+
+
+def test_noise_has_the_dtype_of_the_tensors() -> None:
+    model = Diffusion(MLP(2), PLANE)
+    for dtype in (torch.float32, torch.float64):
+        x = torch.randn(3, 2, dtype=dtype)
+        assert model.noise(x, 0.5).dtype == dtype
+        assert torch.equal(model.noise(x, 0.5), model.noise(x, torch.full((3,), 0.5)))
+    with pytest.raises(ValueError, match="tau must be one number or one per row: 3 rows"):
+        model.noise(x, torch.zeros(2))
+
+
+def test_half_precision() -> None:
+    net, x = MLP(2).requires_grad_(False), torch.randn(5, 2)
+    exact, half = (Diffusion(net, PLANE, precision=p).noise(x, 0.5) for p in ("no", "bf16"))
+    assert half.dtype == torch.float32
+    assert not torch.equal(exact, half)
+    torch.testing.assert_close(exact, half, rtol=0.05, atol=0.02)
+    with half_precision(torch.device("cpu"), "no"):
+        assert not torch.is_autocast_enabled("cpu")
+    with half_precision(torch.device("cpu"), "bf16"):
+        assert torch.get_autocast_dtype("cpu") == torch.bfloat16
+        assert torch.is_autocast_enabled("cpu")
+    with (
+        pytest.raises(ValueError, match="precision must be 'no' or 'bf16', got 'fp16'"),
+        half_precision(torch.device("cpu"), "fp16"),
+    ):
+        pass
+
+
+def test_densities_leave_the_network_as_it_was() -> None:
+    net = MLP(2, width=8)
+    net.first.bias.requires_grad_(False)
+    wanted = [part.requires_grad for part in net.parameters()]
+    found = Diffusion(net, PLANE).log_density(torch.zeros(2, 2), method=RungeKutta4(2))
+    assert not found.requires_grad
+    assert [part.requires_grad for part in net.parameters()] == wanted
+    assert all(part.grad is None for part in net.parameters())
+    with no_gradients_of(net):
+        assert not any(part.requires_grad for part in net.parameters())
+    assert [part.requires_grad for part in net.parameters()] == wanted
+
+
+def test_many_rows_go_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oism.nn.model.CHUNK", 4)
+    seen = []
+
+    class Watched(Gaussian):
+        def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+            seen.append(len(x))
+            return super().forward(x, tau)
+
+    model = Diffusion(Watched(), PLANE)
+    found = model.sample(10, torch.Generator().manual_seed(0), method=RungeKutta4(2))
+    assert max(seen) == 4
+    monkeypatch.setattr("oism.nn.model.CHUNK", 100)
+    whole = model.sample(10, torch.Generator().manual_seed(0), method=RungeKutta4(2))
+    torch.testing.assert_close(found, whole)
+    assert model.sample(0).shape == (0, 2)
+
+
+def test_what_a_model_knows() -> None:
+    prior = gaussian_prior("principal")
+    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting, first=1e-3)
+    assert (model.shape, model.dim, model.pixels) == (SHAPE, 6, Pixels(0, 16))
+    assert model.clock == prior.clock
+    assert model.device == torch.device("cpu")
+    assert Diffusion(Gaussian(), PLANE).device == torch.device("cpu")
+    values = images()[:4]
+    ways = [m.prepare(values, torch.Generator().manual_seed(0)) for m in (model, prior)]
+    assert torch.equal(*ways)
+    first = model.flow.noising.clock.time(model.flow.span[0])
+    assert float(first) == pytest.approx(float(CLOCK.time(1e-3)), rel=1e-9)
+    assert model.to("cpu") is model
+
+
+def test_mistakes() -> None:
+    net = MLP(2)
+    with pytest.raises(TypeError, match="predictor must be of type Module, got function"):
+        Diffusion(lambda x, tau: x, PLANE)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="setting must be of type Setting, got tuple"):
+        Diffusion(net, (2,))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"first must be a positive finite number, got 0\.0"):
+        Diffusion(net, PLANE, first=0.0)
+    with pytest.raises(
+        ValueError, match=r"first must be less than the clock's horizon 1, got 2\.0"
+    ):
+        Diffusion(net, PLANE, first=2.0)
+    with pytest.raises(ValueError, match="precision must be 'no' or 'bf16', got 'half'"):
+        Diffusion(net, PLANE, precision="half")
+    with pytest.raises(ValueError, match=r"the shape \(2,\) of the setting, got \(3,\)"):
+        Diffusion(MLP(3), PLANE)
+    prior = gaussian_prior("principal")
+    other = Setting(SHAPE, IdentityClock(2.0), CLOCK)
+    with pytest.raises(ValueError, match=r"with the clock of the setting, IdentityClock\("):
+        Diffusion(OperatorInformed.paper(Silent(), prior), other)
+    model = Diffusion(net, PLANE)
+    with pytest.raises(ValueError, match=r"known only to a model of integers \(pixels=…\)"):
+        model.bits_per_dim(torch.zeros(1, 2))
+    with pytest.raises(ValueError, match="n must be an integer >= 0, got -1"):
+        model.sample(-1)
+    informed = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting)
+    with pytest.raises(ValueError, match="values must be whole numbers"):
+        informed.bits_per_dim(torch.full((1, *SHAPE), 0.5))

@@ -1,0 +1,202 @@
+"""Models in files: they come back, and what cannot be read says why."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from oism import (
+    MLP,
+    ByError,
+    DDPMpp,
+    Diffusion,
+    Gate,
+    Open,
+    OperatorInformed,
+    Prior,
+    TransformFrame,
+    VariancePreserving,
+    fit_mixture,
+    fit_prior,
+)
+from oism.nn.storage import is_diffusion
+from oism.prior.base import Setting
+from oism.prior.storage import is_prior
+
+CLOCK = VariancePreserving(beta_1=15.0)
+SHAPE = (1, 4, 4)
+SIZES: dict[str, Any] = {"width": 4, "multipliers": (1, 2), "blocks": 1, "attention": (2,)}
+FLIP = TransformFrame((2,), lambda x: x.flip(-1), lambda z: z.flip(-1))
+
+
+def images() -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return (255 * torch.rand(60, *SHAPE, generator=generator).square()).byte()
+
+
+@cache
+def prior_of(kind: str) -> Prior:
+    x = images()
+    if kind == "mixture":
+        return fit_mixture(x, components=2, clock=CLOCK)
+    if kind == "points":
+        return fit_prior(x.flatten(1)[:, :2] / 255, order=3, clock=CLOCK)
+    if kind == "transform":
+        return fit_prior(x.flatten(1)[:, :2] / 255, order=3, clock=CLOCK, frame=FLIP)
+    return fit_prior(x, order=2, clock=CLOCK)
+
+
+def stirred(net: nn.Module) -> nn.Module:
+    for part in net.parameters():
+        nn.init.normal_(part, std=0.2)
+    return net
+
+
+def model_of(kind: str) -> Diffusion:
+    if kind == "mlp":
+        net = MLP(2, width=8, depth=1, angular=2, horizon=1.0)
+        return Diffusion(stirred(net), Setting((2,), CLOCK, CLOCK), first=1e-4, precision="bf16")
+    if kind == "ddpmpp":
+        return Diffusion(stirred(DDPMpp(SHAPE, **SIZES)), prior_of("images").setting)
+    if kind in ("mlp, prior", "mlp, transform"):
+        prior = prior_of("points" if kind == "mlp, prior" else "transform")
+        informed = OperatorInformed(stirred(MLP(2, extra=2)), prior, gate=ByError(0.2, 3.0))
+        return Diffusion(informed, prior.setting)
+    prior = prior_of("mixture" if kind == "ddpmpp, mixture" else "images")
+    if kind == "ddpmpp, paper":
+        return Diffusion(
+            OperatorInformed.paper(stirred(DDPMpp(SHAPE, **SIZES)), prior), prior.setting
+        )
+    net_ = stirred(DDPMpp(SHAPE, extra=1, **SIZES))
+    return Diffusion(OperatorInformed(net_, prior), prior.setting)
+
+
+KINDS = ["mlp", "ddpmpp", "mlp, prior", "mlp, transform", "ddpmpp, paper", "ddpmpp, prior",
+         "ddpmpp, mixture"]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_round_trip(kind: str, tmp_path: Path) -> None:
+    model, path = model_of(kind), tmp_path / "model.safetensors"
+    model.save(path)
+    again = Diffusion.load(str(path), FLIP if kind == "mlp, transform" else None)
+    assert (again.setting, again.first) == (model.setting, model.first)
+    assert again.precision == model.precision
+    assert type(again.predictor) is type(model.predictor)
+    x, tau = torch.randn(3, *model.shape), torch.tensor([1e-4, 0.3, 1.0])
+    assert torch.equal(again.noise(x, tau), model.noise(x, tau))
+    assert not any(part.training for part in again.predictor.modules())
+    if isinstance(model.predictor, OperatorInformed):
+        assert isinstance(again.predictor, OperatorInformed)
+        assert again.predictor.gate == model.predictor.gate
+        assert again.predictor.condition == model.predictor.condition
+    assert [file.name for file in tmp_path.iterdir()] == [path.name], "no draft is left behind"
+    assert is_diffusion(path)
+    assert not is_prior(path)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "ddpmpp, prior"])
+def test_equal_models_are_equal_files(kind: str, tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    model_of(kind).save(one)
+    Diffusion.load(one).save(other)
+    assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_transform_must_be_given_again(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    model_of("mlp, transform").save(path)
+    with pytest.raises(ValueError, match=r"frame must be given .* of shape \(2,\)"):
+        Diffusion.load(path)
+
+
+class Own(MLP):
+    """A network of one's own."""
+
+
+class OwnGate(Gate):
+    def opening(self, error: Tensor) -> Tensor:
+        return torch.zeros_like(error)
+
+
+def test_what_is_not_the_librarys_is_not_saved(tmp_path: Path) -> None:
+    setting, path = Setting((2,), CLOCK, CLOCK), tmp_path / "model"
+    for net in (Own(2), nn.Linear(2, 2)):
+        message = rf"net must be one of \['DDPMpp', 'MLP'\] to be saved, got {type(net).__name__}"
+        with pytest.raises(TypeError, match=message):
+            Diffusion(net, setting).save(path)
+    prior = prior_of("points")
+    informed = OperatorInformed(MLP(2, extra=2), prior, gate=OwnGate())
+    with pytest.raises(TypeError, match=r"gate must be one of \['ByError', 'Open'\] to be saved"):
+        Diffusion(informed, prior.setting).save(path)
+    assert not path.exists()
+
+
+def rewritten(path: Path, change: Any) -> None:
+    """Change what a file says of itself."""
+    with safetensors.safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["oism"])
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    change(about)
+    safetensors.torch.save_file(tensors, path, metadata={"oism": json.dumps(about)})
+
+
+def test_what_cannot_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+
+    def after(change: Any) -> None:
+        model_of("mlp, prior").save(path)
+        rewritten(path, change)
+
+    after(lambda about: about["settings"]["net"].update(kind="Transformer"))
+    with pytest.raises(ValueError, match="a network of an unknown kind, 'Transformer'"):
+        Diffusion.load(path)
+    after(lambda about: about["settings"]["gate"].update(kind="Ajar"))
+    with pytest.raises(ValueError, match="a gate of an unknown kind, 'Ajar'"):
+        Diffusion.load(path)
+    after(lambda about: about["settings"]["prior"].update(kind="Oracle"))
+    with pytest.raises(ValueError, match="a prior of an unknown kind, 'Oracle'"):
+        Diffusion.load(path)
+    after(lambda about: about.update(version=99))
+    with pytest.raises(ValueError, match="has version 99 of the format; this oism reads version"):
+        Diffusion.load(path)
+    assert is_diffusion(path), "of whatever version"
+    after(lambda about: about.update(format="oism.Poem"))
+    with pytest.raises(ValueError, match=r"no file of oism's Diffusion: its format is 'oism\.Poem"):
+        Diffusion.load(path)
+    assert not is_diffusion(path)
+
+
+def test_truncated_and_other_files(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    model_of("ddpmpp").save(path)
+    whole = path.read_bytes()
+    for length in (0, 5, 100, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="model is damaged or not a safetensors file"):
+            Diffusion.load(path)
+        assert not is_diffusion(path)
+    prior_of("images").save(path)
+    with pytest.raises(ValueError, match=r"is no file of oism's Diffusion: its format is 'oism\.P"):
+        Diffusion.load(path)
+    with pytest.raises(FileNotFoundError, match=r"written by Diffusion\.save, got"):
+        Diffusion.load(tmp_path / "nothing")
+    assert not is_diffusion(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("gate", [Open(), ByError(0.02, 7.0)])
+def test_gates_come_back(gate: Gate, tmp_path: Path) -> None:
+    prior = prior_of("points")
+    model = Diffusion(OperatorInformed(MLP(2, extra=2), prior, gate=gate), prior.setting)
+    model.save(tmp_path / "model")
+    again = Diffusion.load(tmp_path / "model").predictor
+    assert isinstance(again, OperatorInformed)
+    assert again.gate == gate

@@ -1,0 +1,160 @@
+"""The laws of noise levels: quantiles against integrated densities, rates against autodiff."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oism import (
+    Brownian,
+    IdentityClock,
+    Logarithmic,
+    Noising,
+    OrnsteinUhlenbeck,
+    Torus,
+    UniformLogSNR,
+    UniformTime,
+    VarianceExploding,
+    VariancePreserving,
+)
+from oism.objectives import NoiseLevels, low_discrepancy
+from oism.objectives.levels import likelihood_rate
+
+NOISINGS = {
+    "VP": Noising(OrnsteinUhlenbeck(), VariancePreserving()),
+    "VE": Noising(Brownian(), VarianceExploding()),
+    "torus": Noising(Torus(), VarianceExploding(sigma_max=5.0)),
+    "general": Noising(OrnsteinUhlenbeck(theta=0.7, sigma=0.5), IdentityClock(3.0)),
+    "falling": Noising(OrnsteinUhlenbeck(2.0, 3.0), VariancePreserving(beta_0=4.0, beta_1=0.5)),
+    "even": Noising(OrnsteinUhlenbeck(), Logarithmic(first=1e-3)),
+}
+LAWS: list[type[NoiseLevels]] = [UniformTime, UniformLogSNR]
+noisings = pytest.mark.parametrize("name", NOISINGS)
+laws = pytest.mark.parametrize("law", LAWS)
+
+
+@given(n=st.integers(1, 600), seed=st.integers(0, 2**40))
+def test_one_in_each_part_of_the_interval(n: int, seed: int) -> None:
+    u = low_discrepancy(n, torch.Generator().manual_seed(seed))
+    assert u.dtype == torch.float64
+    assert bool(((u >= 0) & (u < 1)).all())
+    assert torch.equal((u.sort().values * n).floor(), torch.arange(n, dtype=torch.float64))
+    gaps = torch.diff(u.sort().values)
+    torch.testing.assert_close(gaps, torch.full_like(gaps, 1 / n), rtol=0, atol=1e-12)
+
+
+def test_each_of_them_is_uniform(generator: torch.Generator) -> None:
+    draws = torch.stack([low_discrepancy(5, generator) for _ in range(2000)])
+    for column in draws.T:
+        assert scipy.stats.kstest(column.numpy(), "uniform").pvalue > 1e-3
+    with pytest.raises(ValueError, match="n must be an integer >= 1, got 0"):
+        low_discrepancy(0)
+
+
+@noisings
+def test_the_rate_is_the_derivative_of_the_log_snr(name: str) -> None:
+    noising = NOISINGS[name]
+    horizon = noising.clock.horizon
+    tau = torch.logspace(-5, 0, 60, dtype=torch.float64).mul(horizon).requires_grad_()
+    (slope,) = torch.autograd.grad(noising.log_snr(tau).sum(), tau)
+    torch.testing.assert_close(likelihood_rate(noising, tau.detach()), -slope, rtol=1e-8, atol=0)
+
+
+def test_the_rate_of_the_variance_preserving_process() -> None:
+    """β/σ², as the papers write it."""
+    tau = torch.linspace(0.01, 1, 9, dtype=torch.float64)
+    beta = 0.1 + 19.9 * tau
+    sigma2 = 1 - torch.exp(-(0.1 * tau + 19.9 * tau**2 / 2))
+    torch.testing.assert_close(likelihood_rate(NOISINGS["VP"], tau), beta / sigma2)
+
+
+@noisings
+@laws
+@pytest.mark.parametrize("first", [1e-5, 0.05])
+def test_quantiles_invert_the_integrated_density(
+    name: str, law: type[NoiseLevels], first: float
+) -> None:
+    levels = law(NOISINGS[name], first)
+
+    def density(s: float) -> float:
+        """In s = log τ, where it is smooth."""
+        tau = torch.tensor(math.exp(s), dtype=torch.float64)
+        return math.exp(s) * float(levels.density(tau))
+
+    u = torch.tensor([0.0, 0.01, 0.2, 0.5, 0.9, 0.999, 1.0], dtype=torch.float64)
+    ends = np.log(levels.at(u).numpy())
+    parts = [
+        scipy.integrate.quad(density, a, b, epsrel=1e-11)[0] for a, b in itertools.pairwise(ends)
+    ]
+    np.testing.assert_allclose(np.cumsum(parts), u[1:], rtol=1e-8)
+    assert levels.at(u)[0].item() == pytest.approx(levels.first, rel=1e-9)
+    assert levels.at(u)[-1].item() == pytest.approx(levels.last, rel=1e-9)
+
+
+@noisings
+@laws
+@given(u=st.lists(st.floats(0, 1), min_size=1, max_size=8), double=st.booleans())
+def test_times_are_within_the_range(
+    name: str, law: type[NoiseLevels], u: list[float], double: bool
+) -> None:
+    levels = law(NOISINGS[name], 1e-4)
+    places = torch.tensor(sorted(u), dtype=torch.float64 if double else torch.float32)
+    tau = levels.at(places)
+    assert tau.dtype == torch.float64
+    assert bool(((tau >= levels.first) & (tau <= levels.last)).all())
+    assert bool((tau.diff() >= 0).all()), "noise grows with u"
+
+
+@noisings
+@laws
+def test_draws_follow_the_law(name: str, law: type[NoiseLevels]) -> None:
+    levels = law(NOISINGS[name], 1e-3)
+    tau = levels.draw(1000, torch.Generator().manual_seed(1))
+    again = levels.draw(1000, torch.Generator().manual_seed(1))
+    assert torch.equal(tau, again)
+    expected = levels.at((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)
+    place = tau.sort().values
+    if law is UniformLogSNR:
+        place, expected = (levels.noising.log_snr(part) for part in (place, expected))
+    gap = (place - expected).abs().max() / (expected[-1] - expected[0]).abs()
+    assert float(gap) < 1e-3
+
+
+@noisings
+def test_bins_are_even_in_the_log_snr(name: str) -> None:
+    levels = UniformLogSNR(NOISINGS[name], 1e-4)
+    bins = levels.bins(5)
+    assert len(bins) == 5
+    assert all(a[1] == b[0] for a, b in itertools.pairwise(bins))
+    ends = torch.tensor([bins[0][0], *(b for _, b in bins)], dtype=torch.float64)
+    assert ends[0].item() == pytest.approx(1e-4, rel=1e-9)
+    assert ends[-1].item() == pytest.approx(levels.last, rel=1e-9)
+    steps = levels.noising.log_snr(ends).diff()
+    torch.testing.assert_close(steps, torch.full_like(steps, -levels.width / 5), rtol=1e-8, atol=0)
+
+
+@laws
+def test_mistakes(law: type[NoiseLevels]) -> None:
+    noising = NOISINGS["VP"]
+    with pytest.raises(TypeError, match="noising must be of type Noising, got VariancePres"):
+        law(noising.clock)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="first must be a positive finite number, got 0"):
+        law(noising, 0.0)
+    with pytest.raises(ValueError, match="first must be less than the clock's horizon 1, got 1"):
+        law(noising, 1.0)
+
+
+def test_a_clock_on_which_nothing_is_left() -> None:
+    """At t = 1000 a factor e^-t has become 0."""
+    noising = Noising(OrnsteinUhlenbeck(), IdentityClock(1000.0))
+    with pytest.raises(ValueError, match="noising must leave some signal at the horizon 1000 of"):
+        UniformLogSNR(noising)
+    assert UniformTime(noising).last == 1000
