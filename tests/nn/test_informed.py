@@ -73,7 +73,7 @@ def test_the_formula(
     expected = g * known + c * (0.5 * x + per_row(tau, x))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     shown, given_tau = net.given
-    assert torch.equal(shown, torch.cat((x, known), dim=1) if condition else x)
+    assert torch.equal(shown, torch.cat((x, g * known), dim=1) if condition else x)
     assert torch.equal(given_tau, tau.expand(n))
 
 
