@@ -107,12 +107,13 @@ def read(path: Path) -> Checkpoint:
             f"version {VERSION}"
         )
     step, settings, sizes = (state.get(name) for name in ("step", "settings", "sizes"))
-    if not (isinstance(step, int) and isinstance(settings, dict) and isinstance(sizes, dict)):
+    sizes = sizes if isinstance(sizes, dict) else {}
+    if not (isinstance(step, int) and isinstance(settings, dict) and set(sizes) >= set(PARTS)):
         raise CheckpointError(f"{path}: damaged: state.json lacks step, settings or sizes")
     return Checkpoint(
         step=step,
         settings=settings,
-        **{part: _tensors(path / f"{part}.safetensors", sizes.get(part)) for part in PARTS},
+        **{part: _tensors(path / f"{part}.safetensors", sizes[part]) for part in PARTS},
     )
 
 
@@ -168,7 +169,7 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _tensors(path: Path, size: int | None) -> dict[str, Tensor]:
+def _tensors(path: Path, size: int) -> dict[str, Tensor]:
     try:
         found = path.stat().st_size
         if found != size:
