@@ -1,13 +1,7 @@
-"""Small runs, alike in every test and in every process.
-
-As a program it trains in the folder it is given, with changes of the settings as JSON: alone, or as
-one of several processes.
-"""
+"""Small runs, alike in every test and in every process."""
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +11,8 @@ from torch import Tensor, nn
 from oism import IdentityFrame, Pixels, Prior, fit_prior
 from oism.nn import DDPMpp, OperatorInformed
 from oism.objectives import UniformLogSNR
+from oism.training import checkpoint
+from oism.training import metrics as lines
 from oism.training.data import Rows
 from oism.training.loop import engine
 from oism.training.run import Run
@@ -78,9 +74,23 @@ def short_run(
     )  # fmt: skip
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    asked = json.loads(sys.argv[2])
-    more = {name: asked.pop(name) for name in ("resume",) if name in asked}
-    plain_net = predictor(fitted(), **asked.pop("net", {}))
-    short_run(Path(sys.argv[1]), plain_net, **more, **asked).run()
+def state_of(folder: Path) -> dict[str, Tensor]:
+    """Return everything that a run goes on from, by name."""
+    found = checkpoint.read_latest(folder / "checkpoints")
+    assert found is not None
+    return {
+        f"{part}.{name}": value
+        for part in checkpoint.PARTS
+        for name, value in getattr(found, part).items()
+    }
+
+
+def assert_same(one: Path, other: Path) -> None:
+    first, second = state_of(one), state_of(other)
+    assert set(first) == set(second)
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+def steps_and_losses(folder: Path) -> list[tuple[int, float]]:
+    return [(line["step"], line["loss"]) for line in lines.read(folder / "metrics.jsonl")]

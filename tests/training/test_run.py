@@ -24,33 +24,21 @@ from oism.training.data import Rows
 from oism.training.loop import DivergedError, Loop, engine
 from oism.training.run import Run
 
-from .small import PIXELS, fitted, images, predictor, short_run, told
+from .small import (
+    PIXELS,
+    assert_same,
+    fitted,
+    images,
+    predictor,
+    short_run,
+    state_of,
+    steps_and_losses,
+    told,
+)
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
-
-
-def state_of(folder: Path) -> dict[str, Tensor]:
-    """Return everything that a run goes on from, by name."""
-    found = checkpoint.read_latest(folder / "checkpoints")
-    assert found is not None
-    return {
-        f"{part}.{name}": value
-        for part in checkpoint.PARTS
-        for name, value in getattr(found, part).items()
-    }
-
-
-def assert_same(one: Path, other: Path) -> None:
-    first, second = state_of(one), state_of(other)
-    assert set(first) == set(second)
-    assert [name for name in first if not torch.equal(first[name], second[name])] == []
-    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
-
-
-def steps_and_losses(folder: Path) -> list[tuple[int, float]]:
-    return [(line["step"], line["loss"]) for line in lines.read(folder / "metrics.jsonl")]
 
 
 def test_a_folder_explains_itself(tmp_path: Path) -> None:
