@@ -1,1 +1,1 @@
-"""A package, so that its conftest is another module than the one above to the type checker."""
+"""A package, so that its tests share small runs."""

@@ -1,4 +1,4 @@
-"""Runs in processes of their own: ``python -m training.processes VERB FOLDER``.
+"""Runs in processes of their own: ``python -m tests.training.processes VERB FOLDER``.
 
 killed    a run that is killed again and again and taken up each time, beside one that never is
 pair      one of several processes of a run, as the environment says
@@ -31,8 +31,11 @@ from oism.training.loop import Loop, engine
 
 from .small import PIXELS, fitted, images, predictor, short_run, told
 
-LONG: dict[str, Any] = {"steps": 90, "save_every": 2, "log_every": 1}
+LONG: dict[str, Any] = {"steps": 60, "save_every": 2, "log_every": 1}
 """What is killed: half of its time it writes checkpoints."""
+
+PATIENCE = 60.0
+"""How many seconds a child may take."""
 
 PAIRED: dict[str, Any] = {"steps": 6, "save_every": 3, "rate": 1e-3}
 """What several processes do together."""
@@ -52,14 +55,21 @@ def forked(work: Callable[[], None]) -> int:
     os._exit(0)
 
 
-def ended(pid: int, within: float) -> int | None:
-    """Return how a child ended, killed if it took too long."""
-    last = time.monotonic() + within
+def ended(pid: int, file: Path | None = None, lines: int = 0, later: float = 0.0) -> int:
+    """Return how a child ended; it is killed a while after it wrote some lines to a file."""
+    before = None
+    last = time.monotonic() + PATIENCE
     while time.monotonic() < last:
         found, status = os.waitpid(pid, os.WNOHANG)
         if found:
             return os.waitstatus_to_exitcode(status)
-        time.sleep(0.005)
+        if file is not None and file.exists():
+            size = file.read_bytes().count(b"\n")
+            before = size if before is None else min(before, size)  # some are forgotten at first
+            if size >= before + lines:
+                time.sleep(later)
+                break
+        time.sleep(0.002)
     os.kill(pid, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
@@ -85,14 +95,14 @@ def trap(owner: Any, name: str, calls: int, half: bool = False) -> None:
 
 def traps() -> Iterator[tuple[Any, str, int, bool]]:
     """Yield every place of a checkpoint's way to the disk, and some of the next one's."""
-    yield from ((os, "fsync", calls, False) for calls in range(3, 16))
-    yield from ((checkpoint, "_write", calls, True) for calls in range(5))
-    yield from ((Path, "rename", calls, False) for calls in range(4))
-    yield from ((shutil, "rmtree", calls, False) for calls in range(3))
+    yield from ((os, "fsync", calls, False) for calls in range(3, 11))
+    yield from ((checkpoint, "_write", calls, True) for calls in range(4))
+    yield from ((Path, "rename", calls, False) for calls in range(3))
+    yield from ((shutil, "rmtree", calls, False) for calls in range(2))
 
 
 def killed(folder: Path) -> None:
-    """Run in ``folder/whole`` at once, and in ``folder/parts`` with many deaths."""
+    """Run in ``folder/whole`` at once; in ``trapped`` and ``chance`` with many deaths."""
     prior, source = fitted(), random.Random(0)
     warmed()  # what accelerate and torch import at first use need not be imported by every child
 
@@ -101,20 +111,21 @@ def killed(folder: Path) -> None:
 
     def trapped(place: tuple[Any, str, int, bool]) -> None:
         trap(*place)
-        train("parts")
+        train("trapped")
 
-    start = time.monotonic()
-    assert ended(forked(lambda: train("whole")), 120) == 0
-    needed = time.monotonic() - start
-    ends: list[int | None] = []
+    ends: dict[str, list[int]] = {"whole": [ended(forked(lambda: train("whole")))]}
+    ends["trapped"] = []
     for place in traps():
-        ends.append(ended(forked(lambda place=place: trapped(place)), 60))  # type: ignore[misc]
-        demand_whole(folder / "parts")
-    for _ in range(10):
-        ends.append(ended(forked(lambda: train("parts")), needed * source.uniform(0.05, 0.4)))
-        demand_whole(folder / "parts")
-    last = ended(forked(lambda: train("parts")), 120)
-    (folder / "ends.json").write_text(json.dumps([*ends, last]))
+        ends["trapped"].append(ended(forked(lambda place=place: trapped(place))))  # type: ignore[misc]
+        demand_whole(folder / "trapped")
+    ends["trapped"].append(ended(forked(lambda: train("trapped"))))
+    ends["chance"] = []
+    while not ends["chance"] or ends["chance"][-1] == -signal.SIGKILL:
+        pid = forked(lambda: train("chance"))
+        file = folder / "chance" / "metrics.jsonl"
+        ends["chance"].append(ended(pid, file, source.randint(1, 12), source.uniform(0, 0.03)))
+        demand_whole(folder / "chance")
+    (folder / "ends.json").write_text(json.dumps(ends))
 
 
 def demand_whole(folder: Path) -> None:

@@ -35,7 +35,7 @@ def free_port() -> int:
 def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What two processes wrote; nothing of it hangs longer than a minute or two."""
     folder = tmp_path_factory.mktemp("pair")
-    above = Path(__file__).parents[1]
+    above = Path(__file__).parents[2]
     common = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(above), os.environ.get("PYTHONPATH", "")]),
@@ -44,7 +44,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "MASTER_PORT": str(free_port()),
         "WORLD_SIZE": str(WORLD),
     }
-    command = [sys.executable, "-m", "training.processes", "pair", str(folder)]
+    command = [sys.executable, "-m", "tests.training.processes", "pair", str(folder)]
     processes = [
         subprocess.Popen(
             command,
