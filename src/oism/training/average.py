@@ -17,7 +17,10 @@ from oism import checks
 
 
 class Average:
-    """The average of the parameters of a module, in float32, where they are."""
+    """The average of the parameters of a module, in their dtype, where they are.
+
+    It holds on to their memory: a module is moved to its device first.
+    """
 
     def __init__(self, module: nn.Module, decay: float = 0.9999) -> None:
         if not 0 <= checks.number(decay, "decay") < 1:

@@ -1,9 +1,9 @@
 """The loop: draw, predict, differentiate, clip, step, average.
 
 Hugging Face accelerate is the engine: it places the model, wraps it for several processes, and
-reduces gradients. Nothing in a step reads a value from the device;
-losses and the norms of gradients are summed there and read every so often, and the first step whose
-loss was not finite is remembered there too.
+reduces gradients. Nothing in a step reads a value from the device; losses and the norms of
+gradients are summed there and read every so often, and the first step whose loss was not finite is
+remembered there too.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Loop:
             rows.to(self.device), objective.levels, size=settings.batch, seed=settings.seed,
             flip=settings.flip, rank=accelerator.process_index, world=accelerator.num_processes,
         )  # fmt: skip
-        self.predictor = predictor.to(self.device)
+        self.predictor = predictor.to(self.device).train()  # a model from a file is at rest
         self.net = net_of(self.predictor)
         if settings.compile:
             compile_parts(self.predictor)
@@ -154,12 +154,22 @@ class Loop:
         rate = self.settings.rate_at(self.step_number - 1)
         return Report(self.step_number, loss, norm, rate)
 
+    def demand_finite(self) -> None:
+        """Raise `DivergedError` unless all weights are finite; the last step may have spoilt them.
+
+        A loss is that of the weights before its step.
+        """
+        parts = [*self.net.parameters(), *self.average.values]
+        if not bool(torch.stack([part.detach().isfinite().all() for part in parts]).all()):
+            raise DivergedError(f"weights were not finite after step {self.step_number}")
+
 
 def engine(*, cpu: bool = False) -> Accelerator:
     """Return the engine of a run, on the device and with the processes it was launched with."""
     # The prior's tables are buffers, equal everywhere: nothing of them is to be sent around.
     quiet = DistributedDataParallelKwargs(broadcast_buffers=False)
-    return Accelerator(cpu=cpu, kwargs_handlers=[quiet])
+    # Precision is a setting of the run, whatever `accelerate launch` is configured to.
+    return Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[quiet])
 
 
 def net_of(predictor: nn.Module) -> nn.Module:

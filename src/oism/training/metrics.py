@@ -40,13 +40,21 @@ class Metrics:
             for name, value in numbers.items():
                 self._board.add_scalar(name, value, step)
 
-    def close(self) -> None:
-        """Bring everything to the disk."""
+    def to_disk(self) -> None:
+        """Bring what was written to the disk: a run goes on from a step whose numbers are there."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        self._file.close()
         if self._board is not None:
-            self._board.close()
+            self._board.flush()
+
+    def close(self) -> None:
+        """Bring everything to the disk."""
+        try:
+            self.to_disk()
+        finally:
+            self._file.close()
+            if self._board is not None:
+                self._board.close()
 
     def __enter__(self) -> Self:
         return self
@@ -70,11 +78,14 @@ class Metrics:
 def read(path: Path) -> list[dict[str, Any]]:
     """Return the lines of a file of metrics; one that was cut short ends it."""
     found: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
-            found.append(json.loads(line))
+            entry = json.loads(line)
         except ValueError:
             break
+        if not isinstance(entry, dict) or "step" not in entry:
+            break
+        found.append(entry)
     return found
 
 

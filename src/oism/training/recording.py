@@ -3,7 +3,8 @@
 A step of the network for CIFAR-10 is some three thousand short operations, and a host takes longer
 to launch them than a fast device to do them. What is recorded is the loss and its gradients, which
 stay where the recording left them; the batch is copied to where it was read from. Dropout draws
-anew in every replay, from the generator's state at that time.
+anew in every replay, from the generator's state at that time; recording leaves it as it was, so
+that a run that is resumed, and recorded anew, drops the same.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ class Recording:
 
     def __init__(self, work: Callable[[Batch], Tensor], batch: Batch) -> None:
         self._batch = Batch(batch.x.clone(), batch.tau.clone(), batch.noise.clone())
+        drawn = torch.cuda.get_rng_state(batch.x.device)
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         self._graph = torch.cuda.CUDAGraph()
@@ -35,6 +37,7 @@ class Recording:
             torch.cuda.current_stream().wait_stream(side)
             with torch.cuda.graph(self._graph):
                 self._loss = work(self._batch)
+        torch.cuda.set_rng_state(drawn, batch.x.device)
 
     def __call__(self, batch: Batch) -> Tensor:
         """Return the loss of a batch; gradients are with the parameters."""

@@ -10,9 +10,11 @@ model.safetensors   the model with average weights, after the last step
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,8 @@ from oism.nn.model import Diffusion
 from oism.nn.storage import describe_net
 from oism.objectives import DenoisingScoreMatching, NoiseLevels
 from oism.plain import plain
-from oism.prior.base import Setting
+from oism.prior.base import Prior, Setting
+from oism.prior.storage import describe as describe_prior
 from oism.progress import progress_bar
 from oism.training import checkpoint
 from oism.training.checkpoint import Checkpoint, CheckpointError
@@ -70,22 +73,33 @@ class Run:
         resume: bool = False,
         accelerator: Accelerator | None = None,
     ) -> None:
-        self.folder, self.settings, self.picture = folder, settings, picture
+        self.folder, self.settings, self.picture = Path(folder), settings, picture
         self.accelerator = engine() if accelerator is None else accelerator
         demand_alike(predictor, rows, levels, setting)
+        demand_said(settings, rows, levels)
         self.loop = Loop(
             predictor, rows, DenoisingScoreMatching(levels), settings, self.accelerator
         )
         self.model = Diffusion(predictor, setting, first=levels.first, precision=settings.precision)
-        self._told = plain({**settings.deciding(), "net": describe_net(self.loop.net)})
+        self._told = plain(
+            {
+                **settings.deciding(),
+                "rows": len(rows),
+                "levels": type(levels).__name__,
+                "clock": repr(levels.noising.clock),
+                "net": describe_net(self.loop.net),
+                **_described_prior(predictor),
+            }
+        )
         last = checkpoint.latest(self.checkpoints)
         if last is not None and not resume:
             raise FileExistsError(
-                f"{folder} holds a run, with {last.name}: --resume goes on with it, or name "
-                "another folder"
+                f"{folder} holds a run, with {last.name}: go on with it (resume=True, --resume), "
+                "or name another folder"
             )
-        if last is not None:
-            self._restore(checkpoint.read(last))
+        found = checkpoint.read_latest(self.checkpoints)
+        if found is not None:
+            self._restore(found)
         if self.accelerator.is_main_process:
             self._explain()
         self.accelerator.wait_for_everyone()
@@ -123,21 +137,31 @@ class Run:
                     metrics.add(k, {**found, "seconds": spent})
             tell(k)
             if saves:
-                self._save()
+                self._save(metrics)
             if settings.sample_every and (ends or k % settings.sample_every == 0):
                 self._draw(k)
 
     def _report(self) -> dict[str, float]:
-        try:
+        with self._last_good():
             found = asdict(self.loop.report())
+        del found["step"]
+        return found
+
+    @contextmanager
+    def _last_good(self) -> Iterator[None]:
+        """Within, where a run diverges the error names what can still be used."""
+        try:
+            yield
         except DivergedError as error:
             last = checkpoint.latest(self.checkpoints)
             good = f"the last good checkpoint is {last}" if last else "there is no checkpoint"
             raise DivergedError(f"{error}; {good}") from None
-        del found["step"]
-        return found
 
-    def _save(self) -> None:
+    def _save(self, metrics: Metrics | None) -> None:
+        with self._last_good():
+            self.loop.demand_finite()
+        if metrics is not None:
+            metrics.to_disk()
         if self.accelerator.is_main_process:
             loop = self.loop
             optimiser = checkpoint.optimiser_state(loop.optimiser, loop.average.names)
@@ -153,16 +177,26 @@ class Run:
             return
         path = self.folder / "samples" / f"step-{k:08d}.png"
         path.parent.mkdir(exist_ok=True)
-        with self.loop.settled(), torch.random.fork_rng():
+        with self.loop.settled():  # randomness is seeded anew in every step
             self.picture(path, self.model)
 
     def _restore(self, found: Checkpoint) -> None:
         for name, value in self._told.items():
             if found.settings.get(name) != value:
+                if name == "prior" and value and found.settings.get(name):
+                    raise CheckpointError(
+                        f"{self.folder}: the run has another prior, that of prior.safetensors: "
+                        "load it from there"
+                    )
                 raise CheckpointError(
                     f"{self.folder}: the run has {name} = {found.settings.get(name)!r}, and cannot "
                     f"go on with {value!r}"
                 )
+        if found.step > self.settings.steps:
+            raise CheckpointError(
+                f"{self.folder}: the run has taken {found.step} steps, and cannot go on to "
+                f"{self.settings.steps}"
+            )
         loop = self.loop
         loop.net.load_state_dict(found.net)
         loop.average.load(found.average)
@@ -192,22 +226,47 @@ def demand_alike(predictor: nn.Module, rows: Rows, levels: NoiseLevels, setting:
         raise ValueError(
             f"setting must have the clock of the levels, {clock!r}, got {setting.clock!r}"
         )
-    rows.fits(setting)
+    rows.demand(setting, "setting")
     if isinstance(predictor, OperatorInformed):
         prior = predictor.prior
-        rows.fits(prior.setting)
+        rows.demand(prior.setting, "prior")
         if prior.clock != clock:
             raise ValueError(
                 f"prior must have been fitted for the clock {clock!r}, got {prior.clock!r}"
-            )
-        if prior.setting.dequantised != rows.dequantise:
-            words = {True: "dequantised data", False: "data that are not dequantised"}
-            raise ValueError(
-                f"prior was fitted to {words[prior.setting.dequantised]}, and these are "
-                f"{words[rows.dequantise]}"
             )
     shape = getattr(predictor, "shape", None)
     if shape is not None and tuple(shape) != rows.shape:
         raise ValueError(
             f"net must take tensors of the data's shape {rows.shape}, got {tuple(shape)}"
         )
+
+
+def demand_said(settings: Training, rows: Rows, levels: NoiseLevels) -> None:
+    """Raise unless data and noise levels are what the settings say of them."""
+    if settings.first != levels.first:
+        raise ValueError(f"levels must begin at first = {settings.first:g}, got {levels.first:g}")
+    if rows.pixels is not None and settings.dequantise != rows.dequantise:
+        raise ValueError(
+            f"data must be those of dequantise = {settings.dequantise}, got {rows.dequantise}"
+        )
+
+
+def _described_prior(predictor: nn.Module) -> dict[str, Any]:
+    """Return what a checkpoint says of the prior of a run: another one is another run."""
+    if not isinstance(predictor, OperatorInformed):
+        return {"prior": None}
+    return {
+        "prior": fingerprint(predictor.prior),
+        "gate": repr(predictor.gate),
+        "condition": predictor.condition,
+    }
+
+
+def fingerprint(prior: Prior) -> str:
+    """Return a digest of everything that a prior says, to the last bit."""
+    settings, tensors = describe_prior(prior)
+    digest = hashlib.sha256(json.dumps(plain(settings), sort_keys=True).encode())
+    for name, part in sorted(tensors.items()):
+        digest.update(f"{name} {tuple(part.shape)} {part.dtype}".encode())
+        digest.update(part.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]

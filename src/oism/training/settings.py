@@ -8,7 +8,7 @@ from typing import Any
 from oism import checks
 
 WATCHING = ("steps", "log_every", "save_every", "sample_every", "keep", "compile")
-"""What may change when a run is resumed: none of it is seen in the weights of a step."""
+"""What may change when a run is resumed: weights change by rounding at most."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,8 @@ class Training:
             checks.integer(getattr(self, name), name, minimum=1)
         for name in ("warmup", "seed", "save_every", "sample_every"):
             checks.integer(getattr(self, name), name, minimum=0)
+        for name in ("flip", "dequantise", "compile"):
+            checks.instance(getattr(self, name), bool, name)
         for name in ("rate", "clip", "first"):
             checks.settle(self, **{name: checks.positive(getattr(self, name), name)})
         if not 0 <= checks.number(self.decay, "decay") < 1:

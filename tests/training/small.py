@@ -1,0 +1,96 @@
+"""Small runs, alike in every test and in every process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oism import IdentityFrame, Pixels, Prior, fit_prior
+from oism.nn import DDPMpp, OperatorInformed
+from oism.objectives import UniformLogSNR
+from oism.training import checkpoint
+from oism.training import metrics as lines
+from oism.training.data import Rows
+from oism.training.loop import engine
+from oism.training.run import Run
+from oism.training.settings import Training
+
+SHAPE = (1, 4, 4)
+PIXELS = Pixels(0, 16)
+NET: dict[str, Any] = {"width": 8, "multipliers": (1,), "blocks": 1, "attention": ()}
+
+
+def images(n: int = 90, seed: int = 0) -> Tensor:
+    """Return images whose pixels go together, from 0 to 16."""
+    generator = torch.Generator().manual_seed(seed)
+    u = torch.rand(n, 1, 1, 1, generator=generator) + torch.rand(n, *SHAPE, generator=generator)
+    return (8 * u.square() / 2).round().byte()
+
+
+def fitted(data: Tensor | None = None) -> Prior:
+    """Return a prior of all images."""
+    data = images() if data is None else data
+    return fit_prior(data, order=4, frame=IdentityFrame(), pixels=PIXELS)
+
+
+def predictor(prior: Prior | None = None, *, dropout: float = 0.1, **net: Any) -> nn.Module:
+    """Return a network with weights of its own, around a prior where there is one."""
+    torch.manual_seed(0)
+    arguments: dict[str, Any] = {**NET, "dropout": dropout, **net}
+    if prior is None:
+        return DDPMpp(SHAPE, **arguments)
+    return OperatorInformed(DDPMpp(SHAPE, extra=1, **arguments), prior)
+
+
+def told(**changes: Any) -> Training:
+    """Return the settings of a short run."""
+    common: dict[str, Any] = {
+        "steps": 12, "batch": 16, "rate": 1e-2, "warmup": 4, "decay": 0.9, "log_every": 1,
+        "save_every": 4, "sample_every": 0,
+    }  # fmt: skip
+    return Training(**{**common, **changes})
+
+
+def short_run(
+    folder: Path,
+    net: nn.Module | None = None,
+    *,
+    data: Tensor | None = None,
+    resume: bool = False,
+    picture: Any = None,
+    **changes: Any,
+) -> Run:
+    """Return a run of a few steps, by default of a network around a prior."""
+    prior = fitted()
+    rows = Rows(images() if data is None else data, PIXELS)
+    net = predictor(prior) if net is None else net
+    levels = UniformLogSNR(prior.noising)
+    return Run(
+        folder, net, rows, levels, told(**changes), prior.setting, resume=resume, picture=picture,
+        accelerator=engine(cpu=True),
+    )  # fmt: skip
+
+
+def state_of(folder: Path) -> dict[str, Tensor]:
+    """Return everything that a run goes on from, by name."""
+    found = checkpoint.read_latest(folder / "checkpoints")
+    assert found is not None
+    return {
+        f"{part}.{name}": value
+        for part in checkpoint.PARTS
+        for name, value in getattr(found, part).items()
+    }
+
+
+def assert_same(one: Path, other: Path) -> None:
+    first, second = state_of(one), state_of(other)
+    assert set(first) == set(second)
+    assert [name for name in first if not torch.equal(first[name], second[name])] == []
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+
+
+def steps_and_losses(folder: Path) -> list[tuple[int, float]]:
+    return [(line["step"], line["loss"]) for line in lines.read(folder / "metrics.jsonl")]

@@ -1,0 +1,182 @@
+"""Rows: what may be trained on, and whether it belongs to a prior, a network and noise levels."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from oism import IdentityFrame, Noising, OrnsteinUhlenbeck, Pixels, VariancePreserving, fit_prior
+from oism.nn import MLP, DDPMpp, OperatorInformed
+from oism.objectives import UniformLogSNR
+from oism.training.data import Rows, array_of
+from oism.training.run import demand_alike, demand_said
+
+from .small import NET, PIXELS, SHAPE, fitted, images, predictor, told
+
+
+def taken(rows: Rows) -> Tensor:
+    half = torch.full((len(rows), *rows.shape), 0.5)
+    return rows.take(torch.arange(len(rows)), None, half)
+
+
+def test_bytes_are_pixels() -> None:
+    values = torch.tensor([[0, 255], [51, 204]], dtype=torch.uint8)
+    rows = Rows(values)
+    assert rows.pixels == Pixels()
+    assert rows.dequantise
+    assert (len(rows), rows.shape) == (2, (2,))
+    assert rows.values is values
+    torch.testing.assert_close(taken(rows), torch.tensor([[-1.0, 1.0], [-0.6, 0.6]]))
+
+
+@pytest.mark.parametrize(
+    "kind", [torch.uint8, torch.int16, torch.int64, torch.float32, torch.float64, torch.float16]
+)
+def test_pixels_of_any_kind_are_taken_in_float32(kind: torch.dtype) -> None:
+    rows = Rows(torch.tensor([[0, 4], [16, 8]], dtype=kind), PIXELS)
+    assert taken(rows).dtype == torch.float32
+    assert taken(rows).tolist() == [[-1, -0.5], [1, 0]]
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64, torch.bfloat16])
+def test_numbers_are_taken_as_they_are(kind: torch.dtype) -> None:
+    rows = Rows(torch.tensor([[0.25, -3.0]], dtype=kind))
+    assert rows.pixels is None
+    assert not rows.dequantise
+    assert taken(rows).dtype == torch.float32
+    assert taken(rows).tolist() == [[0.25, -3.0]]
+
+
+def test_rows_move_with_all_they_know() -> None:
+    rows = Rows(images(), PIXELS, dequantise=False)
+    moved = rows.to(torch.device("meta"))
+    assert moved.device.type == "meta"
+    assert (moved.pixels, moved.dequantise, moved.shape) == (PIXELS, False, SHAPE)
+
+
+BAD: dict[str, tuple[Any, Pixels | None, type[Exception], str]] = {
+    "one axis": (torch.zeros(5), None, ValueError, "data must be tensors (n, *shape), got (5,)"),
+    "no rows": (
+        torch.zeros(0, 3),
+        None,
+        ValueError,
+        "data must be tensors (n, *shape), got (0, 3)",
+    ),
+    "no entries": (torch.zeros(3, 0), None, ValueError, "data must be tensors (n, *shape)"),
+    "integers": (
+        torch.ones(3, 2, dtype=torch.int64),
+        None,
+        TypeError,
+        "pixels must be given for integers other than bytes, got torch.int64",
+    ),
+    "NaN": (
+        torch.tensor([[0.0], [torch.nan]]),
+        None,
+        ValueError,
+        "data must be finite, but data[1, 0] = nan",
+    ),
+    "out of range": (
+        torch.tensor([[3], [17]]),
+        PIXELS,
+        ValueError,
+        "data must be in [0, 16], but row 1 holds 17",
+    ),
+    "between levels": (
+        torch.tensor([[3.5]]),
+        PIXELS,
+        ValueError,
+        "data must be whole numbers, but row 0 holds 3.5",
+    ),
+    "an array": (np.zeros((3, 2)), None, TypeError, "data must be of type Tensor, got ndarray"),
+    "a range": (torch.ones(3, 2).byte(), (0, 16), TypeError, "pixels must be of type Pixels"),  # type: ignore[dict-item]
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_rows(case: str) -> None:
+    values, pixels, error, message = BAD[case]
+    with pytest.raises(error, match=re.escape(message)):
+        Rows(values, pixels)
+
+
+def test_batches_in_one_tensor() -> None:
+    parts = [np.full((2, 3), 7, dtype=np.uint8), np.zeros((1, 3), dtype=np.uint8)]
+    found = array_of(parts)
+    assert found.dtype == torch.uint8
+    assert found.tolist() == [[7, 7, 7], [7, 7, 7], [0, 0, 0]]
+
+
+def test_what_belongs_together() -> None:
+    prior, rows = fitted(), Rows(images(), PIXELS)
+    levels = UniformLogSNR(prior.noising)
+    for net in (predictor(prior), predictor()):
+        demand_alike(net, rows, levels, prior.setting)
+    demand_said(told(), rows, levels)
+    demand_said(told(), Rows(torch.zeros(3, 2)), levels)  # there is nothing to dequantise
+
+
+def test_what_does_not() -> None:
+    prior, rows = fitted(), Rows(images(), PIXELS)
+    setting, levels = prior.setting, UniformLogSNR(prior.noising)
+    slow = VariancePreserving(beta_1=10.0)
+    other_levels = UniformLogSNR(Noising(OrnsteinUhlenbeck(), slow))
+    net = predictor(prior)
+    flat = images().flatten(1)
+
+    def refused(message: str, *parts: Any) -> None:
+        with pytest.raises(ValueError, match=re.escape(message)):
+            demand_alike(*parts)
+
+    refused("setting must have the clock of the levels", net, rows, other_levels, setting)
+    refused(
+        "prior must have been fitted for the clock",
+        net, rows, other_levels, replace(setting, clock=slow),
+    )  # fmt: skip
+    refused(
+        "setting must be for data that are of shape (16,), as these, got one for data that are of "
+        "shape (1, 4, 4)",
+        net, Rows(flat, PIXELS), levels, setting,
+    )  # fmt: skip
+    refused(
+        "setting must be for data that are pixels from 0 to 255",
+        net, Rows(images()), levels, setting,
+    )  # fmt: skip
+    refused(
+        "prior must be for data that are no pixels, as these, got one for data that are pixels "
+        "from 0 to 16",
+        net, Rows(images().float()), levels, replace(setting, pixels=None, dequantised=False),
+    )  # fmt: skip
+    still = Rows(images(), PIXELS, dequantise=False)
+    refused("setting must be for data that are not dequantised", net, still, levels, setting)
+    refused(
+        "prior must be for data that are not dequantised, as these, got one for data that are "
+        "dequantised",
+        net, still, levels, replace(setting, dequantised=False),
+    )  # fmt: skip
+    refused(
+        "net must take tensors of the data's shape (1, 4, 4), got (1, 8, 8)",
+        DDPMpp((1, 8, 8), **NET), rows, levels, setting,
+    )  # fmt: skip
+
+
+def test_settings_say_what_data_and_levels_are() -> None:
+    """They are what a run writes down, and must not say one thing while another is done."""
+    prior = fitted()
+    rows, levels = Rows(images(), PIXELS), UniformLogSNR(prior.noising)
+    with pytest.raises(ValueError, match=r"levels must begin at first = 0\.001, got 1e-05"):
+        demand_said(told(first=1e-3), rows, levels)
+    with pytest.raises(ValueError, match="data must be those of dequantise = False, got True"):
+        demand_said(told(dequantise=False), rows, levels)
+
+
+def test_vectors_are_data_too() -> None:
+    x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
+    prior = fit_prior(x, order=3, frame=IdentityFrame())
+    net = OperatorInformed(MLP(3, extra=3), prior)
+    demand_alike(net, Rows(x), UniformLogSNR(prior.noising), prior.setting)

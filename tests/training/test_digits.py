@@ -1,0 +1,88 @@
+"""A head start: half of the steps for handwritten digits.
+
+Two networks from the same seed see the same digits with the same noise; one of them starts from
+polynomials of single pixels, fitted in closed form. On 500 digits that none has seen it is, after
+half of the steps, where the other ends; and that is beyond what the prior knew by itself.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+
+from oism import IdentityFrame, Pixels, Prior, fit_prior
+from oism.nn import DDPMpp, Diffusion, OperatorInformed
+from oism.objectives import DenoisingScoreMatching, UniformLogSNR
+from oism.prior import Gate, Open
+from oism.prior.gate import GATE
+from oism.training.data import Rows
+from oism.training.evaluation import errors_by_level
+from oism.training.loop import Loop, engine
+from oism.training.settings import Training
+
+STEPS = 300
+SETTINGS = Training(
+    steps=STEPS, batch=32, rate=2e-3, warmup=20, decay=0.99, flip=False, log_every=100
+)
+PIXELS = Pixels(0, 16)
+SHAPE = (1, 8, 8)
+
+
+def digits() -> tuple[Tensor, Tensor]:
+    """Return digits to train on, and to test with."""
+    images = torch.from_numpy(load_digits().images).byte()[:, None]
+    order = torch.randperm(len(images), generator=torch.Generator().manual_seed(0))
+    return images[order[:-500]], images[order[-500:]]
+
+
+def error(model: Diffusion | Prior) -> float:
+    """Return the mean error of the predicted noise over the range of log-SNR."""
+    found = errors_by_level(model, digits()[1])
+    return sum(one.error.mean for one in found) / len(found)
+
+
+def network(extra: int = 0) -> DDPMpp:
+    torch.manual_seed(0)
+    return DDPMpp(
+        SHAPE, extra=extra, width=16, multipliers=(1, 2), blocks=1, attention=(), dropout=0.0
+    )
+
+
+def trained(predictor: nn.Module, prior: Prior, steps: int) -> float:
+    """Return the error of average weights after some steps."""
+    objective = DenoisingScoreMatching(UniformLogSNR(prior.noising))
+    loop = Loop(predictor, Rows(digits()[0], PIXELS), objective, SETTINGS, engine(cpu=True))
+    for _ in range(steps):
+        loop.step()
+    loop.report()
+    with loop.average.applied():
+        return error(Diffusion(predictor, prior.setting))
+
+
+@pytest.fixture(scope="module")
+def prior() -> Prior:
+    return fit_prior(digits()[0], order=9, frame=IdentityFrame(), pixels=PIXELS)
+
+
+@pytest.fixture(scope="module")
+def baseline(prior: Prior) -> float:
+    """The error of a network alone, at its end."""
+    return trained(network(), prior, STEPS)
+
+
+def test_the_network_alone_learns_more_than_the_prior_knows(prior: Prior, baseline: float) -> None:
+    """So that the comparison below is one of training."""
+    assert baseline < error(prior)
+
+
+@pytest.mark.parametrize(
+    ("gate", "share"), [(GATE, 1 / 2), (Open(), 1 / 4)], ids=["by default", "always open"]
+)
+def test_half_of_the_steps_are_enough(
+    gate: Gate, share: float, prior: Prior, baseline: float
+) -> None:
+    """About a quarter is needed by default, and a tenth with the prior in full."""
+    informed = OperatorInformed(network(extra=1), prior, gate=gate)
+    assert trained(informed, prior, int(share * STEPS)) < baseline
