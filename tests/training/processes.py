@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.utils import tensorboard  # noqa: F401 (once, for all that are forked)
 
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
+from oism.prior import Prior
 from oism.training import checkpoint
 from oism.training.data import Rows
 from oism.training.loop import Loop, engine
@@ -156,9 +157,9 @@ def gradients(loop: Loop) -> dict[str, Tensor]:
     return {**{name: part.contiguous() for name, part in found.items()}, "loss": loss.detach()}
 
 
-def warmed(accelerator: Any = None) -> Loop:
+def warmed(accelerator: Any = None, prior: Prior | None = None) -> Loop:
     """Return a loop whose weights are not those of a beginning, where most gradients vanish."""
-    prior = fitted()
+    prior = fitted() if prior is None else prior
     net = predictor(prior, dropout=0.0)
     source = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -174,9 +175,10 @@ def pair(folder: Path) -> None:
     """Write what one of several processes found: its prior, its gradients, and what it wrote."""
     accelerator = engine(cpu=True)
     rank = accelerator.process_index
-    prior = fitted()  # all processes read all data
+    mine = images()[rank :: accelerator.num_processes]
+    prior = fitted(mine, shared=True)
     save_file({**prior.state_dict()}, folder / f"prior-{rank}.safetensors")
-    save_file(gradients(warmed(accelerator)), folder / f"gradients-{rank}.safetensors")
+    save_file(gradients(warmed(accelerator, prior)), folder / f"gradients-{rank}.safetensors")
     with written(folder / "run") as heard:
         run = short_run(folder / "run", predictor(prior, dropout=0.0), **PAIRED)
         run.run()

@@ -30,10 +30,10 @@ def images(n: int = 90, seed: int = 0) -> Tensor:
     return (8 * u.square() / 2).round().byte()
 
 
-def fitted(data: Tensor | None = None) -> Prior:
-    """Return a prior of all images."""
+def fitted(data: Tensor | None = None, *, shared: bool = False) -> Prior:
+    """Return a prior of all images, or of what several processes hold of them together."""
     data = images() if data is None else data
-    return fit_prior(data, order=4, frame=IdentityFrame(), pixels=PIXELS)
+    return fit_prior(data, order=4, frame=IdentityFrame(), pixels=PIXELS, shared=shared)
 
 
 def predictor(prior: Prior | None = None, *, dropout: float = 0.1, **net: Any) -> nn.Module:
