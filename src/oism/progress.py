@@ -45,6 +45,10 @@ class Progress:
         """Report where a stage without a known end stands."""
         self._bar.update(place - self._bar.n)
 
+    def note(self, words: str) -> None:
+        """Say something beside the bar, from its next turn on."""
+        self._bar.set_postfix_str(words, refresh=False)
+
 
 @contextmanager
 def progress_bar(show: bool | None) -> Iterator[Progress]:

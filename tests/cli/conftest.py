@@ -20,6 +20,7 @@ from oism.cli import main
 from oism.files import write_images
 
 SMALL = ["--max-eigenvalue", "25", "--n-times", "16"]
+TINY = ["--batch", "20", "--width", "4", "--sample-every", "0"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,12 @@ def run_here(words: list[str], stdin: bytes = b"") -> Ended:
     assert isinstance(out, io.BytesIO)
     assert isinstance(err, io.BytesIO)
     return Ended(code, out.getvalue(), err.getvalue().decode())
+
+
+@pytest.fixture(scope="session")
+def command() -> Callable[..., Ended]:
+    """Run ``oism words``, one string, wherever this process is."""
+    return lambda words: run_here(words.split())
 
 
 def without_the_rights_of_root() -> None:
@@ -112,7 +119,7 @@ def discs(n: int, seed: int, channels: int = 1, side: int = 6) -> NDArray[np.uin
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of images: 100 to fit, 40 to test, in colour; priors of them; moons for contrast."""
+    """Folders of images: 100 to fit, 40 to test, in colour; priors of them, a run, and moons."""
     place = tmp_path_factory.mktemp("images")
     write_images(str(place / "images"), discs(100, 0))
     write_images(str(place / "test"), discs(40, 1))
@@ -123,6 +130,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for words in (
             "fit images -o prior.safetensors",
             "fit colour --components 2 -o colour.safetensors",
+            f"train images -o run --steps 4 {' '.join(TINY)}",
             "data moons -n 60 -o moons.csv",
             f"fit moons.csv -o moons.safetensors {' '.join(SMALL)}",
         ):

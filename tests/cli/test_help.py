@@ -77,6 +77,8 @@ def test_examples_run(
         shutil.copy(folder / name, tmp_path / name)
     shutil.copy(images / "prior.safetensors", tmp_path)
     shutil.copytree(images / "images", tmp_path / "images")
+    if line.split()[1] != "train":
+        shutil.copytree(images / "run", tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     words = line.split()[1:]
     if words[0] in LONG:

@@ -479,7 +479,7 @@ USAGE = [
     ("evaluate prior.safetensors test --levels 0.1 1.5", "--levels: expected τ from 0 to 1, got"),
     ("evaluate prior.safetensors test --levels nan", "--levels: expected τ from 0 to 1, got nan"),
     ("sample prior.safetensors", "(without suffix), not to standard output: name one"),
-    ("sample prior.safetensors -o x.csv", "-o: x.csv: samples of a prior go to a grid (.png)"),
+    ("sample prior.safetensors -o x.csv", "-o: x.csv: samples of images go to a grid (.png)"),
     ("sample prior.safetensors -n 0 -o x.png", "-n: expected at least 1, got 0"),
     ("sample prior.safetensors -o - --json", "--json and the output would both be written"),
     *((f"sample prior.safetensors -o x.npy {said}", f"{said.split()[0]}: an option for tables")

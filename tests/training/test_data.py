@@ -14,8 +14,8 @@ from torch import Tensor
 from oism import IdentityFrame, Noising, OrnsteinUhlenbeck, Pixels, VariancePreserving, fit_prior
 from oism.nn import MLP, DDPMpp, OperatorInformed
 from oism.objectives import UniformLogSNR
+from oism.training.agreement import demand_alike, demand_said
 from oism.training.data import Rows, array_of
-from oism.training.run import demand_alike, demand_said
 
 from .small import NET, PIXELS, SHAPE, fitted, images, predictor, told
 

@@ -26,9 +26,11 @@ from oism.cli.options import Command
 from oism.cli.plot import Plot
 from oism.cli.reproduce import Reproduce
 from oism.cli.sample import Sample
+from oism.cli.train import Train
 
 COMMANDS: dict[str, type[Command]] = {
     "fit": Fit,
+    "train": Train,
     "sample": Sample,
     "density": Density,
     "evaluate": Evaluate,

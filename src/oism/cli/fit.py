@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
-from oism.cli.ending import UsageError
 from oism.cli.options import (
+    ClockName,
     ColumnNames,
     Command,
     DataFile,
@@ -21,9 +21,9 @@ from oism.cli.options import (
     Output,
     Pairs,
     Split,
+    clock_of,
     demand_one_stdout,
     interval,
-    number,
     pairs,
     periods,
     report,
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oism.clock import Clock
     from oism.estimator import OISM
     from oism.files import Sheet
 
@@ -96,7 +95,7 @@ class Fit(Command):
     """Chosen by cross-validation at every noise level, or one number for all."""
     cv: int = 5
     """The number of folds."""
-    clock: Annotated[str | None, arg(metavar="ve:SIGMA_MIN:SIGMA_MAX|vp:BETA_0:BETA_1")] = None
+    clock: ClockName = None
     """The range of noise levels: variance exploding or preserving."""
     n_times: int | Auto = "auto"
     """The number of steps of the flow."""
@@ -198,29 +197,11 @@ class Fit(Command):
             shrinkage=self.shrinkage,
             ridge=self.ridge,
             cv=self.cv,
-            clock=self.parsed_clock(),
+            clock=clock_of(self.clock),
             n_times=self.n_times,
             random_state=self.random_state,
             device=self.device,
         )
-
-    def parsed_clock(self) -> Clock | None:
-        """Return the clock that the option names."""
-        if self.clock is None:
-            return None
-        from oism.clock import VarianceExploding, VariancePreserving
-
-        kinds: dict[str, type[Clock]] = {"ve": VarianceExploding, "vp": VariancePreserving}
-        kind, *ends = self.clock.split(":")
-        try:
-            first, last = (number(end) for end in ends)
-            return kinds[kind](first, last)  # type: ignore[call-arg]
-        except (KeyError, ValueError) as error:
-            why = f" ({error})" if kind in kinds and len(ends) == 2 else ""
-            raise UsageError(
-                f"--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:BETA_0:BETA_1, got "
-                f"{self.clock!r}{why}"
-            ) from error
 
     def _tell(self, model: OISM, rows: int, all_rows: int, seconds: float) -> None:
         skipped = f", {all_rows - rows} skipped" if all_rows > rows else ""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from oism.cli.ending import UsageError
-from oism.cli.options import STANDARD, demand_count, demand_default, given, report
+from oism.cli.options import STANDARD, clock_of, demand_count, demand_default, given, report
 
 if TYPE_CHECKING:
     from oism.cli.fit import Fit
@@ -108,7 +108,7 @@ def _demand_image_options(command: Fit) -> Clock | None:
         if command.frame != "pca":
             raise UsageError(f"--top: counts principal directions, not those of {command.frame}")
     demand_count(command.cv, 2, "--cv")
-    clock = command.parsed_clock()
+    clock = clock_of(command.clock)
     from oism.clock import VariancePreserving
 
     if clock is not None and not isinstance(clock, VariancePreserving):

@@ -1,4 +1,4 @@
-"""``oism info``: what a model or a prior is."""
+"""``oism info``: what a model, a prior or a run is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from oism.cli.options import Command, ModelFile, print_json
 
 if TYPE_CHECKING:
+    from oism.cli.models import Stored
     from oism.prior import Prior
 
 
@@ -16,17 +17,19 @@ class Info(Command):
     """Say what a model is: columns, functions, process, clock, steps and parameters.
 
     Of a prior of images: its shape, frame, order or components, clock and pixels, and the error of
-    the predicted noise that it expects of itself by noise level.
+    the predicted noise that it expects of itself by noise level. Of a trained model, or of the
+    folder of a run: network, prior, gate, noise levels and precision.
 
     Examples:
       oism info moons.safetensors
       oism info moons.safetensors --json
       oism fit moons.csv -o - --quiet | oism info -
       oism info prior.safetensors
+      oism info run
     """
 
     model: ModelFile
-    """The file of the model; - is standard input."""
+    """The file of the model, or the folder of a run; - is standard input."""
     json: bool = False
     """Print JSON instead of text."""
 
@@ -37,6 +40,9 @@ class Info(Command):
         with models.opened(self.model) as stored:
             if stored.is_prior:
                 self._tell_prior(stored.prior())
+                return
+            if stored.is_trained:
+                self._tell_trained(stored)
                 return
             model = stored.model()
         given = {name: _plain(value) for name, value in model.get_params(deep=False).items()}
@@ -55,6 +61,15 @@ class Info(Command):
             print_json(found)
         else:
             print(priors.summary(found))
+
+    def _tell_trained(self, stored: Stored) -> None:
+        from oism.cli import trained
+
+        found = trained.facts(stored.trained(), stored.file)
+        if self.json:
+            print_json(found)
+        else:
+            print(trained.summary(found))
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
     from oism.estimator import OISM
     from oism.files import Sheet
+    from oism.nn import Diffusion
     from oism.prior import Prior
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A file with a model of a table or a prior of images: what it is called, and where it is."""
+    """A file with a model of a table, a prior of images or a trained model, or a run's folder.
+
+    What it is called, and where it is.
+    """
 
     path: str
     file: Path
@@ -32,7 +36,14 @@ class Stored:
         """Whether it holds a prior, by its header."""
         from oism.prior.storage import is_prior
 
-        return is_prior(self.file)
+        return self.file.is_file() and is_prior(self.file)
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it holds a model with a network, or is the folder of a run."""
+        from oism.nn.storage import is_diffusion
+
+        return self.file.is_dir() or is_diffusion(self.file)
 
     def model(self) -> OISM:
         """Return the model of a table."""
@@ -44,6 +55,11 @@ class Stored:
                 f"{called(self.path)}: a prior of images, not a model of a table; `oism evaluate` "
                 "evaluates it on images"
             )
+        if self.is_trained:
+            raise FileError(
+                f"{called(self.path)}: a trained model of images, not a model of a table; `oism "
+                "evaluate` evaluates it, `oism sample` draws from it"
+            )
         with self._told():
             return OISM.load(self.file)
 
@@ -53,6 +69,8 @@ class Stored:
         from oism.prior import Prior
         from oism.score.storage import format_of
 
+        if self.is_trained:
+            raise FileError(f"{called(self.path)}: a trained model of images, not a prior of them")
         if not self.is_prior and (format_of(self.file) or "").startswith("oism."):
             raise FileError(
                 f"{called(self.path)}: a model of a table, not a prior of images; `oism density` "
@@ -61,8 +79,16 @@ class Stored:
         with self._told():
             return Prior.load(self.file)
 
+    def trained(self) -> Diffusion:
+        """Return the trained model of a file or a run."""
+        from oism.nn import Diffusion
+        from oism.training import model_of
+
+        with self._told("`oism train` makes one"):
+            return model_of(self.file) if self.file.is_dir() else Diffusion.load(self.file)
+
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _told(self, advice: str = "`oism fit` makes a model") -> Iterator[None]:
         """Say in words what is wrong with a file, by its name."""
         from oism.files import FileError, called
 
@@ -73,20 +99,35 @@ class Stored:
             name = called(self.path)
             message = message.replace(str(self.file), name)
             message = message if name in message else f"{name}: {message}"
-            raise FileError(f"{message}; `oism fit` makes a model") from error
+            raise FileError(f"{message}; {advice}") from error
 
 
 @contextmanager
 def opened(path: str) -> Iterator[Stored]:
-    """Give a file with a model: itself, or a copy of what a pipe or standard input holds."""
+    """Give a file with a model: itself, or a copy of what a pipe or standard input holds.
+
+    The folder of a run will do as well.
+    """
     from oism.files import read_bytes
 
-    if path != STANDARD and Path(path).is_file():
+    if path != STANDARD and (Path(path).is_file() or _is_run(path)):
         yield Stored(path, Path(path))
         return
     with _scratch() as scratch:  # a pipe cannot be mapped into memory
         scratch.write_bytes(read_bytes(path))
         yield Stored(path, scratch)
+
+
+def _is_run(path: str) -> bool:
+    from oism.files import FileError
+
+    if not Path(path).is_dir():
+        return False
+    from oism.training.folder import holds_run
+
+    if not holds_run(Path(path)):
+        raise FileError(f"{path}: a folder, and it holds no run of `oism train`")
+    return True
 
 
 def load(path: str) -> OISM:

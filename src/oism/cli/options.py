@@ -6,14 +6,18 @@ import json
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from tyro.conf import Positional, arg
 
 from oism.cli.ending import UsageError
 from oism.plain import plain
+
+if TYPE_CHECKING:
+    from oism.clock import Clock
 
 STANDARD = "-"
 Value = TypeVar("Value")
@@ -30,6 +34,7 @@ Output = Annotated[str, arg(aliases=["-o"], metavar="FILE")]
 Count = Annotated[int, arg(aliases=["-n"], metavar="N")]
 ColumnNames = Annotated[tuple[str, ...], arg(metavar="COLUMN ...", help_behavior_hint="")]
 Pairs = Annotated[tuple[str, ...], arg(metavar="COLUMN=VALUE ...", help_behavior_hint="")]
+ClockName = Annotated[str | None, arg(metavar="ve:SIGMA_MIN:SIGMA_MAX|vp:BETA_0:BETA_1")]
 Split = Annotated[str | None, arg(metavar="NAME")]
 ImageColumn = Annotated[str | None, arg(metavar="NAME")]
 Seed = Annotated[int, arg(aliases=["--seed"])]
@@ -79,6 +84,37 @@ def periods(words: tuple[str, ...], columns: Iterable[str]) -> dict[str, float]:
         period = _parsed(words[0], "--periodic", words[0], number)
         return dict.fromkeys(columns, period)
     return pairs(words, "--periodic", number)
+
+
+def clock_of(said: str | None) -> Clock | None:
+    """Return the clock that an option names, if it does."""
+    if said is None:
+        return None
+    from oism.clock import VarianceExploding, VariancePreserving
+
+    kinds: dict[str, type[Clock]] = {"ve": VarianceExploding, "vp": VariancePreserving}
+    kind, *ends = said.split(":")
+    try:
+        first, last = (number(end) for end in ends)
+        return kinds[kind](first, last)  # type: ignore[call-arg]
+    except (KeyError, ValueError) as error:
+        why = f" ({error})" if kind in kinds and len(ends) == 2 else ""
+        raise UsageError(
+            f"--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:BETA_0:BETA_1, got {said!r}{why}"
+        ) from error
+
+
+@contextmanager
+def naming_options(names: Mapping[str, str]) -> Iterator[None]:
+    """Say which option it is where the library refuses an argument, which it names first."""
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        name, _, rest = str(error).partition(" ")
+        name = name.partition("[")[0]  # an entry of several
+        if name not in names:
+            raise
+        raise UsageError(f"--{names[name]}: {rest}") from error
 
 
 def _parsed(text: str, option: str, word: str, value: Callable[[str], Value]) -> Value:

@@ -1,4 +1,4 @@
-"""Priors of images: what is said of them, and the samples they draw."""
+"""Priors of images: what is said of them, and samples of theirs and of trained models."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from oism.prior import Prior
+    from oism.prior.pictures import OfTensors
 
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
 """The noise levels τ at which errors are told."""
@@ -22,7 +23,7 @@ LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
 NAMED = 3
 """How many damaged images are named."""
 
-OUTPUTS = "samples of a prior go to a grid (.png), an array (.npy) or a folder (without suffix)"
+OUTPUTS = "samples of images go to a grid (.png), an array (.npy) or a folder (without suffix)"
 
 
 def facts(prior: Prior) -> dict[str, Any]:
@@ -136,7 +137,7 @@ def seeded(seed: int | None) -> torch.Generator:
 
 
 def demand_pictures(output: str) -> None:
-    """Raise unless samples of a prior can be written there."""
+    """Raise unless samples of images can be written there."""
     from oism import files
     from oism.cli.outputs import demand_file
 
@@ -151,8 +152,8 @@ def demand_pictures(output: str) -> None:
         files.demand_images(output)
 
 
-def write_samples(prior: Prior, x: Tensor, output: str) -> None:
-    """Write samples in the units of a prior as a grid, an array or a folder."""
+def write_samples(prior: OfTensors, x: Tensor, output: str) -> None:
+    """Write samples in the units of a model as a grid, an array or a folder."""
     from oism import files
     from oism.plot import write_image_grid
     from oism.prior.pictures import pictures
@@ -166,7 +167,7 @@ def write_samples(prior: Prior, x: Tensor, output: str) -> None:
         files.write_images(output, pictures(prior, x).numpy())
 
 
-def demand_drawable(prior: Prior, output: str) -> None:
+def demand_drawable(prior: OfTensors, output: str) -> None:
     """Raise where samples are no pictures, and would have to be."""
     from oism.prior.pictures import picture_shape
 
@@ -178,7 +179,7 @@ def demand_drawable(prior: Prior, output: str) -> None:
         )
 
 
-def _array(prior: Prior, x: Tensor) -> Tensor:
+def _array(prior: OfTensors, x: Tensor) -> Tensor:
     """Return images as integers with channels last, other tensors in the model's units."""
     from oism.prior.pictures import picture_shape
 

@@ -1,4 +1,4 @@
-"""``oism sample``: rows drawn from a model, images drawn from a prior."""
+"""``oism sample``: rows drawn from a model, images drawn from a prior or a trained model."""
 
 from __future__ import annotations
 
@@ -17,21 +17,28 @@ from oism.cli.options import (
     demand_count,
     demand_default,
     demand_one_stdout,
+    naming_options,
     number,
     pairs,
     report,
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from oism.cli.models import Stored
+    from oism.nn import Diffusion
+    from oism.prior import Prior
 
 TABLES_ONLY = ("given", "method", "density", "format")
+TRAINED_ONLY = ("steps", "device")
 
 
 @dataclass(frozen=True)
 class Sample(Command):
-    """Draw rows from a model, with the names of its columns, or images from a prior.
+    """Draw rows from a model, with the names of its columns, or images.
 
+    Images come from a prior, a trained model, or the folder of a run, whatever it has reached.
     Images go to a picture of all of them (.png), to an array (.npy), or to a folder of PNG files,
     which is a path without suffix.
 
@@ -42,10 +49,11 @@ class Sample(Command):
       oism sample moons.safetensors -n 20 --method sde --format npy > samples.npy
       oism sample prior.safetensors -n 64 -o grid.png
       oism sample prior.safetensors -n 10 --seed 1 -o drawn
+      oism sample run -n 16 --steps 8 -o grid.png
     """
 
     model: ModelFile
-    """The file of the model; - is standard input."""
+    """The file of the model, or the folder of a run; - is standard input."""
     n: Count = 1
     """How many rows or images."""
     output: Output = STANDARD
@@ -58,6 +66,10 @@ class Sample(Command):
     """The seed; without one every run draws other rows, unless the model was fitted with one."""
     density: bool = False
     """Append the column log_density."""
+    steps: int | None = None
+    """Trained models: the Runge-Kutta steps of the flow, four evaluations each; 24 by default."""
+    device: str | None = None
+    """Trained models: where they work, as cpu; by default a GPU where there is one."""
     format: Format | None = None
     """The format, where the suffix does not say it."""
     json: bool = False
@@ -73,7 +85,7 @@ class Sample(Command):
         demand_one_stdout(self.output, json=self.json)
         given = pairs(self.given, "--given", number)
         with models.opened(self.model) as stored:
-            if stored.is_prior:
+            if stored.is_prior or stored.is_trained:
                 self._draw_images(stored)
             else:
                 self._draw_rows(stored, given)
@@ -81,6 +93,7 @@ class Sample(Command):
     def _draw_rows(self, stored: Stored, given: dict[str, float]) -> None:
         from oism.cli.outputs import demand_table
 
+        demand_default(self, TRAINED_ONLY, f"an option for trained models, not for {self.model}")
         demand_table(self.output, self.format)
         self._draw(stored, given)
         if self.output != STANDARD:
@@ -91,17 +104,33 @@ class Sample(Command):
     def _draw_images(self, stored: Stored) -> None:
         from oism.cli import models, priors
 
-        demand_default(self, TABLES_ONLY, f"an option for tables, and {self.model} is a prior")
+        kind = "a prior" if stored.is_prior else "a trained model"
+        demand_default(self, TABLES_ONLY, f"an option for tables, and {self.model} is {kind}")
+        if stored.is_prior:
+            demand_default(self, TRAINED_ONLY, f"an option for trained models, not for {kind}")
         demand_count(self.n, 1)
         priors.demand_pictures(self.output)
-        prior = stored.prior()
-        priors.demand_drawable(prior, self.output)
+        model = stored.prior() if stored.is_prior else stored.trained()
+        priors.demand_drawable(model, self.output)
         with models.bars(quiet=self.quiet):
-            x = prior.sample(self.n, priors.seeded(self.random_state))
-        priors.write_samples(prior, x, self.output)
+            x = self._images(model)
+        priors.write_samples(model, x, self.output)
         text = f"{priors.images_text(self.n)} written to {self.output}"
         facts = {"images": self.n, "output": self.output}
         report(text, facts, self.output, json=self.json, quiet=self.quiet)
+
+    def _images(self, model: Prior | Diffusion) -> Tensor:
+        from oism.cli import priors, trained
+        from oism.flow import RungeKutta4
+        from oism.nn import Diffusion
+        from oism.nn.model import METHOD
+
+        source = priors.seeded(self.random_state)
+        if not isinstance(model, Diffusion):
+            return model.sample(self.n, source)
+        with naming_options({"steps": "steps"}):
+            method = METHOD if self.steps is None else RungeKutta4(self.steps)
+        return trained.placed(model, self.device).sample(self.n, source, method=method)
 
     def _draw(self, stored: Stored, given: dict[str, float]) -> None:
         import pyarrow as pa

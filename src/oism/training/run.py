@@ -10,7 +10,6 @@ model.safetensors   the model with average weights, after the last step
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -26,13 +25,14 @@ from torch import nn
 from oism.atomic import replacing
 from oism.nn.informed import OperatorInformed
 from oism.nn.model import Diffusion
-from oism.nn.storage import describe_net
+from oism.nn.storage import describe
 from oism.objectives import DenoisingScoreMatching, NoiseLevels
 from oism.plain import plain
-from oism.prior.base import Prior, Setting
-from oism.prior.storage import describe as describe_prior
-from oism.progress import progress_bar
+from oism.prior.base import Setting
+from oism.progress import Progress, progress_bar
 from oism.training import checkpoint
+from oism.training import folder as places
+from oism.training.agreement import demand_alike, demand_said, described_prior, difference
 from oism.training.checkpoint import Checkpoint, CheckpointError
 from oism.training.data import Rows
 from oism.training.loop import DivergedError, Loop, engine
@@ -57,7 +57,8 @@ class Run:
     picture
         Draws samples, where they are wanted.
     resume
-        Whether to go on from the newest checkpoint. A folder that holds a run is refused otherwise.
+        Whether to go on from the newest checkpoint, if there is one. A folder that holds a run is
+        refused otherwise.
     """
 
     def __init__(  # noqa: PLR0913
@@ -75,54 +76,55 @@ class Run:
     ) -> None:
         self.folder, self.settings, self.picture = Path(folder), settings, picture
         self.accelerator = engine() if accelerator is None else accelerator
+        places.demand_place(self.folder, resume=resume)
         demand_alike(predictor, rows, levels, setting)
         demand_said(settings, rows, levels)
-        self.loop = Loop(
-            predictor, rows, DenoisingScoreMatching(levels), settings, self.accelerator
-        )
         self.model = Diffusion(predictor, setting, first=levels.first, precision=settings.precision)
+        self._described = plain(describe(self.model)[0])
         self._told = plain(
             {
                 **settings.deciding(),
                 "rows": len(rows),
+                "checksum": rows.checksum,
                 "levels": type(levels).__name__,
                 "clock": repr(levels.noising.clock),
-                "net": describe_net(self.loop.net),
-                **_described_prior(predictor),
+                "net": self._described["net"],
+                **described_prior(predictor),
             }
         )
-        last = checkpoint.latest(self.checkpoints)
-        if last is not None and not resume:
-            raise FileExistsError(
-                f"{folder} holds a run, with {last.name}: go on with it (resume=True, --resume), "
-                "or name another folder"
-            )
         found = checkpoint.read_latest(self.checkpoints)
         if found is not None:
+            self._demand_same(found)
+        self.loop = Loop(
+            predictor, rows, DenoisingScoreMatching(levels), settings, self.accelerator
+        )
+        if found is not None:
             self._restore(found)
+        # All have looked at the folder before one of them writes to it.
+        self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
-            self._explain()
+            self._explain(begins=found is None)
         self.accelerator.wait_for_everyone()
 
     @property
     def checkpoints(self) -> Path:
         """The folder of the checkpoints."""
-        return self.folder / "checkpoints"
+        return self.folder / places.CHECKPOINTS
 
     def run(self) -> None:
         """Train to the last step, and write the model."""
         loop, settings = self.loop, self.settings
         if not self.accelerator.is_main_process:
-            self._steps(None, lambda _: None)
+            self._steps(None, None)
         else:
             with Metrics(self.folder, after=loop.step_number) as metrics, progress_bar(None) as bar:
                 bar.stage("training", settings.steps)
-                self._steps(metrics, bar.reach)
+                self._steps(metrics, bar)
             with loop.settled():
-                self.model.save(self.folder / "model.safetensors")
+                self.model.save(self.folder / places.MODEL)
         self.accelerator.wait_for_everyone()
 
-    def _steps(self, metrics: Metrics | None, tell: Callable[[int], None]) -> None:
+    def _steps(self, metrics: Metrics | None, bar: Progress | None) -> None:
         loop, settings = self.loop, self.settings
         start = time.perf_counter()
         while loop.step_number < settings.steps:
@@ -135,7 +137,10 @@ class Run:
                 spent, start = time.perf_counter() - start, time.perf_counter()
                 if metrics is not None:
                     metrics.add(k, {**found, "seconds": spent})
-            tell(k)
+                if bar is not None:
+                    bar.note(f"loss {found['loss']:.4g}")
+            if bar is not None:
+                bar.reach(k)
             if saves:
                 self._save(metrics)
             if settings.sample_every and (ends or k % settings.sample_every == 0):
@@ -170,103 +175,59 @@ class Run:
                 optimiser,
             )  # fmt: skip
             checkpoint.write(self.checkpoints, state, self.settings.keep)
+            # A model there is one of fewer steps, of a run that went on after its end.
+            (self.folder / places.MODEL).unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
 
     def _draw(self, k: int) -> None:
         if self.picture is None or not self.accelerator.is_main_process:
             return
-        path = self.folder / "samples" / f"step-{k:08d}.png"
+        path = self.folder / places.SAMPLES / f"step-{k:08d}.png"
         path.parent.mkdir(exist_ok=True)
         with self.loop.settled():  # randomness is seeded anew in every step
             self.picture(path, self.model)
 
-    def _restore(self, found: Checkpoint) -> None:
-        for name, value in self._told.items():
-            if found.settings.get(name) != value:
-                if name == "prior" and value and found.settings.get(name):
-                    raise CheckpointError(
-                        f"{self.folder}: the run has another prior, that of prior.safetensors: "
-                        "load it from there"
-                    )
+    def _demand_same(self, found: Checkpoint) -> None:
+        """Raise unless a checkpoint is of a run like this one, and not beyond its end."""
+        other = difference(found.settings, self._told)
+        if other is not None:
+            name, before, now = other
+            if name == "prior" and before and now:
                 raise CheckpointError(
-                    f"{self.folder}: the run has {name} = {found.settings.get(name)!r}, and cannot "
-                    f"go on with {value!r}"
+                    f"{self.folder}: the run has another prior, that of {places.PRIOR}: load it "
+                    "from there"
                 )
+            raise CheckpointError(
+                f"{self.folder}: the run has {name} = {before!r}, and cannot go on with {now!r}"
+            )
         if found.step > self.settings.steps:
             raise CheckpointError(
                 f"{self.folder}: the run has taken {found.step} steps, and cannot go on to "
                 f"{self.settings.steps}"
             )
+
+    def _restore(self, found: Checkpoint) -> None:
         loop = self.loop
         loop.net.load_state_dict(found.net)
         loop.average.load(found.average)
         checkpoint.restore_optimiser(loop.optimiser.optimizer, found.optimiser, loop.average.names)
         loop.step_number = found.step
 
-    def _explain(self) -> None:
+    def _explain(self, *, begins: bool) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         predictor = self.loop.predictor
-        if isinstance(predictor, OperatorInformed):
-            predictor.prior.save(self.folder / "prior.safetensors")
+        if begins:
+            for name in (places.MODEL, places.METRICS):  # of a run without a checkpoint
+                (self.folder / name).unlink(missing_ok=True)
+            if isinstance(predictor, OperatorInformed):
+                predictor.prior.save(self.folder / places.PRIOR)
         told: dict[str, Any] = {
             **self._told,
             **asdict(self.settings),
             "parameters": sum(part.numel() for part in self.loop.net.parameters()),
             "processes": self.accelerator.num_processes,
             "torch": torch.__version__,
+            "model": self._described,
         }
-        with replacing(self.folder / "settings.json") as draft:
+        with replacing(self.folder / places.SETTINGS) as draft:
             draft.write_text(json.dumps(plain(told), indent=1), encoding="utf-8")
-
-
-def demand_alike(predictor: nn.Module, rows: Rows, levels: NoiseLevels, setting: Setting) -> None:
-    """Raise unless network, prior, data and noise levels belong together."""
-    clock = levels.noising.clock
-    if setting.clock != clock:
-        raise ValueError(
-            f"setting must have the clock of the levels, {clock!r}, got {setting.clock!r}"
-        )
-    rows.demand(setting, "setting")
-    if isinstance(predictor, OperatorInformed):
-        prior = predictor.prior
-        rows.demand(prior.setting, "prior")
-        if prior.clock != clock:
-            raise ValueError(
-                f"prior must have been fitted for the clock {clock!r}, got {prior.clock!r}"
-            )
-    shape = getattr(predictor, "shape", None)
-    if shape is not None and tuple(shape) != rows.shape:
-        raise ValueError(
-            f"net must take tensors of the data's shape {rows.shape}, got {tuple(shape)}"
-        )
-
-
-def demand_said(settings: Training, rows: Rows, levels: NoiseLevels) -> None:
-    """Raise unless data and noise levels are what the settings say of them."""
-    if settings.first != levels.first:
-        raise ValueError(f"levels must begin at first = {settings.first:g}, got {levels.first:g}")
-    if rows.pixels is not None and settings.dequantise != rows.dequantise:
-        raise ValueError(
-            f"data must be those of dequantise = {settings.dequantise}, got {rows.dequantise}"
-        )
-
-
-def _described_prior(predictor: nn.Module) -> dict[str, Any]:
-    """Return what a checkpoint says of the prior of a run: another one is another run."""
-    if not isinstance(predictor, OperatorInformed):
-        return {"prior": None}
-    return {
-        "prior": fingerprint(predictor.prior),
-        "gate": repr(predictor.gate),
-        "condition": predictor.condition,
-    }
-
-
-def fingerprint(prior: Prior) -> str:
-    """Return a digest of everything that a prior says, to the last bit."""
-    settings, tensors = describe_prior(prior)
-    digest = hashlib.sha256(json.dumps(plain(settings), sort_keys=True).encode())
-    for name, part in sorted(tensors.items()):
-        digest.update(f"{name} {tuple(part.shape)} {part.dtype}".encode())
-        digest.update(part.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]

@@ -1,0 +1,97 @@
+"""``oism train``: what a network starts from, the prior and how far it is trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oism.cli.ending import UsageError
+from oism.cli.options import clock_of, naming_options
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+    from oism.cli.train import Train
+    from oism.clock import Clock
+    from oism.prior import Gate, Prior
+    from oism.training import Rows
+
+FITTED = ("pca", "pixel")
+NONE = "none"
+
+
+def clock(command: Train) -> Clock:
+    """Return the noise levels."""
+    from oism.clock import VariancePreserving
+
+    clock = clock_of(command.clock) or VariancePreserving()
+    if not isinstance(clock, VariancePreserving):
+        raise UsageError("--clock: the noise of images preserves variance: vp:BETA_0:BETA_1")
+    return clock
+
+
+def gate(command: Train) -> Gate:
+    """Return how far the prior is trusted."""
+    from oism.prior.gate import GATE, ByError, Open
+
+    if command.paper:
+        return Open()
+    if command.gate is None:
+        return GATE
+    with naming_options(dict.fromkeys(("half", "sharpness"), "gate")):
+        return ByError(*command.gate)
+
+
+def prior(command: Train, rows: Rows, clock: Clock, engine: Accelerator) -> Prior | None:
+    """Return the prior: none, that of a file, or a fitted one, the same in every process."""
+    from oism.basis import IdentityFrame
+    from oism.prior import PCA, fit_mixture, fit_prior
+
+    if command.prior == NONE:
+        return None
+    if command.prior not in FITTED:
+        return _loaded(command.prior, rows)
+    common: dict[str, Any] = {
+        "flip": not command.no_flip,
+        "dequantise": rows.dequantise,
+        "clock": clock,
+        "device": engine.device,
+    }
+    if command.components is not None:  # whose rows are all in the memory of one process
+        return fit_mixture(rows.values, components=command.components, **common)
+    share = rows.values[engine.process_index :: engine.num_processes]
+    frame = PCA() if command.prior == "pca" else IdentityFrame()
+    return fit_prior(share, order=command.order, frame=frame, shared=True, **common)
+
+
+def _loaded(path: str, rows: Rows) -> Prior:
+    from oism.cli import models
+    from oism.files import FileError
+
+    with models.opened(path) as stored:
+        prior = stored.prior()
+    try:
+        rows.demand(prior.setting, "prior")
+    except ValueError as error:
+        raise FileError(f"{path}: {error}") from error
+    return prior
+
+
+def as_before(prior: Prior, folder: Path) -> Prior:
+    """Return the prior of the run that goes on, to the last bit, if this is the same one."""
+    from oism.prior import Prior
+    from oism.training import CheckpointError
+    from oism.training.agreement import are_alike, difference
+    from oism.training.folder import PRIOR, latest
+
+    if latest(folder) is None or not (folder / PRIOR).exists():
+        return prior
+    before = Prior.load(folder / PRIOR)
+    other = difference(before.facts, prior.facts)
+    if other is not None:
+        name, first, second = other
+        raise CheckpointError(
+            f"{folder}: the prior of the run has {name} = {first!r}, and it cannot go on with one "
+            f"of {second!r}"
+        )
+    return before if are_alike(before, prior) else prior

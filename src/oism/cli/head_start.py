@@ -1,0 +1,174 @@
+"""``oism train``: what a run is made of, from its options."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oism.cli import beginnings
+from oism.cli.beginnings import FITTED, NONE
+from oism.cli.ending import UsageError
+from oism.cli.options import demand_count, demand_default, naming_options
+
+if TYPE_CHECKING:
+    import numpy as np
+    from accelerate import Accelerator
+    from numpy.typing import NDArray
+    from torch import nn
+
+    from oism.cli.train import Train
+    from oism.files import Images
+    from oism.nn import DDPMpp, Diffusion
+    from oism.objectives import NoiseLevels
+    from oism.prior import Prior
+    from oism.prior.base import Setting
+    from oism.training import Rows
+
+SHOWN = 64
+"""The number of samples of a picture."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """What is trained, on what, at which noise levels; and how long the prior took."""
+
+    predictor: nn.Module
+    prior: Prior | None
+    images: Images
+    rows: Rows
+    levels: NoiseLevels
+    setting: Setting
+    parameters: int
+    seconds: float
+
+
+def demand_options(command: Train) -> None:
+    """Raise where options make no sense, before anything is read."""
+    from oism.prior.fitting import MOST_ORDER
+
+    prior = command.prior
+    if prior not in (*FITTED, NONE) and not os.path.exists(prior):
+        raise UsageError(
+            f"--prior: expected pca, pixel, none or the file of a prior, got {prior!r}"
+        )
+    if not 1 <= command.order <= MOST_ORDER:
+        raise UsageError(f"--order: expected 1 to {MOST_ORDER}, got {command.order}")
+    if command.components is not None:
+        demand_count(command.components, 1, "--components")
+        demand_default(command, ("order",), "an option for polynomials, not for a mixture")
+        demand_default(
+            command, ("prior",), "a mixture (--components) is along principal directions"
+        )
+    if prior not in FITTED:
+        demand_default(command, ("order",), f"an option for priors that are fitted, not {prior}")
+    if prior == NONE:
+        demand_default(command, ("gate", "paper"), "an option for priors, and there is none")
+    if command.paper:
+        demand_default(command, ("gate",), "the paper's form (--paper) has no gate")
+    beginnings.gate(command)
+    beginnings.clock(command)
+
+
+def accelerator(device: str | None) -> Accelerator:
+    """Return the engine, on the device that is asked for."""
+    from oism import checks
+    from oism.training.loop import engine
+
+    if device is None:
+        return engine()
+    wanted = checks.device(device)
+    if wanted.type == "cuda" and wanted.index is not None:
+        import torch
+
+        torch.cuda.set_device(wanted)  # what a single process is given
+    found = engine(cpu=wanted.type == "cpu")
+    if found.device.type != wanted.type:
+        raise UsageError(f"--device: expected {found.device.type} or cpu here, got {device}")
+    return found
+
+
+def ready(command: Train, engine: Accelerator) -> Ready:
+    """Read the images, fit the prior, and build the network."""
+    from oism import files
+    from oism.clock import Noising
+    from oism.files.splits import TRAINING
+    from oism.objectives import UniformLogSNR
+    from oism.prior.base import Setting
+    from oism.process import OrnsteinUhlenbeck
+    from oism.training import Rows
+    from oism.training.data import array_of
+
+    clock = beginnings.clock(command)
+    with naming_options({"first": "first"}):
+        levels = UniformLogSNR(Noising(OrnsteinUhlenbeck(), clock), command.first)
+    images = files.open_images(
+        command.data,
+        column=command.column,
+        mode=command.mode,
+        skip_broken=command.skip_broken,
+        split=TRAINING if command.split is None else command.split,
+    )
+    net = _net(command, images.shape)
+    rows = Rows(array_of(_read(images)), dequantise=not command.no_dequantise)
+    start = time.perf_counter()
+    prior = beginnings.prior(command, rows, clock, engine)
+    if prior is not None and command.resume:
+        prior = beginnings.as_before(prior, Path(command.output))
+    seconds = time.perf_counter() - start
+    return Ready(
+        predictor=net if prior is None else _informed(command, net, prior),
+        prior=prior,
+        images=images,
+        rows=rows,
+        levels=levels,
+        setting=Setting(rows.shape, clock, clock, rows.pixels, rows.dequantise),
+        parameters=sum(part.numel() for part in net.parameters()),
+        seconds=seconds,
+    )
+
+
+def draw(path: Path, model: Diffusion) -> None:
+    """Write samples of a model as one picture, the same noise every time."""
+    import torch
+
+    from oism.plot import write_image_grid
+    from oism.prior.pictures import pictures
+
+    x = model.sample(SHOWN, torch.Generator().manual_seed(0), progress=False)
+    write_image_grid(path, pictures(model, x).numpy())
+
+
+def _net(command: Train, shape: tuple[int, ...]) -> DDPMpp:
+    import torch
+
+    from oism.nn import unet_for
+
+    shown = command.prior != NONE and not command.paper
+    sizes = ("width", "multipliers", "blocks", "attention", "dropout")
+    torch.manual_seed(command.random_state)
+    with naming_options({name: name for name in sizes}):
+        return unet_for(
+            shape,
+            extra=shape[0] if shown else 0,
+            **{name: getattr(command, name) for name in sizes},
+        )
+
+
+def _informed(command: Train, net: DDPMpp, prior: Prior) -> nn.Module:
+    from oism.nn import OperatorInformed
+
+    return OperatorInformed(net, prior, gate=beginnings.gate(command), condition=not command.paper)
+
+
+def _read(images: Images) -> Iterator[NDArray[np.uint8]]:
+    from oism.progress import progress_bar
+
+    with progress_bar(None) as bar:
+        bar.stage("reading images", len(images))
+        for batch in images:
+            yield batch
+            bar.advance(len(batch))

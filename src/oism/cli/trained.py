@@ -1,0 +1,104 @@
+"""Trained models: what is said of them, and where they work."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oism.cli.priors import shape_text
+
+if TYPE_CHECKING:
+    from oism.nn import Diffusion
+
+
+def placed(model: Diffusion, device: str | None) -> Diffusion:
+    """Return a model on a device: a GPU where there is one, unless another is asked for."""
+    import torch
+
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(device)
+
+
+def facts(model: Diffusion, path: Path) -> dict[str, Any]:
+    """Return what a model is, as JSON can hold it; of a run also how far it came."""
+    from oism.nn import OperatorInformed
+    from oism.nn.storage import describe_net
+    from oism.training.folder import steps_of
+
+    predictor, pixels = model.predictor, model.pixels
+    informed = predictor if isinstance(predictor, OperatorInformed) else None
+    net = predictor if informed is None else informed.net
+    assert dataclasses.is_dataclass(model.clock)
+    found: dict[str, Any] = {
+        "kind": "trained model",
+        "shape": list(model.shape),
+        "pixels": None if pixels is None else [pixels.low, pixels.high],
+        "dequantised": model.setting.dequantised,
+        "network": describe_net(net),
+        "parameters": sum(part.numel() for part in net.parameters()),
+        "prior": None,
+        "clock": {"kind": type(model.clock).__name__, **dataclasses.asdict(model.clock)},
+        "first": model.first,
+        "precision": model.precision,
+    }
+    if informed is not None:
+        gate = informed.gate
+        assert dataclasses.is_dataclass(gate)
+        found["prior"] = informed.prior.facts
+        found["gate"] = {"kind": type(gate).__name__, **dataclasses.asdict(gate)}
+        found["condition"] = informed.condition
+    if path.is_dir():
+        taken, planned = steps_of(path)
+        found["run"] = {"steps": taken, "planned": planned}
+    return found
+
+
+def summary(found: Mapping[str, Any]) -> str:
+    """Return a page about the facts of a trained model."""
+    pixels, net = found["pixels"], found["network"]
+    units = "no pixels" if pixels is None else f"pixels from {pixels[0]} to {pixels[1]}"
+    units += ", dequantised" if found["dequantised"] else ""
+    sizes = {name: value for name, value in net.items() if name not in ("kind", "shape")}
+    words = ", ".join(f"{name} {_words(value)}" for name, value in sizes.items())
+    clock = {name: value for name, value in found["clock"].items() if name != "kind"}
+    noise = ", ".join(f"{name} = {value:g}" for name, value in clock.items())
+    precision = {"no": "full", "bf16": "bfloat16"}[found["precision"]]
+    run = found.get("run")
+    return "\n".join(
+        [
+            f"model       {net['kind']}, {found['parameters']:,} parameters",
+            f"            {words}",
+            f"shape       {shape_text(found['shape'])}, {units}",
+            *_head_start(found),
+            f"clock       {found['clock']['kind']}, {noise}, from τ = {found['first']:g}",
+            f"precision   {precision}",
+            *([] if run is None else [f"run         {run['steps']} of {run['planned']} steps"]),
+        ]
+    )
+
+
+def _head_start(found: Mapping[str, Any]) -> list[str]:
+    prior = found["prior"]
+    if prior is None:
+        return ["prior       none"]
+    size = f"order {prior['order']}" if "order" in prior else f"{prior['components']} components"
+    local = prior.get("local terms")
+    gate = found["gate"]
+    opening = {
+        "Open": "open at every noise level",
+        "ByError": f"half open where the prior's error is {gate.get('half')}, "
+        f"sharpness {gate.get('sharpness')}",
+    }[gate["kind"]]
+    return [
+        f"prior       {prior['kind']}, {size}, {prior['frame']}",
+        *([] if local is None else [f"local       {local}"]),
+        f"gate        {opening}",
+        f"shown       the image{', and the gated prior' if found['condition'] else ''}",
+    ]
+
+
+def _words(value: object) -> str:
+    return " ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)

@@ -1,0 +1,521 @@
+"""Training at the command line: from images to a run, and from a run to samples and numbers."""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+
+from oism import Adaptive, RungeKutta4, VariancePreserving, fit_mixture, fit_prior
+from oism.basis import IdentityFrame
+from oism.cli.train import SETTINGS, Train
+from oism.files import write_images
+from oism.nn import MLP, Diffusion, OperatorInformed, unet_for
+from oism.nn.storage import describe_net
+from oism.prior import ByError, Open, Prior
+from oism.prior.base import Setting
+from oism.prior.gate import GATE
+from oism.prior.pictures import pictures
+from oism.training import Training, bits_per_dim, errors_by_level, model_of
+from oism.training.settings import WATCHING
+
+Run = Callable[..., Any]
+
+TINY = "--width 4 --batch 16 --sample-every 0"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, command: Run) -> Path:
+    """A folder with 100 digits to train on, 30 to test, a prior of another clock, and a run."""
+    folder = tmp_path_factory.mktemp("train")
+    digits = (load_digits().images[:130] * 15).astype(np.uint8)
+    np.savez(folder / "digits.npz", images=digits[:100])
+    write_images(str(folder / "test"), digits[100:, None])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for words in (
+            f"train digits.npz -o run --steps 6 {TINY}",
+            f"train digits.npz -o bare --prior none --steps 4 {TINY}",
+            "fit test -o test.safetensors --order 2",
+            "fit digits.npz -o fast.safetensors --order 2 --clock vp:0.1:10",
+            "fit digits.npz -o sharp.safetensors --order 2 --no-dequantise",
+            "data moons -n 40 -o moons.csv",
+            "fit moons.csv -o moons.safetensors --max-eigenvalue 25 --n-times 16",
+        ):
+            ended = command(words)
+            assert ended.code == 0, ended.err
+        Diffusion(MLP(2), Setting((2,), VariancePreserving(), VariancePreserving())).save("plane")
+    return folder
+
+
+@pytest.fixture
+def here(place: Path, command: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Run ``oism words`` in that folder."""
+    monkeypatch.chdir(place)
+    return command
+
+
+def images(place: Path, count: int | None = None) -> torch.Tensor:
+    return torch.from_numpy(np.load(place / "digits.npz")["images"][:count, None])
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return model_of(folder).predictor.state_dict()
+
+
+def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
+    return first.keys() == second.keys() and all(
+        torch.equal(part.nan_to_num(), second[name].nan_to_num()) for name, part in first.items()
+    )
+
+
+def informed(folder: Path) -> OperatorInformed:
+    predictor = model_of(folder).predictor
+    assert isinstance(predictor, OperatorInformed)
+    return predictor
+
+
+def same_prior(found: Prior, expected: Prior) -> None:
+    assert found.setting == expected.setting
+    assert equal(found.state_dict(), expected.state_dict())
+
+
+# Training
+
+
+def test_a_run_is_told_and_explains_itself(here: Run, place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = f"train digits.npz -o {out} --steps 5 --log-every 2 --width 4 --batch 16"
+    ended = here(f"{words} --sample-every 5 --random-state 3 --gate 0.1 2 --dropout 0.2")
+    assert ended.code == 0, ended.err
+    lines = ended.text.splitlines()
+    assert re.fullmatch(
+        r"100 images of 1 × 8 × 8; prior Hermite polynomials; [\d,]+ parameters", lines[0]
+    )
+    told = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in told] == [2, 4, 5]
+    assert re.fullmatch(rf"5 steps in [\d.]+ s, loss {told[-1]['loss']:.4f}", lines[1])
+    assert lines[2] == f"model written to {out}/model.safetensors"
+    assert lines[3].startswith(f"next: `oism sample {out} -n 64 -o grid.png`")
+    assert ended.err == ""
+    found = json.loads((out / "settings.json").read_text())
+    assert found["seed"] == 3
+    assert found["net"]["dropout"] == 0.2
+    assert found["gate"] == "ByError(half=0.1, sharpness=2.0)"
+    assert (out / "samples" / "step-00000005.png").stat().st_size > 0
+    predictor = informed(out)
+    assert predictor.gate == ByError(0.1, 2.0)
+    assert predictor.condition
+    same_prior(predictor.prior, fit_prior(images(place), order=2, flip=True))
+
+
+def test_every_setting_is_an_option() -> None:
+    """The defaults are those of the library, and each option reaches its setting."""
+    defaults = {field.name: field.default for field in fields(Train)}
+    library = Training()
+    flags = {"flip": "no_flip", "dequantise": "no_dequantise", "compile": "compile"}
+    assert set(SETTINGS) | set(flags) == {field.name for field in fields(Training)}
+    for name, option in SETTINGS.items():
+        assert defaults[option.replace("-", "_")] == getattr(library, name), name
+    command = Train(
+        "d", "o", steps=1, batch=2, rate=3.0, warmup=4, clip=5.0, ema=0.6, first=0.07, no_flip=True,
+        no_dequantise=True, random_state=8, precision="bf16", compile=True, log_every=9,
+        save_every=10, sample_every=11, keep=12,
+    )  # fmt: skip
+    assert command._settings() == Training(
+        steps=1, batch=2, rate=3.0, warmup=4, clip=5.0, decay=0.6, first=0.07, flip=False,
+        dequantise=False, seed=8, precision="bf16", compile=True, log_every=9, save_every=10,
+        sample_every=11, keep=12,
+    )  # fmt: skip
+    assert set(WATCHING) < set(SETTINGS) | set(flags)
+    told = f"{GATE.half:g} and {GATE.sharpness:g} by default"
+    assert told in Path(inspect.getfile(Train)).read_text(encoding="utf-8")
+
+
+def test_sizes_reach_the_network(here: Run, place: Path, tmp_path: Path) -> None:
+    words = f"train digits.npz --steps 1 --batch 8 --sample-every 0 -o {tmp_path}"
+    sizes = "--width 6 --multipliers 1 1 2 --blocks 2 --attention 4 2 --dropout 0"
+    assert here(f"{words}/given {sizes}").code == 0
+    expected = unet_for(
+        (1, 8, 8), extra=1, width=6, multipliers=(1, 1, 2), blocks=2, attention=(4, 2), dropout=0
+    )
+    assert describe_net(informed(tmp_path / "given").net) == describe_net(expected)
+    assert here(f"{words}/chosen --attention").code == 0
+    expected = unet_for((1, 8, 8), extra=1, attention=())
+    assert describe_net(informed(tmp_path / "chosen").net) == describe_net(expected)
+
+
+def test_priors(here: Run, place: Path, tmp_path: Path) -> None:
+    words, data = f"train digits.npz --steps 2 {TINY} --json -o {tmp_path}", images(place)
+
+    def trained(name: str, options: str) -> tuple[OperatorInformed, Any]:
+        ended = here(f"{words}/{name} {options}")
+        assert ended.code == 0, ended.err
+        return informed(tmp_path / name), json.loads(ended.text)
+
+    found, told = trained("pixel", "--prior pixel --order 3 --paper --no-flip")
+    same_prior(found.prior, fit_prior(data, order=3, frame=IdentityFrame()))
+    assert (found.gate, found.condition) == (Open(), False)
+    assert told["prior"]["order"] == 3
+    found, _ = trained("file", "--prior test.safetensors")
+    same_prior(found.prior, Prior.load(place / "test.safetensors"))
+    assert (found.gate, found.condition) == (GATE, True)
+    found, told = trained("mixture", "--components 2 --no-dequantise")
+    same_prior(found.prior, fit_mixture(data, components=2, flip=True, dequantise=False))
+    assert told["prior"]["components"] == 2
+    found, _ = trained("clock", "--prior fast.safetensors --clock vp:0.1:10")
+    assert found.prior.clock == VariancePreserving(0.1, 10.0)
+    assert model_of(tmp_path / "clock").clock == VariancePreserving(0.1, 10.0)
+    ended = here(f"{words}/none --prior none --first 0.001")
+    assert json.loads(ended.text)["prior"] is None
+    model = model_of(tmp_path / "none")
+    assert not isinstance(model.predictor, OperatorInformed)
+    assert model.first == 0.001
+    assert not (tmp_path / "none" / "prior.safetensors").exists()
+
+
+def test_folders_of_pictures_and_reports(here: Run, place: Path, tmp_path: Path) -> None:
+    shutil.copytree(place / "test", tmp_path / "test")
+    (tmp_path / "test" / "bad.png").write_bytes(b"nothing")
+    words = f"train {tmp_path}/test -o {tmp_path}/run --steps 2 {TINY}"
+    ended = here(words)
+    assert (ended.code, ended.text) == (1, "")
+    assert "bad.png: damaged" in ended.err
+    assert not (tmp_path / "run").exists()
+    told = json.loads(here(f"{words} --skip-broken --json").text)
+    assert (told["images"], told["skipped"], told["shape"]) == (30, 1, [1, 8, 8])
+    assert (told["steps"], told["resumed_from"], told["processes"]) == (2, 0, 1)
+    assert told["model"] == f"{tmp_path}/run/model.safetensors"
+    assert told["parameters"] == sum(
+        part.numel() for part in model_of(tmp_path / "run").predictor.parameters()
+    )
+    assert here(f"{words} --skip-broken --resume --steps 3 --quiet").text == ""
+    text = here(f"{words} --skip-broken --resume --steps 5").text
+    assert "30 images of 1 × 8 × 8, 1 skipped" in text
+    assert "\n2 steps after 3 in " in text
+
+
+def test_resuming_is_as_if_never_stopped(here: Run, tmp_path: Path) -> None:
+    words = f"train digits.npz {TINY} --warmup 2 --rate 0.01"
+    assert here(f"{words} -o {tmp_path}/whole --steps 7").code == 0
+    assert here(f"{words} -o {tmp_path}/parts --steps 3 --resume").code == 0, "there is none yet"
+    before = weights(tmp_path / "parts")
+    assert here(f"{words} -o {tmp_path}/parts --steps 7 --resume --save-every 2").code == 0
+    after = weights(tmp_path / "parts")
+    assert equal(after, weights(tmp_path / "whole"))
+    assert not equal(after, before)
+    names = [path.name for path in sorted((tmp_path / "parts" / "checkpoints").iterdir())]
+    assert names == ["step-00000006", "step-00000007"]
+
+
+def test_a_run_that_is_not_over(here: Run, tmp_path: Path) -> None:
+    """Without the model the newest checkpoint will do: its average weights, and the prior."""
+    for name in ("run", "bare"):
+        folder = tmp_path / name
+        shutil.copytree(name, folder)
+        expected = weights(folder)
+        (folder / "model.safetensors").unlink()
+        assert equal(weights(folder), expected)
+        assert here(f"sample {folder} -n 2 --steps 2 -o {tmp_path}/{name}.png").code == 0
+    shutil.rmtree(tmp_path / "bare" / "checkpoints")
+    ended = here(f"info {tmp_path}/bare")
+    assert ended.code == 1
+    assert "the run has no checkpoint yet" in ended.err
+
+
+# What a run is good for
+
+
+def test_info(here: Run) -> None:
+    found = json.loads(here("info run --json").text)
+    assert found["network"]["width"] == 4
+    assert found["prior"]["order"] == 2
+    assert found["gate"] == {"kind": "ByError", **asdict(GATE)}
+    assert (found["first"], found["precision"], found["condition"]) == (1e-5, "no", True)
+    assert found["run"] == {"steps": 6, "planned": 6}
+    text = here("info run").text
+    assert f"{found['parameters']:,} parameters" in text
+    assert "prior       Hermite polynomials, order 2, 64 principal directions" in text
+    assert "run         6 of 6 steps" in text
+    of_file = here("info run/model.safetensors").text
+    assert of_file == text.replace("run         6 of 6 steps\n", "")
+    assert "prior       none" in here("info bare").text
+
+
+def test_samples_are_those_of_the_model(here: Run, place: Path, tmp_path: Path) -> None:
+    model = model_of(place / "run")
+    x = model.sample(3, torch.Generator().manual_seed(5), method=RungeKutta4(3))
+    for source in ("run", "run/model.safetensors"):
+        out = tmp_path / "x.npy"
+        ended = here(f"sample {source} -n 3 --steps 3 --seed 5 -o {out} --device cpu")
+        assert (ended.code, ended.text) == (0, f"3 images written to {out}\n")
+        assert np.array_equal(np.load(out), pictures(model, x)[:, 0].numpy())
+    assert here(f"sample run -n 2 --steps 1 -o {tmp_path}/drawn").code == 0
+    assert len(list((tmp_path / "drawn").iterdir())) == 2
+    assert here(f"sample plane -n 2 -o {tmp_path}/points.npy").code == 0
+    assert np.load(tmp_path / "points.npy").shape == (2, 2)
+
+
+def test_evaluation_is_that_of_the_library(here: Run, place: Path) -> None:
+    words = "evaluate run digits.npz -n 20 --seed 3 --json"
+    found = json.loads(here(f"{words} --intervals 3 --steps 4 --batch 8").text)
+    model, data = model_of(place / "run"), images(place, 20)
+    errors = errors_by_level(model, data, intervals=3, seed=3, batch=8)
+    assert isinstance(model.predictor, OperatorInformed)
+    alone = errors_by_level(model.predictor.prior, data, intervals=3, seed=3, batch=8)
+    assert found["images"] == 20
+    assert [one["error"] for one in found["noise"]] == [one.error.mean for one in errors]
+    assert [one["prior"] for one in found["noise"]] == [one.error.mean for one in alone]
+    assert found["loss"] == pytest.approx(np.mean([one.error.mean for one in errors]))
+    bits = bits_per_dim(model, data, method=RungeKutta4(4), seed=3, batch=8)
+    told = found["bits_per_dim"]
+    assert (told["mean"], told["standard_error"]) == (bits.bits.mean, bits.bits.error)
+    assert (told["first"], told["evaluations"]) == (1e-5, 16)
+    assert told["method"] == "RungeKutta4(steps=4)"
+    assert told["dequantisation"] == "uniform"
+    found = json.loads(here(f"{words} --intervals 0 --tolerance 0.01").text)
+    assert (found["noise"], found["loss"]) == ([], None)
+    bits = bits_per_dim(model, data, method=Adaptive(0.01, 0.01), seed=3)
+    assert found["bits_per_dim"]["mean"] == bits.bits.mean
+    assert found["bits_per_dim"]["evaluations"] == bits.evaluations > 16
+    assert found["frechet"] is None
+
+
+def test_evaluation_as_text(here: Run) -> None:
+    text = here("evaluate run test --steps 2 --features pixels --samples 4").text
+    first, about, heads, *rest = text.splitlines()
+    assert first == "30 images of 1 × 8 × 8 evaluated"
+    assert about == "error of the predicted noise, per dimension, in equal parts of the log-SNR"
+    assert heads.split()[-4:] == ["error", "±", "prior", "alone"]
+    assert len(rest) == 6 + 1 + 4
+    assert rest[6].split()[0] == "mean"
+    assert rest[7].startswith("bits per dimension ")
+    assert "from τ = 1e-05, RungeKutta4(steps=2), 8 evaluations, one probe" in rest[8]
+    assert rest[9].startswith("Fréchet distance ")
+    assert rest[10] == "  features pixels, 30 images, 4 samples"
+    bare = here("evaluate bare test --no-bits --intervals 1 -n 1").text.splitlines()
+    assert len(bare) == 5
+    assert "prior" not in bare[2]
+    assert "?" in bare[3], "one image has no standard error"
+
+
+def test_frechet_distance(here: Run, place: Path) -> None:
+    frechet = pytest.importorskip("oism.training.frechet")
+    words = "evaluate run digits.npz -n 30 --no-bits --intervals 0 --steps 2 --seed 4 --json"
+    found = json.loads(here(f"{words} --features pixels").text)["frechet"]
+    model, data = model_of(place / "run"), images(place, 30)
+    x = model.sample(30, torch.Generator().manual_seed(4), method=RungeKutta4(2))
+    moments = [frechet.features_of(frechet.pixels, [one]) for one in (data, pictures(model, x))]
+    expected = frechet.frechet_distance(*moments)
+    assert found["distance"] == pytest.approx(expected, rel=1e-9)
+    assert (found["features"], found["samples"]) == ("pixels", 30)
+
+
+# Mistakes
+
+DATA_OR_FILES = [
+    ("train nowhere -o new", "nowhere: no such file or directory"),
+    ("train moons.csv -o new", "moons.csv: csv holds no images"),
+    ("train digits.npz -o new --batch 101", "batch must be at most the 100 rows of data, got 101"),
+    (f"train digits.npz -o run {TINY}", "run holds a run, with step-00000006: go on with it"),
+    ("train digits.npz -o test", "test is not empty, and holds no run: name another folder"),
+    ("train digits.npz -o moons.csv", "moons.csv: is a file, not a folder"),
+    (
+        "train digits.npz -o new --multipliers 1 1 1 1 1",
+        "shape must have sides that are multiples of 16 for 5 levels, got 8 × 8",
+    ),
+    (
+        "train digits.npz -o new --mode RGB --prior test.safetensors",
+        "test.safetensors: prior must be for data that are of shape (3, 8, 8), as these, got one",
+    ),
+    (f"train digits.npz -o new {TINY} --prior fast.safetensors", "fitted for the clock"),
+    (f"train digits.npz -o new {TINY} --prior sharp.safetensors", "data that are not dequantised"),
+    ("train digits.npz -o new --prior moons.csv", "moons.csv is damaged or not a safetensors file"),
+    ("train digits.npz -o new --prior moons.safetensors", "a model of a table, not a prior of"),
+    ("train digits.npz -o new --prior run", "run: a trained model of images, not a prior of them"),
+    ("train digits.npz -o new --prior test", "test: a folder, and it holds no run of `oism train`"),
+    ("train digits.npz -o new --device nonsense", "device 'nonsense' cannot be used here"),
+    ("train digits.npz -o new --components 999", "components must be at most the number of rows"),
+    (f"train digits.npz -o run --resume {TINY} --rate 0.1", "the run has rate = 0.0002, and cann"),
+    (f"train digits.npz -o run --resume {TINY} --ema 0.9", "the run has decay = 0.9999"),
+    (
+        f"train digits.npz -o run --resume {TINY} --order 3",
+        "prior of the run has order = 2, and",
+    ),
+    (f"train digits.npz -o run --resume {TINY} --width 8", "the run has net.width = 4, and cannot"),
+    (
+        f"train digits.npz -o run --resume {TINY} --gate 1 1",
+        "run has gate = 'ByError(half=0.05",
+    ),
+    (f"train test -o run --resume {TINY}", "the run has rows = 100, and cannot go on with 30"),
+    (f"train digits.npz -o bare --resume {TINY} --prior pca --paper", "the run has prior = None"),
+    (
+        f"train digits.npz -o run --resume {TINY} --prior test.safetensors",
+        "run: the run has another prior, that of prior.safetensors",
+    ),
+    (f"train digits.npz -o run --resume {TINY} --steps 5", "the run has taken 6 steps"),
+    ("evaluate run moons.csv", "moons.csv: csv holds no images"),
+    ("evaluate run test --mode RGB", "but run is a model of 1 × 8 × 8"),
+    ("evaluate plane test", "plane: a model without pixels knows no images"),
+    ("evaluate test digits.npz", "test: a folder, and it holds no run of `oism train`"),
+    ("sample test -o x.png", "test: a folder, and it holds no run of `oism train`"),
+    ("sample run -o x.png --device nonsense", "device 'nonsense' cannot be used here"),
+    ("info cut", "cut/model.safetensors is damaged"),
+    ("info cut", "`oism train` makes one"),
+    ("info broken", "broken/settings.json: damaged"),
+    ("density run moons.csv", "run: a trained model of images, not a model of a table"),
+    ("plot run -o x.png", "run: a trained model of images, not a model of a table"),
+]
+
+USAGE = [
+    ("train digits.npz -o digits.npz", "-o: digits.npz is the input, and would be overwritten"),
+    ("train digits.npz -o new --prior pcaa", "--prior: expected pca, pixel, none or the file of"),
+    ("train digits.npz -o new --order 10", "--order: expected 1 to 9, got 10"),
+    ("train digits.npz -o new --prior none --order 3", "--order: an option for priors that are f"),
+    ("train digits.npz -o new --prior none --paper", "--paper: an option for priors, and there is"),
+    (
+        "train digits.npz -o new --prior pixel --components 2",
+        "--prior: a mixture (--components) is",
+    ),
+    ("train digits.npz -o new --order 3 --components 2", "--order: an option for polynomials"),
+    ("train digits.npz -o new --components 0", "--components: expected at least 1, got 0"),
+    ("train digits.npz -o new --paper --gate 0.1 2", "--gate: the paper's form (--paper) has no"),
+    ("train digits.npz -o new --gate 0 2", "--gate: must be a positive finite number, got 0.0"),
+    ("train digits.npz -o new --clock ve:1:2", "--clock: the noise of images preserves variance"),
+    ("train digits.npz -o new --clock vp:1", "--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:"),
+    ("train digits.npz -o new --steps 0", "--steps: must be an integer >= 1, got 0"),
+    ("train digits.npz -o new --rate -1", "--rate: must be a positive finite number, got -1"),
+    ("train digits.npz -o new --ema 1", "--ema: must be in [0, 1), got 1.0"),
+    ("train digits.npz -o new --random-state -1", "--random-state: must be an integer >= 0"),
+    ("train digits.npz -o new --first 1", "--first: must be less than the clock's horizon 1, got"),
+    ("train digits.npz -o new --keep 0", "--keep: must be an integer >= 1, got 0"),
+    ("train digits.npz -o new --width 5", "--width: must be even, got 5"),
+    ("train digits.npz -o new --width 2", "--width: must be an integer >= 4, got 2"),
+    ("train digits.npz -o new --blocks 0", "--blocks: must be an integer >= 1, got 0"),
+    ("train digits.npz -o new --multipliers 1 0", "--multipliers: must be an integer >= 1, got 0"),
+    ("train digits.npz -o new --attention 3", "--attention: must name rows of the levels, 8, 4"),
+    ("train digits.npz -o new --dropout 1", "--dropout: must be in [0, 1), got 1.0"),
+    ("evaluate run test --levels 0.1", "--levels: an option for priors, not for run"),
+    ("evaluate run test --intervals -1", "--intervals: expected at least 0, got -1"),
+    ("evaluate run test --intervals 0 --no-bits", "--intervals: without any and with --no-bits"),
+    ("evaluate run test --steps 0", "--steps: must be an integer >= 1, got 0"),
+    ("evaluate run test --tolerance 0", "--tolerance: must be a positive finite number, got 0"),
+    ("evaluate run test --tolerance 1 --steps 2", "--tolerance: chooses its own steps"),
+    ("evaluate run test --samples 9", "--samples: those of the Fréchet distance"),
+    ("evaluate run test --features pixels --samples 1", "--samples: expected at least 2, got 1"),
+    ("evaluate run test --features nonsense", "--features: must be one of pixels"),
+    ("evaluate test.safetensors test --steps 3", "--steps: an option for trained models, not for"),
+    ("sample run -o x.png --steps 0", "--steps: must be an integer >= 1, got 0"),
+    ("sample run -o x.png --density", "--density: an option for tables, and run is a trained mod"),
+    ("sample run -o x.csv", "-o: x.csv: samples of images go to a grid (.png)"),
+    ("sample run", "not to standard output"),
+    ("sample plane -o x.png", "are no pictures; they go to an .npy file"),
+    ("sample test.safetensors -o x.png --steps 3", "--steps: an option for trained models, not"),
+    ("sample moons.safetensors --device cpu", "--device: an option for trained models, not for"),
+]
+
+
+@pytest.fixture
+def bad(here: Run, place: Path) -> Run:
+    """The command, in a folder that has bad files as well."""
+    content = (place / "run" / "model.safetensors").read_bytes()
+    (place / "broken").mkdir(exist_ok=True)
+    (place / "broken" / "settings.json").write_text("{")
+    shutil.copytree(place / "run" / "checkpoints", place / "broken" / "checkpoints",
+                    dirs_exist_ok=True)  # fmt: skip
+    (place / "cut").mkdir(exist_ok=True)
+    shutil.copy(place / "run" / "settings.json", place / "cut")
+    (place / "cut" / "model.safetensors").write_bytes(content[:-50])
+    return here
+
+
+def listing(folder: Path) -> dict[str, int]:
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "code"),
+    [(*case, 1) for case in DATA_OR_FILES] + [(*case, 2) for case in USAGE],
+)
+def test_a_mistake(bad: Run, place: Path, words: str, message: str, code: int) -> None:
+    before = listing(place)
+    ended = bad(words)
+    assert ended.code == code, ended.err
+    assert ended.out == b""
+    assert ended.err.startswith("oism: error: ")
+    assert ended.err.count("\n") == 1, "one line, no traceback"
+    assert message in ended.err
+    assert listing(place) == before, "nothing is written"
+
+
+def test_a_loss_that_is_no_number(here: Run, tmp_path: Path) -> None:
+    words = f"train digits.npz -o {tmp_path}/run {TINY}"
+    assert here(f"{words} --steps 1 --rate 1e30 --clip 1e30 --warmup 0").code == 0
+    ended = here(f"{words} --steps 9 --rate 1e30 --clip 1e30 --warmup 0 --resume --log-every 1")
+    assert ended.code == 1
+    assert (
+        "the loss or its gradient was not finite in step 2; the last good checkpoint" in ended.err
+    )
+    assert ended.err.count("\n") == 1
+    assert "step-00000001" in ended.err
+
+
+def test_a_full_disk(here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("oism.training.checkpoint._write", full)
+    ended = here(f"train digits.npz -o {tmp_path}/run --steps 2 {TINY}")
+    assert ended.code == 1
+    assert "the checkpoint of step 2 could not be written" in ended.err
+    assert "No space left on device; there is no earlier one" in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_a_damaged_checkpoint(here: Run, tmp_path: Path) -> None:
+    shutil.copytree("run", tmp_path / "run")
+    (net,) = (tmp_path / "run").glob("checkpoints/*/net.safetensors")
+    net.write_bytes(net.read_bytes()[:-7])
+    ended = here(f"train digits.npz -o {tmp_path}/run --steps 9 --resume {TINY}")
+    assert ended.code == 1
+    assert "net.safetensors: truncated: " in ended.err
+
+
+def test_the_folder_is_looked_at_before_the_work(
+    here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def work(*_: object, **__: object) -> None:
+        raise AssertionError("too late")
+
+    monkeypatch.setattr("oism.files.open_images", work)
+    assert "holds a run" in here("train digits.npz -o run").err
+    assert "is a file" in here("train digits.npz -o moons.csv/run").err
+
+
+@pytest.mark.slow
+def test_two_processes_train_the_model_of_one(place: Path, tmp_path: Path) -> None:
+    words = f"-m oism train digits.npz --steps 4 {TINY} --dropout 0 --device cpu"
+    launch = "-m torch.distributed.run --nproc_per_node 2"
+    told = []
+    for name, before in (("one", ""), ("two", launch)):
+        command = [sys.executable, *f"{before} {words} -o {tmp_path / name}".split()]
+        done = subprocess.run(command, cwd=place, capture_output=True, check=True, timeout=300)
+        told.append(done.stdout.decode().splitlines())
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name, part in one.items():
+        torch.testing.assert_close(part, two[name], rtol=1e-4, atol=1e-5, equal_nan=True)
+    assert [len(lines) for lines in told] == [4, 4], "one process speaks"
+    assert json.loads((tmp_path / "two" / "settings.json").read_text())["processes"] == 2
