@@ -64,10 +64,10 @@ def test_prior_beside_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_training(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     size = ("--small", "--images", "300", "--batch", "16", "--rounds", "1", "--steps", "1")
-    printed = output("training.py", *size, "--device", "cpu", "--json", str(kept))
-    assert "pixels of order 6, not recorded, solved in every step: ready after" in printed
+    printed = output("training.py", *size, "--json", str(kept))
+    assert "compiled, not recorded, OISM(6), solved in every step" in printed
     found = json.loads(kept.read_text(encoding="utf-8"))
-    assert len(found["seconds"]) == 8
+    assert len(found["seconds"]) == 12
     assert set(found["ready"]) == set(found["seconds"])
     assert min(found["seconds"].values()) > 0
     assert found["operations"] > 1e7

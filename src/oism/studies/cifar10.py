@@ -67,8 +67,8 @@ class Cifar10(Study):
     def quick(cls, seed: int = 0) -> Self:
         """Return the settings for digits."""
         return cls(
-            seed, data=DIGITS, marks=(20, 40, 60), seeds=(0,), warmup=20, long_warmup=200,
-            batch=32, rate=2e-3, tested=200, likelihoods=10, drawn=16, rounds=1,
+            seed, data=DIGITS, marks=(15, 30, 45), seeds=(0,), warmup=15, long_warmup=150,
+            batch=32, rate=2e-3, tested=100, likelihoods=8, drawn=16, rounds=1,
         )  # fmt: skip
 
     @property

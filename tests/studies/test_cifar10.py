@@ -1,0 +1,126 @@
+"""The study of head starts in its quick form: its claims, its arms, and what it keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+
+from oism import fit_prior
+from oism.nn import DDPMpp, OperatorInformed
+from oism.prior.gate import GATE
+from oism.studies.arms import Arm, Bench, Mark, Result, predictor_of, read, write
+from oism.studies.cifar10 import DDPM, GATED, SMALL, Cifar10
+from oism.studies.images import image_sets
+from oism.studies.step_time import ALONE, PLAIN, Times
+from oism.studies.study import Written, reproduce
+
+STUDY = Cifar10.quick()
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return reproduce(STUDY, tmp_path_factory.mktemp("cifar10"))
+
+
+@pytest.fixture(scope="module")
+def numbers(written: Written) -> Any:
+    return json.loads((written.folder / "numbers.json").read_text(encoding="utf-8"))
+
+
+def test_its_claims_hold(written: Written) -> None:
+    assert len(written.claims) == 2 * len(STUDY.marks) + 1
+    assert written.holds, [str(claim) for claim in written.claims if not claim.holds]
+
+
+def test_its_report_and_pictures_are_whole(written: Written) -> None:
+    report = (written.folder / "report.md").read_text(encoding="utf-8")
+    for heading in ("## What the paper shows", "## What came out here", "## Why they differ"):
+        assert heading in report
+    assert "{" not in report
+    for name in ("figure", "sixths", "samples"):
+        picture = matplotlib.image.imread(written.folder / f"{name}.png")
+        assert picture.std() > 0.02
+
+
+def test_all_arms_were_measured_at_their_marks(numbers: Any) -> None:
+    keys = [(arm["name"], arm["seed"], arm["warmup"]) for arm in numbers["arms"]]
+    assert len(keys) == len(set(keys)) == len(STUDY.arms) == 8
+    for arm in numbers["arms"]:
+        steps = [mark["step"] for mark in arm["marks"]]
+        assert steps == [mark for mark in STUDY.marks if mark <= arm["steps"]]
+        assert arm["losses"][-1][0] == arm["steps"]
+        for mark in arm["marks"]:
+            assert len(mark["errors"]) == 6
+            assert mark["mean"] == pytest.approx(np.mean(mark["errors"]), rel=1e-4)
+            assert (mark["bits"] is not None) == arm["bits"]
+
+
+def test_a_long_warm_up_flatters_the_head_start(numbers: Any) -> None:
+    loss = {
+        (arm["name"], arm["warmup"]): arm["marks"][0]["mean"]
+        for arm in numbers["arms"]
+        if arm["seed"] == 0
+    }
+    short, long = STUDY.warmup, STUDY.long_warmup
+    assert loss[GATED, long] / loss[DDPM, long] < loss[GATED, short] / loss[DDPM, short]
+
+
+def test_steps_are_timed_by_name(numbers: Any) -> None:
+    steps = numbers["steps"]
+    assert {PLAIN, ALONE, "fast, OISM(3)"} < set(steps["seconds"])
+    assert sum("solved in every step" in name for name in steps["seconds"]) == 2
+    assert min(steps["seconds"].values()) > 0
+
+
+def test_what_is_kept_is_not_run_again(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("arms.train", "cifar10.train", "cifar10.step_times"):
+        monkeypatch.setattr(f"oism.studies.{module}", lambda *_, **__: pytest.fail("run again"))
+    again = STUDY.run_in(written.folder)
+    assert [str(claim) for claim in again.claims] == [str(claim) for claim in written.claims]
+
+
+def test_another_arm_is_run_again(tmp_path: Path) -> None:
+    arm = Arm("DDPM", None, 3, bits=True)
+    samples = np.zeros((1, 2, 1, 8, 8), dtype=np.uint8)
+    mark = Mark(3, [0.5] * 6, [3.0, 4.0], 1.0, 2.0)
+    write(Result(arm, [(1, 0.9), (3, 0.5)], [mark], samples), tmp_path)
+    found = read(arm, tmp_path)
+    assert found is not None
+    assert found.at(3) == mark
+    assert found.losses == [(1, 0.9), (3, 0.5)]
+    assert np.array_equal(found.samples, samples)
+    assert read(replace(arm, steps=4), tmp_path) is None
+    assert read(replace(arm, seed=1), tmp_path) is None
+
+
+def test_arms_begin_with_the_same_weights() -> None:
+    sets = image_sets("digits")
+    priors = {"PCA": fit_prior(sets.train, order=2, pixels=sets.pixels)}
+    bench = Bench(marks=(1,), sizes=SMALL)
+    alone, paper, gated = (
+        predictor_of(arm, bench, sets, priors, GATE)
+        for arm in (Arm("a", None, 1), Arm("b", "PCA", 1, gated=False), Arm("c", "PCA", 1))
+    )
+    assert isinstance(alone, DDPMpp)
+    assert isinstance(paper, OperatorInformed)
+    assert isinstance(gated, OperatorInformed)
+    state = alone.state_dict()
+    for net in (paper.net, gated.net):
+        for name, part in net.state_dict().items():
+            own = part[:, :1] if name == "enter.weight" else part
+            assert torch.equal(own, state[name]), name
+    assert not gated.net.get_parameter("enter.weight")[:, 1:].any()
+
+
+def test_times_are_compared_by_name() -> None:
+    times = Times({PLAIN: 4.0, ALONE: 2.0}, {}, operations=1e12, matrix_rate=2e12)
+    assert times.ratio(PLAIN) == 2
+    assert times.ratio(ALONE, PLAIN) == 0.5
+    assert times.share(ALONE) == 0.25
