@@ -216,9 +216,10 @@ class Noising:
         if not isinstance(log_snr, Tensor):
             log_snr = torch.tensor(checks.number(log_snr, "log_snr"), dtype=torch.float64)
         log_snr = checks.vectors(log_snr, "log_snr")
-        ends = torch.tensor([0.0, self.clock.horizon], dtype=torch.float64, device=log_snr.device)
-        t = self.process._time_of_log_snr(log_snr.double())
-        tau = self.clock._inverse(t.clamp(*self.clock._time(ends)))
+        # The ends are numbers of the host: a tensor sent to a device would wait for it.
+        ends = self.clock._time(torch.tensor([0.0, self.clock.horizon], dtype=torch.float64))
+        t = self.process._time_of_log_snr(log_snr.double()).clamp(*ends.tolist())
+        tau = self.clock._inverse(t)
         return as_given(tau.clamp(0.0, self.clock.horizon), log_snr)
 
     def drift(self, x: Tensor, tau: Tensor | float) -> Tensor:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,9 +105,15 @@ class Result:
 
 
 def train(
-    arm: Arm, bench: Bench, sets: ImageSets, priors: Mapping[str, Prior], gate: Gate = GATE
+    arm: Arm,
+    bench: Bench,
+    sets: ImageSets,
+    priors: Mapping[str, Prior],
+    *,
+    gate: Gate = GATE,
+    tell: Callable[[Arm, Mark], None] | None = None,
 ) -> Result:
-    """Return what comes of an arm."""
+    """Return what comes of an arm; ``tell`` is told every mark."""
     accelerator = engine()
     device = accelerator.device
     predictor = predictor_of(arm, bench, sets, priors, gate)
@@ -142,6 +148,8 @@ def train(
                 errors, bits, drawn = measure(arm, bench, sets, model)
             marks.append(Mark(k, errors, bits, trained, time.perf_counter() - start))
             pictures.append(drawn)
+            if tell is not None:
+                tell(arm, marks[-1])
             start = time.perf_counter()
     return Result(arm, losses, marks, np.stack(pictures))
 

@@ -4,10 +4,17 @@ A network alone, DDPM; the paper's form, OISM(3) and OISM(6), polynomials of eac
 every noise level; and the gated prior along principal directions. Arms differ in nothing else. The
 paper warms the rate up over 5,000 steps, which flatters every head start: those arms stand apart.
 The quick form does the same on scikit-learn's digits.
+
+Arms are kept in the folder as they end, and a run goes on with those that are missing. So they can
+be run one by one, on several machines:
+
+    python -m oism.studies.cifar10 runs/cifar10 --only DDPM-0-500 gated-0-500
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +26,7 @@ import torch
 from oism.basis import IdentityFrame
 from oism.prior import Prior, fit_prior, learn_law
 from oism.studies import cifar10_pictures as pictures
-from oism.studies.arms import METHOD, SIXTHS, Arm, Bench, Result, read, train, write
+from oism.studies.arms import METHOD, SIXTHS, Arm, Bench, Mark, Result, read, train, write
 from oism.studies.images import DIGITS, ImageSets, image_sets
 from oism.studies.step_time import ALONE, PLAIN, Times, step_times
 from oism.studies.study import Claim, Findings, Study, table, text
@@ -126,7 +133,7 @@ class Cifar10(Study):
             sets = image_sets(self.data)
             priors = self.priors(sets)
             for arm in left:
-                found[arm.key] = train(arm, self.bench, sets, priors)
+                found[arm.key] = train(arm, self.bench, sets, priors, tell=print_mark)
                 if kept is not None:
                     write(found[arm.key], kept)
         return [found[arm.key] for arm in wanted]
@@ -248,6 +255,15 @@ class Cifar10(Study):
         )
 
 
+def print_mark(arm: Arm, mark: Mark) -> None:
+    """Say what was measured."""
+    errors = " ".join(f"{error:.5f}" for error in mark.errors)
+    bits = "" if mark.bits is None else f", {_bits(mark.bits):.4f} bits"
+    spent = f"{mark.train_seconds:.0f} s of training, {mark.seconds:.0f} s of measuring"
+    line = f"{arm.key}: {mark.step} steps, {mark.mean:.5f} ({errors}){bits}; {spent}"
+    print(line, file=sys.stderr, flush=True)  # standard output is for the claims
+
+
 def _ratios(one: Result, other: Result, step: int) -> list[float]:
     """Return the errors of one arm as multiples of another's, by sixths."""
     pairs = zip(one.at(step).errors, other.at(step).errors, strict=True)
@@ -264,3 +280,25 @@ def _spread(found: list[float] | None) -> float:
 
 def _device() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "two cores"
+
+
+def main() -> None:
+    """Run some arms, or time steps, and keep what is found."""
+    parser = argparse.ArgumentParser(description=main.__doc__)
+    parser.add_argument("folder", type=Path, help="that of the study, as runs/cifar10")
+    parser.add_argument("--data", default=Cifar10.data)
+    parser.add_argument("--only", nargs="*", default=[], metavar="KEY", help="the arms")
+    parser.add_argument("--times", action="store_true", help="time steps as well")
+    arguments = parser.parse_args()
+    study = Cifar10(data=arguments.data)
+    known = [arm.key for arm in study.arms]
+    for key in arguments.only:
+        if key not in known:
+            parser.error(f"--only: {key!r} is none of {', '.join(known)}")
+    study.results(arguments.folder, arguments.only)
+    if arguments.times:
+        pictures.write_times(study.times(), arguments.folder / "steps.json")
+
+
+if __name__ == "__main__":
+    main()
