@@ -129,11 +129,11 @@ def test_noise_is_normal() -> None:
 
 
 def test_half_of_the_rows_are_mirrored() -> None:
-    values = torch.tensor([[0.0, 1.0, 2.0]]).repeat(400, 1)
+    values = torch.tensor([[[0.0, 1.0, 2.0], [3.0, 4.0, 2.0]]]).repeat(400, 1, 1)
     source = Draws(Rows(values), LEVELS, size=400, seed=0, flip=True)
     x = source.step(0).x
-    mirrored = x[:, 0] == 2
-    assert torch.equal(x[mirrored], values[mirrored].flip(1))
+    mirrored = x[:, 0, 0] == 2
+    assert torch.equal(x[mirrored], values[mirrored].flip(2))
     assert torch.equal(x[~mirrored], values[~mirrored])
     assert 150 < int(mirrored.sum()) < 250
     assert not torch.equal(source.step(1).x, x), "anew in every step"
@@ -172,3 +172,9 @@ def test_bad_sizes() -> None:
         draws(world=4)
     with pytest.raises(ValueError, match="batch must be at most the 20 rows of data, got 21"):
         draws(size=21)
+
+
+def test_vectors_have_no_mirror_images() -> None:
+    """Their entries would be exchanged."""
+    with pytest.raises(ValueError, match=r"flip must be False for vectors, .* got True"):
+        draws(flip=True)

@@ -64,6 +64,11 @@ class Draws:
             raise ValueError(f"batch must be a multiple of the {world} processes, got {size}")
         if size > len(rows):
             raise ValueError(f"batch must be at most the {len(rows)} rows of data, got {size}")
+        if flip and len(rows.shape) < 2:
+            raise ValueError(
+                f"flip must be False for vectors, which have no mirror images, got {flip!r} and "
+                f"rows of shape {rows.shape}"
+            )
         self.rows, self.levels, self.size, self.seed, self.flip = rows, levels, size, seed, flip
         self.part = slice(rank * size // world, (rank + 1) * size // world)
         self.rank = rank
