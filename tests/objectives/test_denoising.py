@@ -311,3 +311,10 @@ def test_mistakes() -> None:
         objective.loss(lambda x, tau: x, x, tau, torch.zeros(3, 1))
     with pytest.raises(ValueError, match="tau must be one number or one per row: 3 rows, 2 values"):
         objective.loss(lambda x, tau: x, x, tau[:2], torch.zeros(3, 2))
+
+
+def test_bytes_are_no_clean_tensors() -> None:
+    """They are to be brought into a model's units first (`Setting.prepare`)."""
+    images = torch.zeros(3, 2, dtype=torch.uint8)
+    with pytest.raises(TypeError, match=r"x must have a floating-point dtype, .* got torch.uint8"):
+        DenoisingScoreMatching(UniformLogSNR(VP))(lambda x, tau: x, images)

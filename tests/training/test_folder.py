@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -148,6 +149,26 @@ def test_settings_agree_with_what_is_trained(tmp_path: Path) -> None:
     setting = Setting((2,), prior.clock, prior.clock, prior.pixels, dequantised=False)
     with pytest.raises(ValueError, match="setting must be for data that are dequantised"):
         Run(tmp_path, predictor, rows, UniformLogSNR(prior.noising), settings, setting)
+
+
+def test_arguments_of_other_kinds_are_named(tmp_path: Path) -> None:
+    prior, rows = prior_of(points()), Rows(points())
+    predictor = OperatorInformed(MLP(2, extra=2, width=8), prior)
+    levels, settings = UniformLogSNR(prior.noising), Training(batch=16, flip=False)
+    good = {"predictor": predictor, "rows": rows, "levels": levels, "settings": settings}
+    for name, wrong in {"rows": points(), "levels": prior.noising, "settings": {}}.items():
+        arguments: dict[str, Any] = {**good, name: wrong}
+        with pytest.raises(TypeError, match=f"{name} must be of type"):
+            Run(tmp_path, **arguments, setting=prior.setting)
+    with pytest.raises(TypeError, match="model must be of type Diffusion, got HermitePrior"):
+        bits_per_dim(prior, points())  # type: ignore[arg-type]
+
+
+def test_bits_of_nothing(tmp_path: Path) -> None:
+    run(tmp_path)
+    model = model_of(str(tmp_path))
+    with pytest.raises(ValueError, match=r"values must be integers \(n, \*shape\), got \(0, 2\)"):
+        bits_per_dim(model, points()[:0])
 
 
 def test_bits_do_not_know_how_they_are_counted(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ class DenoisingScoreMatching:
         self, predictor: NoisePredictor, x: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         """Return the loss on clean tensors ``(n, *shape)`` for one draw of times and noise."""
+        x = checks.vectors(x)
         tau = self.levels.draw(len(x), generator, x.device)
         noise = torch.empty_like(x).normal_(generator=generator)
         return self.loss(predictor, x, tau, noise)

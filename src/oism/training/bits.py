@@ -42,6 +42,10 @@ def bits_per_dim(  # noqa: PLR0913
     What is drawn, the dequantisation and the probes of divergences, follows from the seed and the
     number of a batch.
     """
+    checks.instance(model, Diffusion, "model")
+    checks.instance(values, Tensor, "values")
+    if values.ndim < 2 or not len(values):
+        raise ValueError(f"values must be integers (n, *shape), got {tuple(values.shape)}")
     size = min(checks.integer(batch, "batch", minimum=1), model.chunk)
     sum_, calls = Sum(), 0
 
@@ -62,4 +66,4 @@ def bits_per_dim(  # noqa: PLR0913
                 bar.advance(len(part))
     finally:
         watch.remove()
-    return Bits(sum_.estimate(), calls / max(1, len(parts)))
+    return Bits(sum_.estimate(), calls / len(parts))

@@ -47,11 +47,12 @@ def demand_place(folder: Path, *, resume: bool) -> None:
         raise PermissionError(errno.EACCES, "no permission to write in this folder", str(there))
 
 
-def model_of(folder: Path) -> Diffusion:
+def model_of(folder: str | os.PathLike[str]) -> Diffusion:
     """Return the model of a run, with the average weights of its last step or newest checkpoint.
 
     It is on the CPU.
     """
+    folder = Path(folder)
     if not holds_run(folder):
         raise CheckpointError(f"{folder}: holds no run: there is no {SETTINGS}")
     if (folder / MODEL).is_file():

@@ -11,6 +11,7 @@ model.safetensors   the model with average weights, after the last step
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
+from oism import checks
 from oism.atomic import replacing
 from oism.nn.informed import OperatorInformed
 from oism.nn.model import Diffusion
@@ -63,7 +65,7 @@ class Run:
 
     def __init__(  # noqa: PLR0913
         self,
-        folder: Path,
+        folder: str | os.PathLike[str],
         predictor: nn.Module,
         rows: Rows,
         levels: NoiseLevels,
@@ -74,6 +76,12 @@ class Run:
         resume: bool = False,
         accelerator: Accelerator | None = None,
     ) -> None:
+        for value, kind, name in (
+            (predictor, nn.Module, "predictor"), (rows, Rows, "rows"),
+            (levels, NoiseLevels, "levels"), (settings, Training, "settings"),
+            (setting, Setting, "setting"),
+        ):  # fmt: skip
+            checks.instance(value, kind, name)
         self.folder, self.settings, self.picture = Path(folder), settings, picture
         self.accelerator = engine() if accelerator is None else accelerator
         places.demand_place(self.folder, resume=resume)
@@ -88,8 +96,8 @@ class Run:
                 "checksum": rows.checksum,
                 "levels": type(levels).__name__,
                 "clock": repr(levels.noising.clock),
-                "net": self._described["net"],
                 **described_prior(predictor),
+                "net": self._described["net"],  # last: without its prior a network has other sizes
             }
         )
         found = checkpoint.read_latest(self.checkpoints)
