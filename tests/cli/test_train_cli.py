@@ -21,6 +21,7 @@ from sklearn.datasets import load_digits
 
 from oism import Adaptive, RungeKutta4, VariancePreserving, fit_mixture, fit_prior
 from oism.basis import IdentityFrame
+from oism.cli.ending import Terminated
 from oism.cli.train import SETTINGS, Train
 from oism.files import write_images
 from oism.nn import MLP, Diffusion, OperatorInformed, unet_for
@@ -30,6 +31,7 @@ from oism.prior.base import Setting
 from oism.prior.gate import GATE
 from oism.prior.pictures import pictures
 from oism.training import Training, bits_per_dim, errors_by_level, model_of
+from oism.training.loop import Loop
 from oism.training.settings import WATCHING
 
 Run = Callable[..., Any]
@@ -239,6 +241,31 @@ def test_a_run_that_is_not_over(here: Run, tmp_path: Path) -> None:
 # What a run is good for
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "word"),
+    [(KeyboardInterrupt, 130, "interrupted"), (Terminated, 143, "terminated")],
+)
+@pytest.mark.parametrize(
+    ("last", "way"), [(1, "there is no checkpoint yet"), (3, "--resume goes on: {}")]
+)
+def test_what_stops_a_run_says_how_to_go_on(
+    here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, error: type[BaseException],
+    code: int, word: str, last: int, way: str,
+) -> None:  # fmt: skip
+    step = Loop.step
+
+    def stopped(loop: Loop) -> None:
+        if loop.step_number == last:
+            raise error
+        step(loop)
+
+    monkeypatch.setattr(Loop, "step", stopped)
+    ended = here(f"train digits.npz -o {tmp_path} --steps 4 --save-every 2 {TINY}")
+    assert ended.code == code
+    place = tmp_path / "checkpoints" / "step-00000002"
+    assert ended.err == f"oism: error: {word}; {way.format(place)}\n"
+
+
 def test_info(here: Run) -> None:
     found = json.loads(here("info run --json").text)
     assert found["network"]["width"] == 4
@@ -341,7 +368,11 @@ DATA_OR_FILES = [
         "train digits.npz -o new --mode RGB --prior test.safetensors",
         "test.safetensors: prior must be for data that are of shape (3, 8, 8), as these, got one",
     ),
-    (f"train digits.npz -o new {TINY} --prior fast.safetensors", "fitted for the clock"),
+    (
+        f"train digits.npz -o new {TINY} --prior fast.safetensors",
+        "fast.safetensors: the prior was fitted for the clock VariancePreserving(beta_0=0.1, "
+        "beta_1=10.0), and --clock says",
+    ),
     (f"train digits.npz -o new {TINY} --prior sharp.safetensors", "data that are not dequantised"),
     ("train digits.npz -o new --prior moons.csv", "moons.csv is damaged or not a safetensors file"),
     ("train digits.npz -o new --prior moons.safetensors", "a model of a table, not a prior of"),
@@ -366,6 +397,9 @@ DATA_OR_FILES = [
         f"train digits.npz -o run --resume {TINY} --prior test.safetensors",
         "run: the run has another prior, that of prior.safetensors",
     ),
+    (f"train digits.npz -o run --resume {TINY} --prior none", "run has prior = "),
+    (f"train digits.npz -o run --resume {TINY} --paper", "run has gate = 'ByError"),
+    (f"train digits.npz -o run --resume {TINY} --no-dequantise", "run has dequantise = True, and"),
     (f"train digits.npz -o run --resume {TINY} --steps 5", "the run has taken 6 steps"),
     ("evaluate run moons.csv", "moons.csv: csv holds no images"),
     ("evaluate run test --mode RGB", "but run is a model of 1 × 8 × 8"),
@@ -375,6 +409,7 @@ DATA_OR_FILES = [
     ("sample run -o x.png --device nonsense", "device 'nonsense' cannot be used here"),
     ("info cut", "cut/model.safetensors is damaged"),
     ("info cut", "`oism train` makes one"),
+    ("sample cut/model.safetensors -o x.png", "cut/model.safetensors is damaged"),
     ("info broken", "broken/settings.json: damaged"),
     ("density run moons.csv", "run: a trained model of images, not a model of a table"),
     ("plot run -o x.png", "run: a trained model of images, not a model of a table"),
@@ -382,6 +417,8 @@ DATA_OR_FILES = [
 
 USAGE = [
     ("train digits.npz -o digits.npz", "-o: digits.npz is the input, and would be overwritten"),
+    ("train digits.npz -o -", "-o: a run is a folder, and cannot be written to standard output"),
+    ("train test -o test/run", "-o: test/run is within the images of test"),
     ("train digits.npz -o new --prior pcaa", "--prior: expected pca, pixel, none or the file of"),
     ("train digits.npz -o new --order 10", "--order: expected 1 to 9, got 10"),
     ("train digits.npz -o new --prior none --order 3", "--order: an option for priors that are f"),

@@ -50,7 +50,7 @@ def prior(command: Train, rows: Rows, clock: Clock, engine: Accelerator) -> Prio
     if command.prior == NONE:
         return None
     if command.prior not in FITTED:
-        return _loaded(command.prior, rows)
+        return _loaded(command.prior, rows, clock)
     common: dict[str, Any] = {
         "flip": not command.no_flip,
         "dequantise": rows.dequantise,
@@ -64,7 +64,7 @@ def prior(command: Train, rows: Rows, clock: Clock, engine: Accelerator) -> Prio
     return fit_prior(share, order=command.order, frame=frame, shared=True, **common)
 
 
-def _loaded(path: str, rows: Rows) -> Prior:
+def _loaded(path: str, rows: Rows, clock: Clock) -> Prior:
     from oism.cli import models
     from oism.files import FileError
 
@@ -74,6 +74,11 @@ def _loaded(path: str, rows: Rows) -> Prior:
         rows.demand(prior.setting, "prior")
     except ValueError as error:
         raise FileError(f"{path}: {error}") from error
+    if prior.clock != clock:
+        raise FileError(
+            f"{path}: the prior was fitted for the clock {prior.clock!r}, and --clock says "
+            f"{clock!r}: they must be the same"
+        )
     return prior
 
 
@@ -94,4 +99,5 @@ def as_before(prior: Prior, folder: Path) -> Prior:
             f"{folder}: the prior of the run has {name} = {first!r}, and it cannot go on with one "
             f"of {second!r}"
         )
-    return before if are_alike(before, prior) else prior
+    is_same = before.setting.dequantised == prior.setting.dequantised and are_alike(before, prior)
+    return before if is_same else prior

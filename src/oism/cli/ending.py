@@ -62,7 +62,8 @@ def guarded(work: Callable[[], None]) -> int:
 def one_line(error: BaseException) -> str:
     """Return what an error says, on one line."""
     if isinstance(error, KeyboardInterrupt | Terminated):
-        return "interrupted" if isinstance(error, KeyboardInterrupt) else "terminated"
+        word = "interrupted" if isinstance(error, KeyboardInterrupt) else "terminated"
+        return "; ".join((word, *getattr(error, "__notes__", ())))
     if isinstance(error, OSError) and error.strerror:
         text = error.strerror[0].lower() + error.strerror[1:]
         return text if error.filename is None else f"{error.filename}: {text}"

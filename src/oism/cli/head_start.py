@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oism.cli import beginnings
 from oism.cli.beginnings import FITTED, NONE
-from oism.cli.ending import UsageError
-from oism.cli.options import demand_count, demand_default, naming_options
+from oism.cli.ending import Terminated, UsageError
+from oism.cli.options import STANDARD, demand_count, demand_default, naming_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +74,19 @@ def demand_options(command: Train) -> None:
     beginnings.clock(command)
 
 
+def demand_folder(command: Train) -> None:
+    """Raise where the folder of a run is none, or is among the images: it holds pictures itself."""
+    if command.output == STANDARD:
+        raise UsageError("-o: a run is a folder, and cannot be written to standard output")
+    if Path(command.data).is_dir():
+        data, folder = Path(command.data).resolve(), Path(command.output).resolve()
+        if folder.is_relative_to(data):
+            raise UsageError(
+                f"-o: {command.output} is within the images of {command.data}, and its pictures "
+                "would become some of them: name another folder"
+            )
+
+
 def accelerator(device: str | None) -> Accelerator:
     """Return the engine, on the device that is asked for."""
     from oism import checks
@@ -89,6 +103,21 @@ def accelerator(device: str | None) -> Accelerator:
     if found.device.type != wanted.type:
         raise UsageError(f"--device: expected {found.device.type} or cpu here, got {device}")
     return found
+
+
+@contextmanager
+def way_on(folder: Path) -> Iterator[None]:
+    """Within, what stops a run from outside also says from where it goes on."""
+    from oism.training.folder import latest
+
+    try:
+        yield
+    except (KeyboardInterrupt, Terminated) as error:
+        last = latest(folder)
+        error.add_note(
+            "there is no checkpoint yet" if last is None else f"--resume goes on: {last}"
+        )
+        raise
 
 
 def ready(command: Train, engine: Accelerator) -> Ready:

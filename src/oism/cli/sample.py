@@ -92,8 +92,11 @@ class Sample(Command):
 
     def _draw_rows(self, stored: Stored, given: dict[str, float]) -> None:
         from oism.cli.outputs import demand_table
+        from oism.score.storage import format_of
 
         demand_default(self, TRAINED_ONLY, f"an option for trained models, not for {self.model}")
+        if format_of(stored.file) is None:
+            stored.model()  # raises: what is damaged may be a model of images, and -o right for it
         demand_table(self.output, self.format)
         self._draw(stored, given)
         if self.output != STANDARD:

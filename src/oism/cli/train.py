@@ -143,6 +143,7 @@ class Train(Command):
         head_start.demand_options(self)
         settings, folder = self._settings(), Path(self.output)
         demand_other(self.output, self.data)
+        head_start.demand_folder(self)
         demand_place(folder, resume=self.resume)
         accelerator = head_start.accelerator(self.device)
         is_main = bool(accelerator.is_main_process)
@@ -153,7 +154,8 @@ class Train(Command):
                 picture=head_start.draw, resume=self.resume, accelerator=accelerator,
             )  # fmt: skip
             begun, start = run.loop.step_number, time.perf_counter()
-            run.run()
+            with head_start.way_on(folder):
+                run.run()
         if is_main:
             self._tell(ready, begun, time.perf_counter() - start, accelerator)
 
