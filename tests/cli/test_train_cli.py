@@ -104,9 +104,10 @@ def test_a_run_is_told_and_explains_itself(here: Run, place: Path, tmp_path: Pat
     ended = here(f"{words} --sample-every 5 --random-state 3 --gate 0.1 2 --dropout 0.2")
     assert ended.code == 0, ended.err
     lines = ended.text.splitlines()
-    assert re.fullmatch(
-        r"100 images of 1 × 8 × 8; prior Hermite polynomials; [\d,]+ parameters", lines[0]
+    head = (
+        r"100 images of 1 × 8 × 8, mirrored at random; prior Hermite polynomials; [\d,]+ parameters"
     )
+    assert re.fullmatch(head, lines[0])
     told = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in told] == [2, 4, 5]
     assert re.fullmatch(rf"5 steps in [\d.]+ s, loss {told[-1]['loss']:.4f}", lines[1])

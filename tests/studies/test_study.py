@@ -249,9 +249,13 @@ def test_every_study_has_two_forms(name: str) -> None:
     assert json.dumps(plain(vars(full)), allow_nan=False)
 
 
+UNTOLD = ["cifar10"]
+"""Studies without a report in the documentation, which `oism reproduce` does not offer yet."""
+
+
 def test_every_study_has_a_text_and_every_text_a_study() -> None:
     found = [Path(str(entry)).stem for entry in TEXTS.iterdir() if str(entry).endswith(".md")]
-    assert sorted(found) == sorted(STUDIES)
+    assert sorted(found) == sorted([*STUDIES, *UNTOLD])
 
 
 @pytest.mark.parametrize("name", STUDIES)

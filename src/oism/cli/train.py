@@ -185,6 +185,7 @@ class Train(Command):
             "split": ready.images.split,
             **priors.skipped_facts(skipped),
             "shape": list(ready.rows.shape),
+            "flip": not self.no_flip,
             "prior": None if prior is None else prior.facts,
             "prior_seconds": ready.seconds,
             "parameters": ready.parameters,
@@ -197,11 +198,12 @@ class Train(Command):
             "output": self.output,
             "model": str(folder / MODEL),
         }
+        mirrored = "" if self.no_flip else ", mirrored at random"
         head = "no prior" if prior is None else f"prior {prior.facts['kind']}"
         text = (
             f"{priors.images_text(count)} of {priors.shape_text(ready.rows.shape)}"
-            f"{priors.split_text(ready.images.split)}{priors.skipped_text(skipped)}; {head}; "
-            f"{ready.parameters:,} parameters\n"
+            f"{priors.split_text(ready.images.split)}{priors.skipped_text(skipped)}{mirrored}; "
+            f"{head}; {ready.parameters:,} parameters\n"
             f"{taken} steps{f' after {begun}' if begun else ''} in {seconds:.1f} s, loss "
             f"{last['loss']:.4f}\n"
             f"model written to {folder / MODEL}\n"
