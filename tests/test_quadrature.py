@@ -17,6 +17,13 @@ def test_gauss_hermite_integrates_polynomials_of_degree_2n_minus_1() -> None:
     assert abs(float(weights @ points**12) - 10395) > 1  # and no further
 
 
+def test_gauss_legendre_integrates_polynomials_of_degree_2n_minus_1() -> None:
+    points, weights = quadrature.gauss_legendre(4)
+    for degree in range(8):
+        assert float(weights @ points**degree) == pytest.approx(1 / (degree + 1), rel=1e-13)
+    assert abs(float(weights @ points**8) - 1 / 9) > 1e-6  # and no further
+
+
 def test_equispaced_integrates_frequencies_below_n() -> None:
     points, weights = quadrature.equispaced(8)
     assert ((points >= -math.pi) & (points < math.pi)).all()

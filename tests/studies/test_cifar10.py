@@ -14,7 +14,7 @@ import torch
 
 from oism import fit_prior
 from oism.nn import DDPMpp, OperatorInformed
-from oism.prior.gate import GATE
+from oism.prior.gate import GATE, Open
 from oism.studies.arms import Arm, Bench, Mark, Result, predictor_of, read, write
 from oism.studies.cifar10 import DDPM, GATED, SMALL, Cifar10
 from oism.studies.images import image_sets
@@ -90,14 +90,17 @@ def test_another_arm_is_run_again(tmp_path: Path) -> None:
     arm = Arm("DDPM", None, 3, bits=True)
     samples = np.zeros((1, 2, 1, 8, 8), dtype=np.uint8)
     mark = Mark(3, [0.5] * 6, [3.0, 4.0], 1.0, 2.0)
-    write(Result(arm, [(1, 0.9), (3, 0.5)], [mark], samples), tmp_path)
-    found = read(arm, tmp_path)
+    bench = Bench(marks=(3,), sizes=SMALL)
+    write(Result(arm, [(1, 0.9), (3, 0.5)], [mark], samples), tmp_path, bench)
+    found = read(arm, tmp_path, bench)
     assert found is not None
     assert found.at(3) == mark
     assert found.losses == [(1, 0.9), (3, 0.5)]
     assert np.array_equal(found.samples, samples)
-    assert read(replace(arm, steps=4), tmp_path) is None
-    assert read(replace(arm, seed=1), tmp_path) is None
+    assert read(replace(arm, steps=4), tmp_path, bench) is None
+    assert read(replace(arm, seed=1), tmp_path, bench) is None
+    assert read(arm, tmp_path, replace(bench, rate=1e-3)) is None
+    assert read(arm, tmp_path, bench, Open()) is None
 
 
 def test_arms_begin_with_the_same_weights() -> None:

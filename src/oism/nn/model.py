@@ -8,7 +8,6 @@ order four are enough. Data are taken to be those of the least noise.
 from __future__ import annotations
 
 import itertools
-import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,15 +18,13 @@ from torch import Tensor, nn
 
 from oism import checks
 from oism.basis import TransformFrame
-from oism.clock import Clock, Logarithmic, Noising
+from oism.clock import Logarithmic
 from oism.flow import Flow, OrdinaryMethod, RungeKutta4
 from oism.likelihood import Hutchinson, log_density
 from oism.nn.embedding import one_per_row
 from oism.nn.informed import OperatorInformed
 from oism.nn.score import NoiseScore
-from oism.prior.base import Setting
-from oism.prior.pixels import Pixels
-from oism.process import OrnsteinUhlenbeck
+from oism.prior.base import Setting, TensorModel
 
 METHOD: OrdinaryMethod = RungeKutta4(24)
 """How the flow is followed: 96 evaluations."""
@@ -36,7 +33,7 @@ CHUNK = 250
 """The number of tensors that are moved at a time, unless a model is told another."""
 
 
-class Diffusion:
+class Diffusion(TensorModel):
     """A noise predictor as a model that draws, scores and is saved.
 
     Parameters
@@ -59,8 +56,6 @@ class Diffusion:
     torch.Size([5, 2])
     """
 
-    process = OrnsteinUhlenbeck()
-
     def __init__(
         self,
         predictor: nn.Module,
@@ -79,31 +74,6 @@ class Diffusion:
                 f"first must be less than the clock's horizon {self.clock.horizon:g}, got {first!r}"
             )
         self.chunk = CHUNK
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a tensor."""
-        return self.setting.shape
-
-    @property
-    def dim(self) -> int:
-        """The number of entries of a tensor."""
-        return math.prod(self.shape)
-
-    @property
-    def clock(self) -> Clock:
-        """The noise levels."""
-        return self.setting.clock
-
-    @property
-    def pixels(self) -> Pixels | None:
-        """The range of integer data."""
-        return self.setting.pixels
-
-    @property
-    def noising(self) -> Noising:
-        """The process seen through the clock."""
-        return Noising(self.process, self.clock)
 
     @property
     def device(self) -> torch.device:
@@ -190,11 +160,7 @@ class Diffusion:
         source = _source(generator, self.device)
         x = self.pixels.dequantised(self.pixels.units(values.to(self.device)), source)
         nats = self.log_density(x, source, method=method, probes=probes, progress=progress)
-        return -(nats / self.dim + math.log(self.pixels.step)) / math.log(2)
-
-    def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return data as the model knows them: in its units, dequantised if its law is."""
-        return self.setting.prepare(values, generator)
+        return self.pixels.bits(nats, self.dim)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write network, prior and settings to one safetensors file, atomically."""

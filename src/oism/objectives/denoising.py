@@ -30,6 +30,7 @@ from oism.clock import Noising
 from oism.nn.score import NoisePredictor
 from oism.objectives.levels import NoiseLevels, UniformLogSNR, likelihood_rate
 from oism.process.domain import Euclidean
+from oism.quadrature import gauss_legendre
 from oism.transforms import per_row
 
 NODES = 512
@@ -151,15 +152,6 @@ class DenoisingScoreMatching:
     def _total(self) -> float:
         """∫ w dτ, by Gauss's rule in log τ, where all weights are smooth."""
         low, high = math.log(self.levels.first), math.log(self.levels.last)
-        nodes, weights = _gauss_legendre(NODES)
-        place = low + (high - low) * (nodes + 1) / 2
-        tau = place.exp()
-        total = (weights * tau * self.weighting(self.noising, tau)).sum() * (high - low) / 2
-        return float(total)
-
-
-def _gauss_legendre(count: int) -> tuple[Tensor, Tensor]:
-    from numpy.polynomial.legendre import leggauss  # noqa: PLC0415 (once for a loss)
-
-    nodes, weights = leggauss(count)
-    return torch.from_numpy(nodes), torch.from_numpy(weights)
+        points, weights = gauss_legendre(NODES)
+        tau = (low + (high - low) * points).exp()
+        return float((weights * tau * self.weighting(self.noising, tau)).sum() * (high - low))

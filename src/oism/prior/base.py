@@ -45,29 +45,12 @@ class Setting:
     pixels: Pixels | None = None
     dequantised: bool = False
 
-    def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return data as a model knows them: in its units, dequantised if its law is."""
-        if self.pixels is None:
-            return checks.floating(values, "values")
-        if values.device.type == "cpu":  # raises where a value is no level of the range
-            self.pixels.demand(values, "values")
-        x = self.pixels.units(values)
-        return self.pixels.dequantised(x, generator) if self.dequantised else x
 
+class TensorModel:
+    """What every model of tensors says of itself, by its setting: priors, and networks too."""
 
-class Prior(SpectralModule, ABC):
-    """A law of tensors and of all its noised versions.
-
-    ``error`` is the logarithm of the expected error of the predicted noise, per dimension, over the
-    table's clock.
-    """
-
-    error: Curve
+    setting: Setting
     process = OrnsteinUhlenbeck()
-
-    def __init__(self, setting: Setting, error: Curve) -> None:
-        super().__init__()
-        self.setting, self.error = setting, error
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,7 +64,7 @@ class Prior(SpectralModule, ABC):
 
     @property
     def clock(self) -> Clock:
-        """The noise levels that the prior is asked for."""
+        """The noise levels."""
         return self.setting.clock
 
     @property
@@ -91,8 +74,31 @@ class Prior(SpectralModule, ABC):
 
     @property
     def noising(self) -> Noising:
-        """The process seen through the prior's clock: α, σ and log-SNR of every τ."""
+        """The process seen through the clock: α, σ and log-SNR of every τ."""
         return Noising(self.process, self.clock)
+
+    def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return data as the model knows them: in its units, dequantised if its law is."""
+        if self.pixels is None:
+            return checks.floating(values, "values")
+        if values.device.type == "cpu":  # raises where a value is no level of the range
+            self.pixels.demand(values, "values")
+        x = self.pixels.units(values)
+        return self.pixels.dequantised(x, generator) if self.setting.dequantised else x
+
+
+class Prior(TensorModel, SpectralModule, ABC):
+    """A law of tensors and of all its noised versions.
+
+    ``error`` is the logarithm of the expected error of the predicted noise, per dimension, over the
+    table's clock.
+    """
+
+    error: Curve
+
+    def __init__(self, setting: Setting, error: Curve) -> None:
+        super().__init__()
+        self.setting, self.error = setting, error
 
     @property
     @abstractmethod
@@ -166,10 +172,6 @@ class Prior(SpectralModule, ABC):
         """Return what torch prints of the module."""
         return ", ".join(f"{name}: {value}" for name, value in self.facts.items())
 
-    def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return data as the prior knows them: in its units, dequantised if its law is."""
-        return self.setting.prepare(values, generator)
-
     @torch.no_grad()
     def log_density(self, x: Tensor) -> Tensor:
         """Return log ρ(x) in the model's units: ``(n,)``."""
@@ -192,7 +194,7 @@ class Prior(SpectralModule, ABC):
         self.pixels.demand(values, "values")
         x = self._flat(self.pixels.units(values))
         nats = self._dequantised_log_density(x, generator)
-        return -(nats / self.dim + math.log(self.pixels.step)) / math.log(2)
+        return self.pixels.bits(nats, self.dim)
 
     def _dequantised_log_density(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
         assert self.pixels is not None

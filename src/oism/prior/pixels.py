@@ -9,6 +9,7 @@ that a pixel costs, and E[-log₂(p(x + h(U - ½)) h)] an upper bound of it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -80,6 +81,10 @@ class Pixels:
             place = tuple(int(i) for i in wrong.nonzero()[0])
             row, value = first + place[0], float(values[place])
             raise ValueError(f"{name} must be {demand}, but row {row} holds {value:g}")
+
+    def bits(self, nats: Tensor, dim: int) -> Tensor:
+        """Return -log₂(p·h) per dimension, from log-densities of dequantised tensors."""
+        return -(nats / dim + math.log(self.step)) / math.log(2)
 
     def dequantised(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return x + h(U - ½) with independent uniform U."""

@@ -185,26 +185,31 @@ def measure(
     return [one.error.mean for one in intervals], bits, BYTES.values(drawn).cpu().numpy()
 
 
-def write(result: Result, folder: Path) -> None:
-    """Keep a result: numbers as JSON, samples as an array."""
+def write(result: Result, folder: Path, bench: Bench, gate: Gate = GATE) -> None:
+    """Keep a result with what it was made with: numbers as JSON, samples as an array."""
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / f"{result.arm.key}.npy", result.samples)
     told = {
-        "arm": asdict(result.arm),
+        **_origin(result.arm, bench, gate),
         "losses": result.losses,
         "marks": [asdict(mark) for mark in result.marks],
     }
     write_json(folder / f"{result.arm.key}.json", told)
 
 
-def read(arm: Arm, folder: Path) -> Result | None:
-    """Return a result that was kept, unless it is that of another arm."""
+def read(arm: Arm, folder: Path, bench: Bench, gate: Gate = GATE) -> Result | None:
+    """Return a result that was kept, unless it was made with anything else."""
     path = folder / f"{arm.key}.json"
     if not path.exists():
         return None
     told = json.loads(path.read_text(encoding="utf-8"))
-    if told["arm"] != plain(asdict(arm)):
+    if any(told[name] != value for name, value in plain(_origin(arm, bench, gate)).items()):
         return None
     marks = [Mark(**mark) for mark in told["marks"]]
     losses = [(int(step), float(loss)) for step, loss in told["losses"]]
     return Result(arm, losses, marks, np.load(folder / f"{arm.key}.npy"))
+
+
+def _origin(arm: Arm, bench: Bench, gate: Gate) -> dict[str, Any]:
+    """Return all that decides about a result."""
+    return {"arm": asdict(arm), "bench": asdict(bench), "gate": repr(gate)}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -26,6 +26,7 @@ import torch
 from oism.basis import IdentityFrame
 from oism.prior import Prior, fit_prior, learn_law
 from oism.studies import cifar10_pictures as pictures
+from oism.studies import step_time
 from oism.studies.arms import METHOD, SIXTHS, Arm, Bench, Mark, Result, read, train, write
 from oism.studies.images import DIGITS, ImageSets, image_sets
 from oism.studies.step_time import ALONE, PLAIN, Times, step_times
@@ -35,6 +36,7 @@ from oism.training.loop import engine
 DDPM, GATED = "DDPM", "gated"
 PIXELS = {"OISM(3)": 3, "OISM(6)": 6}
 RIDGE = 1e-6
+STEPS = "steps.json"
 
 SMALL = {"width": 16, "multipliers": (1, 2), "blocks": 1, "attention": ()}
 """The sizes of the network for digits."""
@@ -113,12 +115,12 @@ class Cifar10(Study):
 
     def run_in(self, folder: Path | None) -> Findings:
         """Run the arms that a folder does not hold yet, and keep them there."""
-        results, times = self.results(folder, None), None
-        kept = None if folder is None else folder / "steps.json"
-        times = pictures.read_times(kept)
+        results = self.results(folder, None)
+        times = None if folder is None else step_time.read(folder / STEPS)
         if times is None:
             times = self.times()
-            pictures.write_times(times, kept)
+            if folder is not None:
+                step_time.write(times, folder / STEPS)
         return self._findings(results, times)
 
     def results(self, folder: Path | None, only: Sequence[str] | None) -> list[Result]:
@@ -127,7 +129,8 @@ class Cifar10(Study):
         kept = None if folder is None else folder / "arms"
         found: dict[str, Result] = {}
         if kept is not None:
-            found = {arm.key: old for arm in wanted if (old := read(arm, kept)) is not None}
+            olds = {arm.key: read(arm, kept, self.bench) for arm in wanted}
+            found = {key: old for key, old in olds.items() if old is not None}
         left = [arm for arm in wanted if arm.key not in found]
         if left:
             sets = image_sets(self.data)
@@ -135,7 +138,7 @@ class Cifar10(Study):
             for arm in left:
                 found[arm.key] = train(arm, self.bench, sets, priors, tell=print_mark)
                 if kept is not None:
-                    write(found[arm.key], kept)
+                    write(found[arm.key], kept, self.bench)
         return [found[arm.key] for arm in wanted]
 
     def priors(self, sets: ImageSets) -> dict[str, Prior]:
@@ -172,7 +175,7 @@ class Cifar10(Study):
         numbers = {
             "seconds": round(seconds, 1),
             "arms": [pictures.numbers_of(one) for one in results],
-            "steps": pictures.numbers_of_times(times),
+            "steps": asdict(times),
         }
         figures = {
             "figure": pictures.curves(results, self),
@@ -297,7 +300,7 @@ def main() -> None:
             parser.error(f"--only: {key!r} is none of {', '.join(known)}")
     study.results(arguments.folder, arguments.only)
     if arguments.times:
-        pictures.write_times(study.times(), arguments.folder / "steps.json")
+        step_time.write(study.times(), arguments.folder / STEPS)
 
 
 if __name__ == "__main__":

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
@@ -14,8 +12,6 @@ from matplotlib.figure import Figure
 
 from oism.plot import image_grid
 from oism.studies.arms import SIXTHS, Result
-from oism.studies.step_time import Times
-from oism.studies.study import write_json
 
 if TYPE_CHECKING:
     from oism.studies.cifar10 import Cifar10
@@ -124,22 +120,3 @@ def numbers_of(result: Result) -> dict[str, Any]:
         bits = None if mark.bits is None else float(np.mean(mark.bits))
         marks.append({**asdict(mark), "bits": bits, "mean": mark.mean})
     return {**asdict(result.arm), "marks": marks, "losses": result.losses}
-
-
-def numbers_of_times(times: Times) -> dict[str, Any]:
-    """Return the numbers of the steps."""
-    return asdict(times)
-
-
-def write_times(times: Times, path: Path | None) -> None:
-    """Keep the times of steps."""
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, asdict(times))
-
-
-def read_times(path: Path | None) -> Times | None:
-    """Return times that were kept."""
-    if path is None or not path.exists():
-        return None
-    return Times(**json.loads(path.read_text(encoding="utf-8")))

@@ -13,10 +13,12 @@ well; the step with solves stands beside one that is not recorded either.
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,11 +26,13 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from oism.basis import Hermite
-from oism.clock import Logarithmic
+from oism.clock import Logarithmic, Noising, VariancePreserving
 from oism.nn import DDPMpp, OperatorInformed
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.prior import HermitePrior, Law, Pixels, prior_of
+from oism.process import OrnsteinUhlenbeck
 from oism.solve import HermiteSystem
+from oism.studies.study import write_json
 from oism.training.data import Rows
 from oism.training.loop import Loop, compile_parts, engine
 from oism.training.settings import Training
@@ -159,22 +163,18 @@ def _loops(
         name = f"compiled, not recorded, OISM({order}), solved in every step"
         predictors[name] = (exact, by_hand)
     loops, ready = {}, {}
+    noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    objective = DenoisingScoreMatching(UniformLogSNR(noising))
     for name, (predictor, settings) in predictors.items():
         start = time.perf_counter()
         if name.startswith("compiled") and on_device:
             compile_parts(predictor)
-        levels = UniformLogSNR(_noising(laws))
-        objective = DenoisingScoreMatching(levels)
         loops[name] = Loop(predictor, rows, objective, settings, engine())
         for _ in range(WARM_UPS):
             loops[name].step()
         _wait()
         ready[name] = time.perf_counter() - start
     return loops, ready
-
-
-def _noising(laws: Mapping[str, Law]) -> Any:  # noqa: ANN401
-    return prior_of(laws["PCA"], order=2, ridge=RIDGE).noising
 
 
 def timed(loops: Mapping[str, Loop], rounds: int, steps: int) -> dict[str, float]:
@@ -208,3 +208,13 @@ def matrix_rate(device: torch.device) -> float:
 def _wait() -> None:
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def write(times: Times, path: Path) -> None:
+    """Keep times as JSON."""
+    write_json(path, asdict(times))
+
+
+def read(path: Path) -> Times | None:
+    """Return times that were kept, if there are any."""
+    return Times(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
