@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import inspect
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +20,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from torch import Tensor
 
 from oism import Adaptive, RungeKutta4, VariancePreserving, fit_mixture, fit_prior
 from oism.basis import IdentityFrame
@@ -30,7 +33,7 @@ from oism.prior import ByError, Open, Prior
 from oism.prior.base import Setting
 from oism.prior.gate import GATE
 from oism.prior.pictures import pictures
-from oism.training import Training, bits_per_dim, errors_by_level, model_of
+from oism.training import Training, bits_per_dim, errors_by_level, metrics, model_of
 from oism.training.loop import Loop
 from oism.training.settings import WATCHING
 
@@ -265,6 +268,52 @@ def test_what_stops_a_run_says_how_to_go_on(
     assert ended.code == code
     place = tmp_path / "checkpoints" / "step-00000002"
     assert ended.err == f"oism: error: {word}; {way.format(place)}\n"
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "word"),
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_a_signal_stops_a_run_with_a_checkpoint(
+    here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int, word: str
+) -> None:
+    """It comes in the middle of a step, which is taken to its end; nothing is lost by resuming."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
+    differentiate = Loop.differentiate
+
+    def signalled(loop: Loop, batch: Any) -> Tensor:
+        if loop.step_number == 2:
+            os.kill(os.getpid(), number)
+        return differentiate(loop, batch)
+
+    words = f"train digits.npz -o {tmp_path}/run --steps 6 --save-every 0 {TINY}"
+    with monkeypatch.context() as patched:
+        patched.setattr(Loop, "differentiate", signalled)
+        ended = here(words)
+    place = tmp_path / "run" / "checkpoints" / "step-00000003"
+    assert (ended.code, ended.err) == (code, f"oism: error: {word}; --resume goes on: {place}\n")
+    assert here(f"{words} --resume").code == 0
+    assert here(words.replace("/run", "/whole")).code == 0
+    assert equal(weights(tmp_path / "run"), weights(tmp_path / "whole"))
+    steps = [row["step"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl")]
+    assert steps == sorted(set(steps))
+
+
+def test_a_second_signal_stops_a_run_at_once(
+    here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def signalled(loop: Loop, batch: Any) -> Tensor:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise AssertionError("not reached")
+
+    monkeypatch.setattr(Loop, "differentiate", signalled)
+    ended = here(f"train digits.npz -o {tmp_path}/run --steps 6 {TINY}")
+    assert (ended.code, ended.err) == (
+        130, "oism: error: interrupted; there is no checkpoint yet\n"
+    )  # fmt: skip
 
 
 def test_info(here: Run) -> None:

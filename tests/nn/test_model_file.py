@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -127,17 +128,57 @@ class OwnGate(Gate):
         return torch.zeros_like(error)
 
 
-def test_what_is_not_the_librarys_is_not_saved(tmp_path: Path) -> None:
+class Tied(nn.Module):
+    """A network that uses one matrix twice."""
+
+    def __init__(self, width: int = 2) -> None:
+        super().__init__()
+        self.first = self.second = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+        found: Tensor = self.second(self.first(x)) * tau[:, None].to(x)
+        return found
+
+
+@pytest.mark.parametrize("make", [lambda: Own(2), Tied])
+def test_a_network_of_ones_own_is_given_again(make: Any, tmp_path: Path) -> None:
     setting, path = Setting((2,), CLOCK, CLOCK), tmp_path / "model"
-    for net in (Own(2), nn.Linear(2, 2)):
-        message = rf"net must be one of \['DDPMpp', 'MLP'\] to be saved, got {type(net).__name__}"
-        with pytest.raises(TypeError, match=message):
-            Diffusion(net, setting).save(path)
-    prior = prior_of("points")
-    informed = OperatorInformed(MLP(2, extra=2), prior, gate=OwnGate())
-    with pytest.raises(TypeError, match=r"gate must be one of \['ByError', 'Open'\] to be saved"):
-        Diffusion(informed, prior.setting).save(path)
-    assert not path.exists()
+    torch.manual_seed(1)
+    net = make()
+    with torch.no_grad():
+        for part in net.parameters():
+            part.normal_()
+    model = Diffusion(net, setting)
+    model.save(path)
+    kind = re.escape(f"'{__name__}.{type(net).__qualname__}'")
+    with pytest.raises(ValueError, match=f"a network of the kind {kind}.*: give it as net"):
+        Diffusion.load(path)
+    x, tau = torch.randn(3, 2), torch.rand(3)
+    again = Diffusion.load(path, net=make())
+    assert torch.equal(again.noise(x, tau), model.noise(x, tau))
+    with pytest.raises(ValueError, match=f"net must be of the kind {kind} that the file holds"):
+        Diffusion.load(path, net=nn.Linear(2, 2))
+    with pytest.raises(TypeError, match="net must be of type Module"):
+        Diffusion.load(path, net="mine")  # type: ignore[arg-type]
+
+
+def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
+    Diffusion(Tied(), Setting((2,), CLOCK, CLOCK)).save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"(?s)net must take the weights of the file: .*size mism"):
+        Diffusion.load(tmp_path / "model", net=Tied(3))
+
+
+def test_a_gate_of_ones_own_is_given_again(tmp_path: Path) -> None:
+    prior, path = prior_of("points"), tmp_path / "model"
+    model = Diffusion(OperatorInformed(MLP(2, extra=2), prior, gate=OwnGate()), prior.setting)
+    model.save(path)
+    with pytest.raises(ValueError, match=r"a gate of the kind '.*OwnGate'.*: give it as gate"):
+        Diffusion.load(path)
+    with pytest.raises(ValueError, match=r"gate must be of the kind '.*OwnGate' that the file"):
+        Diffusion.load(path, gate=Open())
+    x, tau = torch.randn(3, 2), torch.rand(3)
+    again = Diffusion.load(path, gate=OwnGate())
+    assert torch.equal(again.noise(x, tau), model.noise(x, tau))
 
 
 def rewritten(path: Path, change: Any) -> None:
@@ -157,10 +198,10 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
         rewritten(path, change)
 
     after(lambda about: about["settings"]["net"].update(kind="Transformer"))
-    with pytest.raises(ValueError, match="a network of an unknown kind, 'Transformer'"):
+    with pytest.raises(ValueError, match="a network of the kind 'Transformer', which is not"):
         Diffusion.load(path)
     after(lambda about: about["settings"]["gate"].update(kind="Ajar"))
-    with pytest.raises(ValueError, match="a gate of an unknown kind, 'Ajar'"):
+    with pytest.raises(ValueError, match="a gate of the kind 'Ajar', which is not"):
         Diffusion.load(path)
     after(lambda about: about["settings"]["prior"].update(kind="Oracle"))
     with pytest.raises(ValueError, match="a prior of an unknown kind, 'Oracle'"):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from oism.cli.ending import Terminated, UsageError
 from oism.cli.options import STANDARD, demand_count, demand_default, naming_options
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     import numpy as np
     from accelerate import Accelerator
     from numpy.typing import NDArray
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
     from oism.objectives import NoiseLevels
     from oism.prior import Prior
     from oism.prior.base import Setting
-    from oism.training import Rows
+    from oism.training import Rows, Run
 
 SHOWN = 64
 """The number of samples of a picture."""
@@ -106,18 +109,43 @@ def accelerator(device: str | None) -> Accelerator:
 
 
 @contextmanager
-def way_on(folder: Path) -> Iterator[None]:
-    """Within, what stops a run from outside also says from where it goes on."""
+def way_on(run: Run) -> Iterator[None]:
+    """Within, a signal stops a run with a checkpoint, and says from where it goes on.
+
+    A second signal stops it at once.
+    """
     from oism.training.folder import latest
 
+    alone, folder = int(run.accelerator.num_processes) == 1, run.folder
     try:
-        yield
+        with _stopped_gently(run) if alone else nullcontext():
+            yield
     except (KeyboardInterrupt, Terminated) as error:
         last = latest(folder)
         error.add_note(
             "there is no checkpoint yet" if last is None else f"--resume goes on: {last}"
         )
         raise
+
+
+@contextmanager
+def _stopped_gently(run: Run) -> Iterator[None]:
+    """Within, the first signal only asks the run to stop."""
+    asked = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        restore()
+        run.stop(asked[signal.Signals(number)]())
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    before = {number: signal.signal(number, ask) for number in asked}
+    try:
+        yield
+    finally:
+        restore()
 
 
 def ready(command: Train, engine: Accelerator) -> Ready:

@@ -154,7 +154,7 @@ class Train(Command):
                 picture=head_start.draw, resume=self.resume, accelerator=accelerator,
             )  # fmt: skip
             begun, start = run.loop.step_number, time.perf_counter()
-            with head_start.way_on(folder):
+            with head_start.way_on(run):
                 run.run()
         if is_main:
             self._tell(ready, begun, time.perf_counter() - start, accelerator)

@@ -25,6 +25,7 @@ from oism.nn.embedding import one_per_row
 from oism.nn.informed import OperatorInformed
 from oism.nn.score import NoiseScore
 from oism.prior.base import Setting, TensorModel
+from oism.prior.gate import Gate
 
 METHOD: OrdinaryMethod = RungeKutta4(24)
 """How the flow is followed: 96 evaluations."""
@@ -169,11 +170,21 @@ class Diffusion(TensorModel):
         save(self, path)
 
     @staticmethod
-    def load(path: str | os.PathLike[str], frame: TransformFrame | None = None) -> Diffusion:
-        """Return the model in a file, on the CPU. A user's transform must be given again."""
+    def load(
+        path: str | os.PathLike[str],
+        frame: TransformFrame | None = None,
+        *,
+        net: nn.Module | None = None,
+        gate: Gate | None = None,
+    ) -> Diffusion:
+        """Return the model in a file, on the CPU.
+
+        A transform, network or gate of a user's own must be given again; the network is filled with
+        the weights of the file.
+        """
         from oism.nn.storage import load  # noqa: PLC0415
 
-        return load(path, frame)
+        return load(path, frame, net=net, gate=gate)
 
     @contextmanager
     def _at_rest(self) -> Iterator[None]:

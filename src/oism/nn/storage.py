@@ -1,14 +1,20 @@
-"""A model as one safetensors file: network, prior, and settings as JSON in its header."""
+"""A model as one safetensors file: network, prior, and settings as JSON in its header.
+
+A network or a gate of a user's own is saved by its weights and its name, and has to be given again
+when the file is read: no file decides which code is run.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from oism import checks
 from oism.basis import TransformFrame
 from oism.nn.ddpmpp import DDPMpp
 from oism.nn.informed import OperatorInformed
@@ -30,10 +36,16 @@ def save(model: Diffusion, path: str | os.PathLike[str]) -> None:
     storage.write(path, settings, tensors, kind=FORMAT)
 
 
-def load(path: str | os.PathLike[str], frame: TransformFrame | None = None) -> Diffusion:
-    """Return the model in a file, on the CPU."""
+def load(
+    path: str | os.PathLike[str],
+    frame: TransformFrame | None = None,
+    *,
+    net: nn.Module | None = None,
+    gate: Gate | None = None,
+) -> Diffusion:
+    """Return the model in a file, on the CPU; what is not the library's must be given again."""
     settings, tensors = storage.read(Path(path), FORMAT)
-    return restore(settings, tensors, frame)
+    return restore(settings, tensors, frame, net=net, gate=gate)
 
 
 def is_diffusion(path: str | os.PathLike[str]) -> bool:
@@ -57,22 +69,29 @@ def describe(model: Diffusion) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if informed is not None:
         found, state = priors.describe(informed.prior)
         settings["prior"] = found
-        settings["gate"] = _describe_gate(informed.gate)
+        settings["gate"] = describe_gate(informed.gate)
         settings["condition"] = informed.condition
         tensors |= {f"prior.{name}": part for name, part in state.items()}
     return settings, tensors
 
 
 def restore(
-    settings: dict[str, Any], tensors: dict[str, Tensor], frame: TransformFrame | None = None
+    settings: dict[str, Any],
+    tensors: dict[str, Tensor],
+    frame: TransformFrame | None = None,
+    *,
+    net: nn.Module | None = None,
+    gate: Gate | None = None,
 ) -> Diffusion:
-    """Return the model that was described."""
-    net = net_of(settings["net"])
-    net.load_state_dict(priors.under("net.", tensors))
+    """Return the model that was described; the weights of a given ``net`` are overwritten."""
+    checks.optional(net, nn.Module, "net")
+    checks.optional(gate, Gate, "gate")
+    net = _net_of(settings["net"], net)
+    _fill(net, priors.under("net.", tensors))
     predictor = net
     if settings["prior"] is not None:
         prior = priors.restore(settings["prior"], priors.under("prior.", tensors), frame)
-        gate = _gate_of(settings["gate"])
+        gate = _gate_of(settings["gate"], gate)
         predictor = OperatorInformed(net, prior, gate=gate, condition=settings["condition"])
     setting = priors.setting_of(settings["setting"])
     return Diffusion(
@@ -81,29 +100,58 @@ def restore(
 
 
 def describe_net(net: nn.Module) -> dict[str, Any]:
-    """Return the kind and the arguments of a network."""
-    kind, arguments = type(net).__name__, getattr(net, "settings", None)
-    if type(net) is not NETWORKS.get(kind) or not isinstance(arguments, dict):
-        raise TypeError(f"net must be one of {sorted(NETWORKS)} to be saved, got {kind}")
-    return {"kind": kind, **arguments}
+    """Return the kind of a network, with its arguments where it is one of the library's."""
+    arguments = getattr(net, "settings", None)
+    if type(net) in NETWORKS.values() and isinstance(arguments, dict):
+        return {"kind": type(net).__name__, **arguments}
+    return {"kind": _name(net)}
 
 
-def net_of(settings: dict[str, Any]) -> nn.Module:
-    """Return a network of the form that was described, with new weights."""
+def _net_of(settings: dict[str, Any], given: nn.Module | None) -> nn.Module:
+    """Return a network of the form that was described, with weights to be filled in."""
+    _demand_kind(settings["kind"], given, NETWORKS, "net", "network")
+    if given is not None:
+        return given.cpu()
     arguments = {name: value for name, value in settings.items() if name != "kind"}
-    if settings["kind"] not in NETWORKS:
-        raise ValueError(f"the file holds a network of an unknown kind, {settings['kind']!r}")
     return NETWORKS[settings["kind"]](**arguments)
 
 
-def _describe_gate(gate: Gate) -> dict[str, Any]:
-    if type(gate) is not GATES.get(type(gate).__name__) or not dataclasses.is_dataclass(gate):
-        raise TypeError(f"gate must be one of {sorted(GATES)} to be saved, got {gate!r}")
-    return {"kind": type(gate).__name__, **dataclasses.asdict(gate)}
+def _fill(net: nn.Module, weights: dict[str, Tensor]) -> None:
+    try:
+        net.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ValueError(f"net must take the weights of the file: {error}") from None
 
 
-def _gate_of(settings: dict[str, Any]) -> Gate:
+def describe_gate(gate: Gate) -> dict[str, Any]:
+    """Return the kind of a gate, with its arguments where it is one of the library's."""
+    if type(gate) in GATES.values() and dataclasses.is_dataclass(gate):
+        return {"kind": type(gate).__name__, **dataclasses.asdict(gate)}
+    return {"kind": _name(gate)}
+
+
+def _gate_of(settings: dict[str, Any], given: Gate | None) -> Gate:
+    _demand_kind(settings["kind"], given, GATES, "gate", "gate")
+    if given is not None:
+        return given
     arguments = {name: value for name, value in settings.items() if name != "kind"}
-    if settings["kind"] not in GATES:
-        raise ValueError(f"the file holds a gate of an unknown kind, {settings['kind']!r}")
     return GATES[settings["kind"]](**arguments)
+
+
+def _name(part: object) -> str:
+    return f"{type(part).__module__}.{type(part).__qualname__}"
+
+
+def _demand_kind(
+    kind: str, given: object, known: Mapping[str, type], argument: str, word: str
+) -> None:
+    """Raise unless a part can be made from its description, or was given and is of its kind."""
+    if given is None and kind not in known:
+        raise ValueError(
+            f"the file holds a {word} of the kind {kind!r}, which is not the library's: give it "
+            f"as {argument}"
+        )
+    if given is not None and kind not in (type(given).__name__, _name(given)):
+        raise ValueError(
+            f"{argument} must be of the kind {kind!r} that the file holds, got {_name(given)!r}"
+        )

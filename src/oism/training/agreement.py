@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from oism.nn.informed import OperatorInformed
+from oism.nn.storage import describe_gate
 from oism.objectives import NoiseLevels
 from oism.plain import plain
 from oism.prior.base import Prior, Setting
@@ -60,7 +61,7 @@ def described_prior(predictor: nn.Module) -> dict[str, Any]:
         return {"prior": None}
     return {
         "prior": fingerprint(predictor.prior),
-        "gate": repr(predictor.gate),
+        "gate": describe_gate(predictor.gate),
         "condition": predictor.condition,
     }
 

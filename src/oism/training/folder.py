@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
+from oism.basis import TransformFrame
 from oism.nn.model import Diffusion
 from oism.nn.storage import load, restore
+from oism.prior.gate import Gate
 from oism.prior.storage import FORMAT
 from oism.score import storage
 from oism.training import checkpoint
@@ -47,16 +51,22 @@ def demand_place(folder: Path, *, resume: bool) -> None:
         raise PermissionError(errno.EACCES, "no permission to write in this folder", str(there))
 
 
-def model_of(folder: str | os.PathLike[str]) -> Diffusion:
+def model_of(
+    folder: str | os.PathLike[str],
+    frame: TransformFrame | None = None,
+    *,
+    net: nn.Module | None = None,
+    gate: Gate | None = None,
+) -> Diffusion:
     """Return the model of a run, with the average weights of its last step or newest checkpoint.
 
-    It is on the CPU.
+    It is on the CPU. A transform, network or gate of a user's own must be given again.
     """
     folder = Path(folder)
     if not holds_run(folder):
         raise CheckpointError(f"{folder}: holds no run: there is no {SETTINGS}")
     if (folder / MODEL).is_file():
-        return load(folder / MODEL)
+        return load(folder / MODEL, frame, net=net, gate=gate)
     settings = _settings(folder)["model"]
     found = checkpoint.read_latest(folder / CHECKPOINTS)
     if found is None:
@@ -65,7 +75,7 @@ def model_of(folder: str | os.PathLike[str]) -> Diffusion:
     if settings["prior"] is not None:
         _, state = storage.read(folder / PRIOR, FORMAT)
         tensors |= {f"prior.{name}": part for name, part in state.items()}
-    return restore(settings, tensors)
+    return restore(settings, tensors, frame, net=net, gate=gate)
 
 
 def steps_of(folder: Path) -> tuple[int, int]:

@@ -100,6 +100,7 @@ class Run:
                 "net": self._described["net"],  # last: without its prior a network has other sizes
             }
         )
+        self._asked: BaseException | None = None
         found = checkpoint.read_latest(self.checkpoints)
         if found is not None:
             self._demand_same(found)
@@ -132,6 +133,14 @@ class Run:
                 self.model.save(self.folder / places.MODEL)
         self.accelerator.wait_for_everyone()
 
+    def stop(self, error: BaseException) -> None:
+        """Ask for an end: after the step that is being taken, with a checkpoint, by this error.
+
+        A signal may come at any moment, and a step that was half taken could not be kept. Only for
+        a run of one process: others would wait for it.
+        """
+        self._asked = error
+
     def _steps(self, metrics: Metrics | None, bar: Progress | None) -> None:
         loop, settings = self.loop, self.settings
         start = time.perf_counter()
@@ -140,7 +149,7 @@ class Run:
             k = loop.step_number
             ends = k == settings.steps
             saves = ends or (settings.save_every and k % settings.save_every == 0)
-            if k % settings.log_every == 0 or saves:
+            if k % settings.log_every == 0 or saves or self._asked is not None:
                 found = self._report()
                 spent, start = time.perf_counter() - start, time.perf_counter()
                 if metrics is not None:
@@ -149,8 +158,10 @@ class Run:
                     bar.note(f"loss {found['loss']:.4g}")
             if bar is not None:
                 bar.reach(k)
-            if saves:
+            if saves or self._asked is not None:
                 self._save(metrics)
+            if self._asked is not None and not ends:
+                raise self._asked
             if settings.sample_every and (ends or k % settings.sample_every == 0):
                 self._draw(k)
 
