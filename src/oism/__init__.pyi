@@ -79,6 +79,7 @@ from .moments import (
 )
 from .nn import (
     MLP as MLP,
+    Combined as Combined,
     DDPMpp as DDPMpp,
     Diffusion as Diffusion,
     OperatorInformed as OperatorInformed,

@@ -30,14 +30,14 @@ def clock(command: Train) -> Clock:
     return clock
 
 
-def gate(command: Train) -> Gate:
-    """Return how far the prior is trusted."""
-    from oism.prior.gate import GATE, ByError, Open
+def gate(command: Train) -> Gate | None:
+    """Return how far the prior is trusted where the network learns what it leaves."""
+    from oism.prior.gate import ByError, Open
 
     if command.paper:
         return Open()
     if command.gate is None:
-        return GATE
+        return None
     with naming_options(dict.fromkeys(("half", "sharpness"), "gate")):
         return ByError(*command.gate)
 

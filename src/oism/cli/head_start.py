@@ -204,21 +204,19 @@ def _net(command: Train, shape: tuple[int, ...]) -> DDPMpp:
 
     from oism.nn import unet_for
 
-    shown = command.prior != NONE and not command.paper
     sizes = ("width", "multipliers", "blocks", "attention", "dropout")
     torch.manual_seed(command.random_state)
     with naming_options({name: name for name in sizes}):
-        return unet_for(
-            shape,
-            extra=shape[0] if shown else 0,
-            **{name: getattr(command, name) for name in sizes},
-        )
+        return unet_for(shape, **{name: getattr(command, name) for name in sizes})
 
 
 def _informed(command: Train, net: DDPMpp, prior: Prior) -> nn.Module:
-    from oism.nn import OperatorInformed
+    from oism.nn import Combined, OperatorInformed
 
-    return OperatorInformed(net, prior, gate=beginnings.gate(command), condition=not command.paper)
+    gate = beginnings.gate(command)
+    if gate is not None:
+        return OperatorInformed(net, prior, gate=gate)
+    return Combined(net, prior, first=command.first)
 
 
 def _read(images: Images) -> Iterator[NDArray[np.uint8]]:

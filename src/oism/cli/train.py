@@ -69,9 +69,9 @@ class Train(Command):
     components: Annotated[int | None, arg(metavar="K")] = None
     """Make the prior a mixture of K Gaussians instead, along principal directions."""
     gate: Annotated[tuple[float, float] | None, arg(metavar="HALF SHARPNESS")] = None
-    """The error of the prior at which it counts half, and how sharply; 0.05 and 4 by default."""
+    """Learn what the prior leaves where its error is less than HALF, instead of everything."""
     paper: bool = False
-    """The paper's form: the prior in full at every noise level, and not shown to the network."""
+    """The paper's form: learn what the prior leaves, at every noise level."""
     clock: ClockName = None
     """The range of noise levels, vp:0.1:20 by default."""
     width: int | None = None

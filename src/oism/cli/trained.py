@@ -24,12 +24,12 @@ def placed(model: Diffusion, device: str | None) -> Diffusion:
 
 def facts(model: Diffusion, path: Path) -> dict[str, Any]:
     """Return what a model is, as JSON can hold it; of a run also how far it came."""
-    from oism.nn import OperatorInformed
-    from oism.nn.storage import describe_net
+    from oism.nn import Informed
+    from oism.nn.storage import describe_form, describe_net
     from oism.training.folder import steps_of
 
     predictor, pixels = model.predictor, model.pixels
-    informed = predictor if isinstance(predictor, OperatorInformed) else None
+    informed = predictor if isinstance(predictor, Informed) else None
     net = predictor if informed is None else informed.net
     assert dataclasses.is_dataclass(model.clock)
     found: dict[str, Any] = {
@@ -45,11 +45,8 @@ def facts(model: Diffusion, path: Path) -> dict[str, Any]:
         "precision": model.precision,
     }
     if informed is not None:
-        gate = informed.gate
-        assert dataclasses.is_dataclass(gate)
         found["prior"] = informed.prior.facts
-        found["gate"] = {"kind": type(gate).__name__, **dataclasses.asdict(gate)}
-        found["condition"] = informed.condition
+        found["form"] = describe_form(informed)
     if path.is_dir():
         taken, planned = steps_of(path)
         found["run"] = {"steps": taken, "planned": planned}
@@ -86,18 +83,25 @@ def _head_start(found: Mapping[str, Any]) -> list[str]:
         return ["prior       none"]
     size = f"order {prior['order']}" if "order" in prior else f"{prior['components']} components"
     local = prior.get("local terms")
-    gate = found["gate"]
-    opening = {
-        "Open": "open at every noise level",
-        "ByError": f"half open where the prior's error is {gate.get('half')}, "
-        f"sharpness {gate.get('sharpness')}",
-    }[gate["kind"]]
     return [
         f"prior       {prior['kind']}, {size}, {prior['frame']}",
         *([] if local is None else [f"local       {local}"]),
-        f"gate        {opening}",
-        f"shown       the image{', and the gated prior' if found['condition'] else ''}",
+        f"form        {_form(found['form'])}",
     ]
+
+
+def _form(form: Mapping[str, Any]) -> str:
+    """Return how a prior and a network are put together, in words."""
+    if form["kind"] == "Combined":
+        return "of both what is best, by noise level"
+    gate = form["gate"]
+    words = {
+        "Open": "at every noise level",
+        "ByError": f"where its error is less than {gate.get('half')}",
+    }
+    how = words.get(gate["kind"], f"as {gate['kind']} says")
+    shown = ", and is shown" if form["condition"] else ""
+    return f"the network learns what the prior leaves, {how}{shown}"
 
 
 def _words(value: object) -> str:

@@ -88,12 +88,12 @@ def _worth(
     method: OrdinaryMethod,
     extractor: Extractor | None,
 ) -> Worth:
-    from oism.nn import OperatorInformed
+    from oism.nn import Informed
     from oism.training import bits_per_dim, errors_by_level
 
     seed, batch, predictor = command.random_state, command.batch, model.predictor
     sources: list[Diffusion | Prior] = [model]
-    if isinstance(predictor, OperatorInformed):
+    if isinstance(predictor, Informed):
         sources.append(predictor.prior)
     errors: list[list[Interval]] = [
         errors_by_level(

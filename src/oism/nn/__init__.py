@@ -1,7 +1,8 @@
-"""Networks that predict noise, and the one that starts from a prior."""
+"""Networks that predict noise, and those that start from a prior."""
 
+from oism.nn.combined import Combined
 from oism.nn.ddpmpp import DDPMpp
-from oism.nn.informed import OperatorInformed
+from oism.nn.informed import Informed, OperatorInformed
 from oism.nn.mlp import MLP
 from oism.nn.model import Diffusion
 from oism.nn.score import NoisePredictor, NoiseScore
@@ -9,8 +10,10 @@ from oism.nn.sizes import unet_for
 
 __all__ = [
     "MLP",
+    "Combined",
     "DDPMpp",
     "Diffusion",
+    "Informed",
     "NoisePredictor",
     "NoiseScore",
     "OperatorInformed",

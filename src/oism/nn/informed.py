@@ -13,7 +13,8 @@ nothing of the prior, whose predictions are large just where they are wrong.
 
 from __future__ import annotations
 
-from typing import Self
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,34 @@ from oism.prior.gate import GATE, Gate, Open
 from oism.transforms import per_row
 
 
-class OperatorInformed(nn.Module):
+class Informed(nn.Module):
+    """A network, which is trained, with a prior beside it, which is not: buffers, no parameters."""
+
+    def __init__(self, net: nn.Module, prior: Prior, *, shown: int = 0) -> None:
+        super().__init__()
+        checks.instance(net, nn.Module, "net")
+        checks.instance(prior, Prior, "prior")
+        _demand_fit(net, prior, shown)
+        self.net, self.prior = net, prior
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a tensor."""
+        return self.prior.shape
+
+    def _known(self, x: Tensor, tau: Tensor) -> Tensor:
+        """Return what the prior predicts, in float32 or float64."""
+        return self.prior.noise(x if x.dtype == torch.float64 else x.float(), tau)
+
+
+def full_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Within, autocast is off: half precision would drown the lowest noise."""
+    if not torch.amp.is_autocast_available(device.type):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
+class OperatorInformed(Informed):
     """A noise predictor around a network ``net(x, tau)``, with a prior beside it.
 
     Parameters
@@ -55,58 +83,44 @@ class OperatorInformed(nn.Module):
     """
 
     def __init__(
-        self, net: nn.Module, prior: Prior, *, gate: Gate = GATE, condition: bool = True
+        self, net: nn.Module, prior: Prior, *, gate: Gate = GATE, condition: bool = False
     ) -> None:
-        super().__init__()
-        checks.instance(net, nn.Module, "net")
-        checks.instance(prior, Prior, "prior")
         checks.instance(gate, Gate, "gate")
-        _demand_fit(net, prior, condition=condition)
-        self.net, self.prior, self.gate, self.condition = net, prior, gate, bool(condition)
+        super().__init__(net, prior, shown=_channels(prior) if condition else 0)
+        self.gate, self.condition = gate, bool(condition)
 
     @classmethod
     def paper(cls, net: nn.Module, prior: Prior) -> Self:
         """Return the paper's form: ε̂ = σ(x - s̃) + net(x, τ)."""
         return cls(net, prior, gate=Open(), condition=False)
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a tensor."""
-        return self.prior.shape
-
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is.
 
         ``tau`` is one per row or one number; the network is given one per row.
         """
-        known, scale = self._start(x, tau)
+        with full_precision(x.device):
+            error, known = self.prior.skill(tau), self._known(x, tau)
+            opening, scale = (
+                per_row(f(error), known) for f in (self.gate.opening, self.gate.scale)
+            )
+            known = opening * known
         shown = torch.cat((x, known), dim=1) if self.condition else x
         left: Tensor = self.net(shown, one_per_row(tau, x))
         return torch.addcmul(known, scale, left.to(known.dtype))
 
-    def _start(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the gated prediction of the prior, and c shaped for rows."""
-        kind = x.device.type
-        if not torch.amp.is_autocast_available(kind):
-            return self._weighed(x, tau)
-        with torch.autocast(kind, enabled=False):  # half precision would drown the lowest noise
-            return self._weighed(x, tau)
 
-    def _weighed(self, x: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
-        x = x if x.dtype == torch.float64 else x.float()
-        error = self.prior.skill(tau)
-        opening, scale = (per_row(f(error), x) for f in (self.gate.opening, self.gate.scale))
-        return opening * self.prior.noise(x, tau), scale
+def _channels(prior: object) -> int:
+    return prior.shape[0] if isinstance(prior, Prior) else 0  # who checks it comes later
 
 
-def _demand_fit(net: nn.Module, prior: Prior, *, condition: bool) -> None:
+def _demand_fit(net: nn.Module, prior: Prior, shown: int) -> None:
     """Raise where a network says which tensors it takes, and they are not the prior's."""
     shape, extra = getattr(net, "shape", None), getattr(net, "extra", None)
     if shape is not None and tuple(shape) != prior.shape:
         raise ValueError(f"net must take tensors of the prior's shape {prior.shape}, got {shape}")
-    wanted = prior.shape[0] if condition else 0
-    if extra is not None and extra != wanted:
+    if extra is not None and extra != shown:
         raise ValueError(
-            f"net must have extra = {wanted} channels to be "
-            f"{'shown the prior' if condition else 'used without condition'}, got {extra}"
+            f"net must have extra = {shown} channels to be "
+            f"{'shown the prior' if shown else 'used without condition'}, got {extra}"
         )

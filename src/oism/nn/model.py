@@ -22,7 +22,7 @@ from oism.clock import Logarithmic
 from oism.flow import Flow, OrdinaryMethod, RungeKutta4
 from oism.likelihood import Hutchinson, log_density
 from oism.nn.embedding import one_per_row
-from oism.nn.informed import OperatorInformed
+from oism.nn.informed import Informed
 from oism.nn.score import NoiseScore
 from oism.prior.base import Setting, TensorModel
 from oism.prior.gate import Gate
@@ -90,7 +90,7 @@ class Diffusion(TensorModel):
     def noise(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return ε̂(x, τ) with dropout off; τ is one number or one per row."""
         tau = torch.as_tensor(tau, dtype=torch.float64, device=x.device)
-        with self._at_rest():
+        with at_rest(self.predictor, self.device, self.precision):
             result: Tensor = self.predictor(x, one_per_row(tau, x))
         return result.to(x.dtype)
 
@@ -186,18 +186,6 @@ class Diffusion(TensorModel):
 
         return load(path, frame, net=net, gate=gate)
 
-    @contextmanager
-    def _at_rest(self) -> Iterator[None]:
-        """Within, dropout is off and layers work in the model's precision."""
-        trained = [part for part in self.predictor.modules() if part.training]
-        self.predictor.eval()
-        try:
-            with half_precision(self.device, self.precision):
-                yield
-        finally:
-            for part in trained:  # a part that was at rest already stays so
-                part.training = True
-
 
 def _known(precision: str) -> str:
     if precision not in ("no", "bf16"):
@@ -217,7 +205,7 @@ def _demand_alike(predictor: nn.Module, setting: Setting) -> None:
             f"predictor must take tensors of the shape {setting.shape} of the setting, got "
             f"{tuple(shape)}"
         )
-    if isinstance(predictor, OperatorInformed) and predictor.prior.clock != setting.clock:
+    if isinstance(predictor, Informed) and predictor.prior.clock != setting.clock:
         raise ValueError(
             f"predictor must have a prior with the clock of the setting, {setting.clock!r}, got "
             f"{predictor.prior.clock!r}"
@@ -232,6 +220,19 @@ def half_precision(device: torch.device, precision: str) -> Iterator[None]:
         return
     with torch.autocast(device.type, torch.bfloat16):
         yield
+
+
+@contextmanager
+def at_rest(module: nn.Module, device: torch.device, precision: str) -> Iterator[None]:
+    """Within, dropout is off and layers work in a precision."""
+    trained = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        with half_precision(device, precision):
+            yield
+    finally:
+        for part in trained:  # a part that was at rest already stays so
+            part.training = True
 
 
 @contextmanager

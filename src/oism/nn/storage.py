@@ -16,15 +16,19 @@ from torch import Tensor, nn
 
 from oism import checks
 from oism.basis import TransformFrame
+from oism.nn.combined import Combined
 from oism.nn.ddpmpp import DDPMpp
-from oism.nn.informed import OperatorInformed
+from oism.nn.informed import Informed, OperatorInformed
 from oism.nn.mlp import MLP
 from oism.nn.model import Diffusion
 from oism.prior import storage as priors
+from oism.prior.base import Prior
 from oism.prior.gate import ByError, Gate, Open
 from oism.score import storage
 
 FORMAT = "oism.Diffusion"
+SHARE = "combined.share"
+"""The name of what a network counts beside a prior, among those of the weights."""
 
 NETWORKS: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (DDPMpp, MLP)}
 GATES: dict[str, type[Gate]] = {kind.__name__: kind for kind in (ByError, Open)}
@@ -56,7 +60,7 @@ def is_diffusion(path: str | os.PathLike[str]) -> bool:
 def describe(model: Diffusion) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return settings and tensors of a model, from which `restore` makes it again."""
     predictor = model.predictor
-    informed = predictor if isinstance(predictor, OperatorInformed) else None
+    informed = predictor if isinstance(predictor, Informed) else None
     net = predictor if informed is None else informed.net
     settings: dict[str, Any] = {
         "setting": priors.describe_setting(model.setting),
@@ -69,9 +73,10 @@ def describe(model: Diffusion) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if informed is not None:
         found, state = priors.describe(informed.prior)
         settings["prior"] = found
-        settings["gate"] = describe_gate(informed.gate)
-        settings["condition"] = informed.condition
+        settings["form"] = describe_form(informed)
         tensors |= {f"prior.{name}": part for name, part in state.items()}
+        if isinstance(informed, Combined):
+            tensors[SHARE] = informed.share
     return settings, tensors
 
 
@@ -91,8 +96,9 @@ def restore(
     predictor = net
     if settings["prior"] is not None:
         prior = priors.restore(settings["prior"], priors.under("prior.", tensors), frame)
-        gate = _gate_of(settings["gate"], gate)
-        predictor = OperatorInformed(net, prior, gate=gate, condition=settings["condition"])
+        predictor = _form_of(settings["form"], net, prior, gate)
+        if isinstance(predictor, Combined):
+            predictor.share.copy_(tensors[SHARE])
     setting = priors.setting_of(settings["setting"])
     return Diffusion(
         predictor.eval(), setting, first=settings["first"], precision=settings["precision"]
@@ -121,6 +127,22 @@ def _fill(net: nn.Module, weights: dict[str, Tensor]) -> None:
         net.load_state_dict(weights)
     except RuntimeError as error:
         raise ValueError(f"net must take the weights of the file: {error}") from None
+
+
+def describe_form(informed: Informed) -> dict[str, Any]:
+    """Return how a network and a prior are put together."""
+    if isinstance(informed, Combined):
+        return {"kind": "Combined", "first": informed.first, "intervals": len(informed.share)}
+    assert isinstance(informed, OperatorInformed)
+    gate = describe_gate(informed.gate)
+    return {"kind": "OperatorInformed", "gate": gate, "condition": informed.condition}
+
+
+def _form_of(settings: dict[str, Any], net: nn.Module, prior: Prior, gate: Gate | None) -> Informed:
+    if settings["kind"] == "Combined":
+        return Combined(net, prior, first=settings["first"], intervals=settings["intervals"])
+    gate = _gate_of(settings["gate"], gate)
+    return OperatorInformed(net, prior, gate=gate, condition=settings["condition"])
 
 
 def describe_gate(gate: Gate) -> dict[str, Any]:

@@ -57,7 +57,7 @@ class ByError(Gate):
     tensor([0.0385, 0.5000, 0.9901])
     """
 
-    half: float = 0.05
+    half: float = 0.001
     sharpness: float = 4.0
 
     def __post_init__(self) -> None:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from oism.flow import OrdinaryMethod, RungeKutta4
-from oism.nn import DDPMpp, Diffusion, OperatorInformed
+from oism.nn import Combined, DDPMpp, Diffusion, OperatorInformed
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.plain import plain
-from oism.prior import Gate, Prior
+from oism.prior import Prior
 from oism.prior.gate import GATE
 from oism.prior.pictures import BYTES
 from oism.progress import progress_bar
@@ -37,20 +37,23 @@ SIXTHS = 6
 METHOD: OrdinaryMethod = RungeKutta4(16)
 
 
+ALONE, PAPER, RESIDUAL, COMBINED = "alone", "paper", "residual", "combined"
+"""The forms of a head start: none, `OperatorInformed` open and gated, `Combined`."""
+
+
 @dataclass(frozen=True)
 class Arm:
-    """What a network starts from: ``prior`` is the name of one, or None for a network alone.
+    """What a network starts from: ``prior`` is the name of one, used in a ``form``.
 
-    ``gated`` is the default form of `OperatorInformed`, otherwise it is the paper's. ``bits`` tells
-    whether likelihoods are measured, too.
+    ``bits`` tells whether likelihoods are measured, too.
     """
 
     name: str
+    form: str
     prior: str | None
     steps: int
     seed: int = 0
     warmup: int = 500
-    gated: bool = True
     bits: bool = False
 
     @property
@@ -110,13 +113,12 @@ def train(
     sets: ImageSets,
     priors: Mapping[str, Prior],
     *,
-    gate: Gate = GATE,
     tell: Callable[[Arm, Mark], None] | None = None,
 ) -> Result:
     """Return what comes of an arm; ``tell`` is told every mark."""
     accelerator = engine()
     device = accelerator.device
-    predictor = predictor_of(arm, bench, sets, priors, gate)
+    predictor = predictor_of(arm, bench, sets, priors)
     some = next(iter(priors.values()))
     on_device = device.type == "cuda" and bench.fast
     settings = Training(
@@ -154,20 +156,17 @@ def train(
     return Result(arm, losses, marks, np.stack(pictures))
 
 
-def predictor_of(
-    arm: Arm, bench: Bench, sets: ImageSets, priors: Mapping[str, Prior], gate: Gate
-) -> nn.Module:
+def predictor_of(arm: Arm, bench: Bench, sets: ImageSets, priors: Mapping[str, Prior]) -> nn.Module:
     """Return the predictor of an arm, with the initial weights of its seed."""
-    shape = tuple(sets.train.shape[1:])
-    extra = shape[0] if arm.prior is not None and arm.gated else 0
     torch.manual_seed(arm.seed)
-    net = DDPMpp(shape, extra=extra, **bench.sizes)
+    net = DDPMpp(tuple(sets.train.shape[1:]), **bench.sizes)
     if arm.prior is None:
         return net
     prior = priors[arm.prior]
-    if not arm.gated:
-        return OperatorInformed.paper(net, prior)
-    return OperatorInformed(net, prior, gate=gate)
+    forms: dict[str, Callable[..., nn.Module]] = {
+        PAPER: OperatorInformed.paper, RESIDUAL: OperatorInformed, COMBINED: Combined,
+    }  # fmt: skip
+    return forms[arm.form](net, prior)
 
 
 def measure(
@@ -185,31 +184,32 @@ def measure(
     return [one.error.mean for one in intervals], bits, BYTES.values(drawn).cpu().numpy()
 
 
-def write(result: Result, folder: Path, bench: Bench, gate: Gate = GATE) -> None:
+def write(result: Result, folder: Path, bench: Bench) -> None:
     """Keep a result with what it was made with: numbers as JSON, samples as an array."""
     folder.mkdir(parents=True, exist_ok=True)
     np.save(folder / f"{result.arm.key}.npy", result.samples)
     told = {
-        **_origin(result.arm, bench, gate),
+        **_origin(result.arm, bench),
         "losses": result.losses,
         "marks": [asdict(mark) for mark in result.marks],
     }
     write_json(folder / f"{result.arm.key}.json", told)
 
 
-def read(arm: Arm, folder: Path, bench: Bench, gate: Gate = GATE) -> Result | None:
+def read(arm: Arm, folder: Path, bench: Bench) -> Result | None:
     """Return a result that was kept, unless it was made with anything else."""
     path = folder / f"{arm.key}.json"
     if not path.exists():
         return None
     told = json.loads(path.read_text(encoding="utf-8"))
-    if any(told[name] != value for name, value in plain(_origin(arm, bench, gate)).items()):
+    if any(told[name] != value for name, value in plain(_origin(arm, bench)).items()):
         return None
     marks = [Mark(**mark) for mark in told["marks"]]
     losses = [(int(step), float(loss)) for step, loss in told["losses"]]
     return Result(arm, losses, marks, np.load(folder / f"{arm.key}.npy"))
 
 
-def _origin(arm: Arm, bench: Bench, gate: Gate) -> dict[str, Any]:
+def _origin(arm: Arm, bench: Bench) -> dict[str, Any]:
     """Return all that decides about a result."""
-    return {"arm": asdict(arm), "bench": asdict(bench), "gate": repr(gate)}
+    gate = repr(GATE) if arm.form == RESIDUAL else None
+    return {"arm": asdict(arm), "bench": asdict(bench), "gate": gate}

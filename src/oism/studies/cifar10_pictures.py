@@ -16,7 +16,10 @@ from oism.studies.arms import SIXTHS, Result
 if TYPE_CHECKING:
     from oism.studies.cifar10 import Cifar10
 
-COLOURS = {"DDPM": "#444444", "OISM(3)": "#d08a1d", "OISM(6)": "#b3432b", "gated": "#1f5fa8"}
+COLOURS = {
+    "DDPM": "#444444", "OISM(3)": "#d08a1d", "OISM(6)": "#b3432b", "gated": "#1f5fa8",
+    "residual": "#3f9c5a",
+}  # fmt: skip
 SHOWN = 16
 """How many samples are shown of each arm at each mark."""
 

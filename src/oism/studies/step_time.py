@@ -41,7 +41,7 @@ RIDGE = 1e-3
 PRODUCT = 8192
 WARM_UPS = 3
 
-PLAIN, EAGER, ALONE = "plain", "half precision, nothing compiled", "fast"
+PLAIN, EAGER, FAST = "plain", "half precision, nothing compiled", "fast"
 """The rows without a prior, by name."""
 
 
@@ -92,7 +92,7 @@ class Times:
     operations: float
     matrix_rate: float
 
-    def ratio(self, name: str, other: str = ALONE) -> float:
+    def ratio(self, name: str, other: str = FAST) -> float:
         """Return a step's time as a multiple of another's."""
         return self.seconds[name] / self.seconds[other]
 
@@ -135,25 +135,24 @@ def _loops(
     fast = replace(plain, precision="bf16", compile=on_device)
     by_hand = replace(fast, compile=False)
 
-    def net(extra: int = 0, kind: type[DDPMpp] = DDPMpp) -> DDPMpp:
+    def net(kind: type[DDPMpp] = DDPMpp) -> DDPMpp:
         torch.manual_seed(0)
-        return kind(shape, extra=extra, **sizes)
+        return kind(shape, **sizes)
 
     def paper(order: int) -> OperatorInformed:
         return OperatorInformed.paper(net(), prior_of(laws["pixels"], order=order, ridge=RIDGE))
 
-    def gated(order: int) -> OperatorInformed:
-        prior = prior_of(laws["PCA"], order=order, ridge=RIDGE)
-        return OperatorInformed(net(shape[0]), prior)
+    def residual(order: int) -> OperatorInformed:
+        return OperatorInformed(net(), prior_of(laws["PCA"], order=order, ridge=RIDGE))
 
     predictors: dict[str, tuple[nn.Module, Training]] = {
         PLAIN: (net(kind=PlainDDPMpp), plain),
         EAGER: (net(), by_hand),
-        ALONE: (net(), fast),
+        FAST: (net(), fast),
         "fast, OISM(3)": (paper(3), fast),
         "fast, OISM(6)": (paper(6), fast),
-        "fast, gated PCA of order 2": (gated(2), fast),
-        "fast, gated PCA of order 4": (gated(4), fast),
+        "fast, residual of PCA, order 2": (residual(2), fast),
+        "fast, residual of PCA, order 4": (residual(4), fast),
         "compiled, not recorded": (net(), by_hand),
         "compiled, not recorded, OISM(3)": (paper(3), by_hand),
         "compiled, not recorded, OISM(6)": (paper(6), by_hand),

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from oism.nn.informed import OperatorInformed
-from oism.nn.storage import describe_gate
+from oism.nn.informed import Informed
+from oism.nn.storage import describe_form
 from oism.objectives import NoiseLevels
 from oism.plain import plain
 from oism.prior.base import Prior, Setting
@@ -31,7 +31,7 @@ def demand_alike(predictor: nn.Module, rows: Rows, levels: NoiseLevels, setting:
             f"setting must have the clock of the levels, {clock!r}, got {setting.clock!r}"
         )
     rows.demand(setting, "setting")
-    if isinstance(predictor, OperatorInformed):
+    if isinstance(predictor, Informed):
         prior = predictor.prior
         rows.demand(prior.setting, "prior")
         if prior.clock != clock:
@@ -57,13 +57,9 @@ def demand_said(settings: Training, rows: Rows, levels: NoiseLevels) -> None:
 
 def described_prior(predictor: nn.Module) -> dict[str, Any]:
     """Return what a checkpoint says of the prior of a run: another one is another run."""
-    if not isinstance(predictor, OperatorInformed):
+    if not isinstance(predictor, Informed):
         return {"prior": None}
-    return {
-        "prior": fingerprint(predictor.prior),
-        "gate": describe_gate(predictor.gate),
-        "condition": predictor.condition,
-    }
+    return {"prior": fingerprint(predictor.prior), "form": describe_form(predictor)}
 
 
 def fingerprint(prior: Prior) -> str:

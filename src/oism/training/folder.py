@@ -13,7 +13,7 @@ from torch import nn
 
 from oism.basis import TransformFrame
 from oism.nn.model import Diffusion
-from oism.nn.storage import load, restore
+from oism.nn.storage import SHARE, load, restore
 from oism.prior.gate import Gate
 from oism.prior.storage import FORMAT
 from oism.score import storage
@@ -71,7 +71,9 @@ def model_of(
     found = checkpoint.read_latest(folder / CHECKPOINTS)
     if found is None:
         raise CheckpointError(f"{folder}: the run has no checkpoint yet")
-    tensors = {f"net.{name}": part for name, part in {**found.net, **found.average}.items()}
+    weights = {**found.net, **found.average}
+    tensors = {name: weights.pop(name) for name in (SHARE,) if name in weights}
+    tensors |= {f"net.{name}": part for name, part in weights.items()}
     if settings["prior"] is not None:
         _, state = storage.read(folder / PRIOR, FORMAT)
         tensors |= {f"prior.{name}": part for name, part in state.items()}

@@ -17,17 +17,21 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
 
+from oism.nn.combined import Combined
 from oism.nn.ddpmpp import Block
-from oism.nn.informed import OperatorInformed
-from oism.nn.model import half_precision
-from oism.objectives import DenoisingScoreMatching
+from oism.nn.informed import Informed
+from oism.nn.model import at_rest, half_precision
+from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.training.average import Average
 from oism.training.data import Rows
-from oism.training.draws import Batch, Draws
+from oism.training.draws import Batch, Draws, mixed
 from oism.training.recording import Recording
 from oism.training.settings import Training
 
 NEVER = -1
+
+WEIGHED, WEIGHINGS = 256, 4096
+"""How many rows the share of a network is settled on, at a time and in all."""
 
 
 class DivergedError(RuntimeError):
@@ -50,7 +54,7 @@ class Loop:
     Parameters
     ----------
     predictor
-        The module that is trained, a network or an `OperatorInformed` around one.
+        The module that is trained: a network, an `OperatorInformed` around one, or a `Combined`.
     rows
         The data.
     objective
@@ -82,9 +86,14 @@ class Loop:
         optimiser = torch.optim.Adam(
             self.net.parameters(), lr=settings.rate, fused=self.device.type == "cuda"
         )
-        self.model, self.optimiser = accelerator.prepare(self.predictor, optimiser)
+        # A network that is combined with a prior learns by itself.
+        alone = isinstance(predictor, Combined)
+        self.model, self.optimiser = accelerator.prepare(
+            self.net if alone else self.predictor, optimiser
+        )
         self.average = Average(self.net, settings.decay)
         self.step_number = 0
+        self._weighed = NEVER
         self._sums = torch.zeros(2, device=self.device)
         self._since = 0
         self._diverged = torch.full((), NEVER, dtype=torch.long, device=self.device)
@@ -125,10 +134,30 @@ class Loop:
     def settled(self) -> Iterator[None]:
         """Within, the network has the average weights, and no part of it is compiled anew.
 
-        Measuring and drawing come with other batches than training does.
+        Measuring and drawing come with other batches than training does. Where it is combined with
+        a prior, its share is settled for these weights.
         """
         with self.average.applied(), torch.compiler.set_stance("force_eager"):
+            if isinstance(self.predictor, Combined):
+                self._weigh(self.predictor)
             yield
+
+    def _weigh(self, predictor: Combined) -> None:
+        """Settle what the network counts, on rows that follow from the seed alone."""
+        if self._weighed == self.step_number:
+            return
+        rows, noising, settings = self.draws.rows, self.objective.noising, self.settings
+        size = min(len(rows), WEIGHED)
+        objective = DenoisingScoreMatching(UniformLogSNR(noising, predictor.first))
+        draws = Draws(
+            rows, objective.levels, size=size, seed=mixed(settings.seed, 2), flip=settings.flip
+        )
+        batches = (draws.step(k) for k in range(-(-WEIGHINGS // size)))
+        with at_rest(predictor, self.device, settings.precision):
+            predictor.weigh(
+                (objective.noised(one.x, one.tau, one.noise), one.tau, one.noise) for one in batches
+            )
+        self._weighed = self.step_number
 
     def _note(self, loss: Tensor, norm: Tensor) -> None:
         self._sums += torch.stack((loss, norm)).to(self._sums)
@@ -173,8 +202,8 @@ def engine(*, cpu: bool = False) -> Accelerator:
 
 
 def net_of(predictor: nn.Module) -> nn.Module:
-    """Return the network that is trained: that within an `OperatorInformed`, or all there is."""
-    return predictor.net if isinstance(predictor, OperatorInformed) else predictor
+    """Return the network that is trained: that beside a prior, or all there is."""
+    return predictor.net if isinstance(predictor, Informed) else predictor
 
 
 def compile_parts(predictor: nn.Module) -> None:

@@ -21,13 +21,14 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from torch import nn
+from torch import Tensor, nn
 
 from oism import checks
 from oism.atomic import replacing
-from oism.nn.informed import OperatorInformed
+from oism.nn.combined import Combined
+from oism.nn.informed import Informed
 from oism.nn.model import Diffusion
-from oism.nn.storage import describe
+from oism.nn.storage import SHARE, describe
 from oism.objectives import DenoisingScoreMatching, NoiseLevels
 from oism.plain import plain
 from oism.prior.base import Setting
@@ -190,13 +191,21 @@ class Run:
             loop = self.loop
             optimiser = checkpoint.optimiser_state(loop.optimiser, loop.average.names)
             state = Checkpoint(
-                loop.step_number, self._told, dict(loop.net.state_dict()), loop.average.state(),
-                optimiser,
+                loop.step_number, self._told, dict(loop.net.state_dict()),
+                {**loop.average.state(), **self._share()}, optimiser,
             )  # fmt: skip
             checkpoint.write(self.checkpoints, state, self.settings.keep)
             # A model there is one of fewer steps, of a run that went on after its end.
             (self.folder / places.MODEL).unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
+
+    def _share(self) -> dict[str, Tensor]:
+        """Return what the network counts beside a prior, where that is settled after training."""
+        predictor = self.loop.predictor
+        if not isinstance(predictor, Combined):
+            return {}
+        with self.loop.settled():
+            return {SHARE: predictor.share.clone()}
 
     def _draw(self, k: int) -> None:
         if self.picture is None or not self.accelerator.is_main_process:
@@ -238,7 +247,7 @@ class Run:
         if begins:
             for name in (places.MODEL, places.METRICS):  # of a run without a checkpoint
                 (self.folder / name).unlink(missing_ok=True)
-            if isinstance(predictor, OperatorInformed):
+            if isinstance(predictor, Informed):
                 predictor.prior.save(self.folder / places.PRIOR)
         told: dict[str, Any] = {
             **self._told,
