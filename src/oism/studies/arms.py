@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ SIXTHS = 6
 METHOD: OrdinaryMethod = RungeKutta4(16)
 
 
+DDPM = "DDPM"
+"""The name of a network alone."""
+
 ALONE, PAPER, RESIDUAL, COMBINED = "alone", "paper", "residual", "combined"
 """The forms of a head start: none, `OperatorInformed` open and gated, `Combined`."""
 
@@ -60,6 +63,11 @@ class Arm:
     def key(self) -> str:
         """What its files are called."""
         return f"{self.name}-{self.seed}-{self.warmup}"
+
+    @property
+    def alone(self) -> Arm:
+        """The same with the network alone, which in a `Combined` is the very same network."""
+        return replace(self, name=DDPM, form=ALONE, prior=None)
 
 
 @dataclass(frozen=True)
@@ -114,8 +122,12 @@ def train(
     priors: Mapping[str, Prior],
     *,
     tell: Callable[[Arm, Mark], None] | None = None,
-) -> Result:
-    """Return what comes of an arm; ``tell`` is told every mark."""
+) -> list[Result]:
+    """Return what comes of an arm; ``tell`` is told every mark.
+
+    A network that is combined with a prior has learned by itself, and is measured by itself as
+    well: on a device a second training would end with weights that differ by rounding.
+    """
     accelerator = engine()
     device = accelerator.device
     predictor = predictor_of(arm, bench, sets, priors)
@@ -128,11 +140,17 @@ def train(
     levels = UniformLogSNR(some.noising, settings.first)
     rows = Rows(sets.train, sets.pixels)
     loop = Loop(predictor, rows, DenoisingScoreMatching(levels), settings, accelerator)
-    model = Diffusion(predictor, some.setting, precision=settings.precision)
-    model.chunk = bench.likelihoods
+    measured = {arm: predictor}
+    if isinstance(predictor, Combined):
+        measured[arm.alone] = predictor.net
+    models = {
+        one: Diffusion(part, some.setting, precision=settings.precision)
+        for one, part in measured.items()
+    }
     every = max(1, min(bench.marks) // 20)
     losses: list[tuple[int, float]] = []
-    marks, pictures = [], []
+    marks: dict[Arm, list[Mark]] = {one: [] for one in models}
+    pictures: dict[Arm, list[NDArray[np.uint8]]] = {one: [] for one in models}
     start, trained = time.perf_counter(), 0.0
     with progress_bar(None) as bar:
         bar.stage(arm.key, arm.steps)
@@ -145,15 +163,15 @@ def train(
             if k not in bench.marks:
                 continue
             trained += time.perf_counter() - start
-            start = time.perf_counter()
             with loop.settled():
-                errors, bits, drawn = measure(arm, bench, sets, model)
-            marks.append(Mark(k, errors, bits, trained, time.perf_counter() - start))
-            pictures.append(drawn)
-            if tell is not None:
-                tell(arm, marks[-1])
+                for one, model in models.items():
+                    mark, drawn = measure(one, bench, sets, model, k, trained)
+                    marks[one].append(mark)
+                    pictures[one].append(drawn)
+                    if tell is not None:
+                        tell(one, mark)
             start = time.perf_counter()
-    return Result(arm, losses, marks, np.stack(pictures))
+    return [Result(one, losses, marks[one], np.stack(pictures[one])) for one in models]
 
 
 def predictor_of(arm: Arm, bench: Bench, sets: ImageSets, priors: Mapping[str, Prior]) -> nn.Module:
@@ -170,18 +188,21 @@ def predictor_of(arm: Arm, bench: Bench, sets: ImageSets, priors: Mapping[str, P
 
 
 def measure(
-    arm: Arm, bench: Bench, sets: ImageSets, model: Diffusion
-) -> tuple[list[float], list[float] | None, NDArray[np.uint8]]:
+    arm: Arm, bench: Bench, sets: ImageSets, model: Diffusion, step: int, trained: float
+) -> tuple[Mark, NDArray[np.uint8]]:
     """Return errors by sixths, bits of single images where they are wanted, and samples."""
-    device = model.device
+    start = time.perf_counter()
+    model.chunk = bench.likelihoods
     intervals = errors_by_level(model, sets.test[: bench.tested], intervals=SIXTHS)
     bits = None
     if arm.bits:
-        source = torch.Generator(device).manual_seed(0)
+        source = torch.Generator(model.device).manual_seed(0)
         found = model.bits_per_dim(sets.test[: bench.likelihoods], source, method=METHOD)
         bits = found.tolist()
     drawn = model.sample(bench.drawn, torch.Generator().manual_seed(0), method=METHOD)
-    return [one.error.mean for one in intervals], bits, BYTES.values(drawn).cpu().numpy()
+    errors = [one.error.mean for one in intervals]
+    mark = Mark(step, errors, bits, trained, time.perf_counter() - start)
+    return mark, BYTES.values(drawn).cpu().numpy()
 
 
 def write(result: Result, folder: Path, bench: Bench) -> None:
