@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,26 +19,31 @@ from oism.studies.arms import Arm, Bench, Mark, Result, predictor_of, read, writ
 from oism.studies.cifar10 import DDPM, GATED, SMALL, Cifar10
 from oism.studies.images import image_sets
 from oism.studies.step_time import ALONE, PLAIN, Times
-from oism.studies.study import Written
-
-Runs = Callable[[str], Any]
+from oism.studies.study import Written, reproduce
 
 STUDY = Cifar10.quick()
 
 
-@pytest.fixture
-def written(runs: Runs) -> Written:
-    found: Written = runs("cifar10").written
-    return found
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    return reproduce(STUDY, tmp_path_factory.mktemp("cifar10"))
 
 
-@pytest.fixture
-def numbers(runs: Runs) -> Any:
-    return runs("cifar10").numbers
+@pytest.fixture(scope="module")
+def numbers(written: Written) -> Any:
+    return json.loads((written.folder / "numbers.json").read_text(encoding="utf-8"))
 
 
-def test_its_pictures_are_whole(written: Written) -> None:
+def test_its_claims_hold(written: Written) -> None:
     assert len(written.claims) == 2 * len(STUDY.marks) + 1
+    assert written.holds, [str(claim) for claim in written.claims if not claim.holds]
+
+
+def test_its_report_and_pictures_are_whole(written: Written) -> None:
+    report = (written.folder / "report.md").read_text(encoding="utf-8")
+    for heading in ("## What the paper shows", "## What came out here", "## Why they differ"):
+        assert heading in report
+    assert "{" not in report
     for name in ("figure", "sixths", "samples"):
         picture = matplotlib.image.imread(written.folder / f"{name}.png")
         assert picture.std() > 0.02

@@ -18,7 +18,7 @@ from oism.prior import Pixels, Prior, fit_mixture, fit_prior
 from oism.studies import STUDIES, by_name
 from oism.studies.images import DIGITS, ImageSets, bits, image_sets, noise_errors
 
-OF_IMAGES = {"coefficients", "closed-form-cifar", "cifar10"}
+OF_IMAGES = {"coefficients", "closed-form-cifar"}
 
 
 # Where they come from

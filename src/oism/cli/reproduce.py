@@ -13,9 +13,8 @@ from oism.cli.ending import ClaimError
 from oism.cli.options import Command, print_json
 
 Name = Literal[
-    "bart-simpson", "plane", "gallery", "stein", "polynomials", "coefficients", "closed-form-cifar",
-    "cifar10",
-]  # fmt: skip
+    "bart-simpson", "plane", "gallery", "stein", "polynomials", "coefficients", "closed-form-cifar"
+]
 
 
 @dataclass(frozen=True)
@@ -30,9 +29,8 @@ class Reproduce(Command):
       polynomials   a higher order does not hurt, on the line
       coefficients  Figure 5: coefficients over time, exact and interpolated
       closed-form-cifar  images without a network: errors, bits per dimension, samples
-      cifar10       Figure 3, Table 1: what a head start is worth to a network, and what it costs
 
-    The last three are about images: --data is a folder that holds train*.parquet and test*.parquet
+    The last two are about images: --data is a folder that holds train*.parquet and test*.parquet
     as the Hub's uoft-cs/cifar10 and ylecun/mnist do, by default cifar10 in this one; or the word
     digits, for those of scikit-learn, as with --quick.
 
