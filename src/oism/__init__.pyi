@@ -36,6 +36,7 @@ from .basis import (
     OrthogonalFrame as OrthogonalFrame,
     TensorHermite as TensorHermite,
     TransformFrame as TransformFrame,
+    WhitenedHermite as WhitenedHermite,
 )
 from .clock import (
     Clock as Clock,
@@ -114,9 +115,12 @@ from .prior import (
 )
 from .process import (
     Brownian as Brownian,
+    CriticallyDamped as CriticallyDamped,
+    Linear as Linear,
     OrnsteinUhlenbeck as OrnsteinUhlenbeck,
     Process as Process,
     Torus as Torus,
+    Whitening as Whitening,
 )
 from .score import (
     OperatorScore as OperatorScore,

@@ -31,6 +31,19 @@ def holds(condition: Tensor) -> bool:
         return True
 
 
+def readable(x: Tensor) -> bool:
+    """Tell whether the values of a tensor can be read: neither inside vmap nor under compile."""
+    if torch.compiler.is_compiling():
+        return False
+    try:
+        bool(torch.isfinite(x).all())
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError:
+        return False
+    return True
+
+
 def _refuse(name: str, x: Tensor, allowed: Tensor, demand: str) -> NoReturn:
     """Raise, quoting the first entry of ``x`` that is not allowed."""
     index = tuple(int(i) for i in (~allowed).nonzero()[0])

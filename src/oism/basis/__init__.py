@@ -1,4 +1,7 @@
-"""Eigenfunctions of the processes: Hermite for Ornstein-Uhlenbeck, Fourier for Brownian motion."""
+"""Eigenfunctions of the processes: Hermite for Ornstein-Uhlenbeck, Fourier for Brownian motion.
+
+`WhitenedHermite` are those of any symmetric linear process.
+"""
 
 from oism.basis.base import Basis, Jet
 from oism.basis.fourier import Fourier, half_lattice
@@ -11,6 +14,7 @@ from oism.basis.frame import (
 )
 from oism.basis.hermite import Hermite, TensorHermite, product_coefficients
 from oism.basis.scattered import NUFFT_DIM, ScatteredSeries
+from oism.basis.whitened import WhitenedHermite
 
 __all__ = [
     "NUFFT_DIM",
@@ -25,6 +29,7 @@ __all__ = [
     "ScatteredSeries",
     "TensorHermite",
     "TransformFrame",
+    "WhitenedHermite",
     "half_lattice",
     "product_coefficients",
 ]

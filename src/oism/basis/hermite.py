@@ -194,6 +194,16 @@ def multi_indices(dim: int, order: int) -> Tensor:
     return torch.cat(blocks)
 
 
+def demand_few(dim: int, order: int) -> None:
+    """Raise where there are too many multi-indices to list."""
+    size = math.comb(dim + order, dim) - 1
+    if size > MOST_FUNCTIONS:
+        raise ValueError(
+            f"order must be smaller for dim = {dim}, got {order}: {size} functions, allowed "
+            f"{MOST_FUNCTIONS} (Hermite serves high dimensions)"
+        )
+
+
 def with_constant(dim: int, degree: int) -> Tensor:
     """Return all m ∈ ℕ^dim with |m| ≤ degree, 0 first: ``(size, dim)``, int64."""
     constant = torch.zeros(1, dim, dtype=torch.int64)
@@ -330,24 +340,17 @@ class TensorHermite(HermiteFamily):
         super().__post_init__()
         # Order 2 is the Gaussian, whose estimate needs no list of functions: any dimension will do.
         if self.order > 2:
-            self._demand_few()
+            demand_few(self.dim, self.order)
 
     @property
     def size(self) -> int:
         """The number of functions, C(d + order, d) - 1."""
         return math.comb(self.dim + self.order, self.dim) - 1
 
-    def _demand_few(self) -> None:
-        if self.size > MOST_FUNCTIONS:
-            raise ValueError(
-                f"order must be smaller for dim = {self.dim}, got {self.order}: {self.size} "
-                f"functions, allowed {MOST_FUNCTIONS} (Hermite serves high dimensions)"
-            )
-
     @cached_property
     def indices(self) -> Tensor:
         """The multi-indices m: ``(size, dim)``, int64."""
-        self._demand_few()
+        demand_few(self.dim, self.order)
         return multi_indices(self.dim, self.order)
 
     @property

@@ -17,14 +17,14 @@ measures all of them against 60 digits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import scipy.linalg
 import torch
 from torch import Tensor
 
+from oism import checks
 from oism.transforms import matmul
 
 TERMS = 26
@@ -57,9 +57,13 @@ class Propagator:
 
     drift: Tensor
     noise: Tensor
+    series: Series = field(init=False, repr=False)
 
-    @cached_property
-    def _series(self) -> Series:
+    def __post_init__(self) -> None:
+        # Not when first used: that may be inside of a graph, where SciPy cannot run.
+        checks.settle(self, series=self._expanded())
+
+    def _expanded(self) -> Series:
         # Units in which rows and columns of F are of one size: ‖F‖ is then near the fastest rate of
         # the process, and the doublings, each of which doubles an error of S, are few.
         balanced, (units, _) = scipy.linalg.matrix_balance(
@@ -80,15 +84,16 @@ class Propagator:
 
     def __call__(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return S_t and Σ_t, ``(*t.shape, m, m)``, for checked times of any shape."""
-        series, size = self._series, len(self.drift)
+        series, size = self.series, len(self.drift)
         doublings = (series.rate * t.detach() / RADIUS).log2().ceil().clamp(min=0)
         h = t * torch.exp2(-doublings)
         powers = [torch.ones_like(h)]
         for _ in range(1, TERMS):
             powers.append(powers[-1] * (series.rate * h))
         stacked = torch.stack(powers, dim=-1)
-        mean = matmul(stacked, series.means.to(t)).unflatten(-1, (size, size))
-        covariance = matmul(stacked, series.covariances.to(t)).unflatten(-1, (size, size))
+        mean, covariance = (
+            matmul(stacked, table.to(t)).reshape(*t.shape, size, size) for table in series[:2]
+        )
         mean, covariance = _doubled(mean, h[..., None, None] * covariance, doublings)
         units = series.units.to(t)
         return mean * (units[:, None] / units), covariance * (units[:, None] * units)
@@ -102,7 +107,7 @@ def _doubled(mean: Tensor, covariance: Tensor, doublings: Tensor) -> tuple[Tenso
         moved = matmul(matmul(mean, covariance), mean.mT)
         covariance = torch.where(more, covariance + moved, covariance)
         mean = torch.where(more, matmul(mean, mean), mean)
-    # Only unread times can need more doublings than were done: no answer rather than a wrong one.
+    # Unread and overflowing times may need more than were done: no answer, not a wrong one.
     done = (doublings <= most)[..., None, None]
     covariance = 0.5 * (covariance + covariance.mT)
     return torch.where(done, mean, torch.nan), torch.where(done, covariance, torch.nan)
@@ -110,11 +115,8 @@ def _doubled(mean: Tensor, covariance: Tensor, doublings: Tensor) -> tuple[Tenso
 
 def _most(doublings: Tensor) -> int:
     """Return the largest number of doublings, or ``UNROLLED`` where it cannot be read."""
-    if torch.compiler.is_compiling():
+    if not checks.readable(doublings):
         return UNROLLED
-    try:
-        return int(doublings.max()) if doublings.numel() else 0
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError:  # torch.func.vmap, or a device without values
-        return UNROLLED
+    # An infinite ‖F‖t has no number of doublings: it is left undone.
+    finite = doublings[doublings.isfinite()]
+    return int(finite.max()) if finite.numel() else 0

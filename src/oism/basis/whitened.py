@@ -1,0 +1,94 @@
+"""Eigenfunctions of a symmetric linear SDE: products of Hermite polynomials in whitened directions.
+
+In y = Wx the process is independent Ornstein-Uhlenbeck processes with rates θᵢ (`Whitening`), so
+
+    φ_m(x) = φ_{m₁}(y₁) ⋯ φ_{m_d}(y_d),    λ_m = -Σ θᵢmᵢ,    ∂φ_m/∂yᵢ = √mᵢ φ_{m-eᵢ}:
+
+derivatives are again functions of the basis, or the constant. They are looked up, not computed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from oism import checks
+from oism.basis.base import Basis
+from oism.basis.hermite import demand_few, multi_indices, tabulate
+from oism.process import Linear, Whitening
+from oism.transforms import matmul
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedHermite(Basis):
+    """All φ_m of total degree 1 ≤ |m| ≤ order for a symmetric `Linear`, slowest decay first.
+
+    With different rates the order of the eigenvalues is not that of the degrees. Order 2 spans the
+    logarithms of all Gaussians.
+
+    >>> process = Linear(torch.tensor([[-2.0, 1.0], [1.0, -2.0]]), 2 * torch.eye(2))
+    >>> WhitenedHermite(process, order=2).eigenvalues.round(decimals=12)
+    tensor([-1., -2., -3., -4., -6.], dtype=torch.float64)
+    """
+
+    process: Linear
+    order: int
+    whitening: Whitening = field(init=False, repr=False)
+    dim: int = field(init=False, repr=False)
+    indices: Tensor = field(init=False, repr=False)
+    """The multi-indices m in the order of their eigenvalues: ``(size, dim)``, int64."""
+
+    def __post_init__(self) -> None:
+        order, whitening = checks.integer(self.order, "order", minimum=1), Whitening(self.process)
+        demand_few(self.process.size, order)
+        indices = multi_indices(self.process.size, order)
+        slowest_first = (indices.double() @ whitening.rates).argsort(stable=True)
+        checks.settle(self, order=order, whitening=whitening, dim=self.process.size)
+        checks.settle(self, indices=indices[slowest_first])
+
+    @property
+    def eigenvalues(self) -> Tensor:
+        """-Σ θᵢmᵢ."""
+        return -self.indices.double() @ self.whitening.rates
+
+    @cached_property
+    def _lowered(self) -> tuple[Tensor, Tensor]:
+        """Where m - eᵢ stands in the table, and √mᵢ: ``(size + 1, dim)``; the constant is first."""
+        indices = torch.cat((torch.zeros(1, self.dim, dtype=torch.int64), self.indices))
+        place = {tuple(m): k for k, m in enumerate(indices.tolist())}
+        lowered = indices[:, None] - torch.eye(self.dim, dtype=torch.int64)
+        places = [[place.get(tuple(m), 0) for m in row] for row in lowered.tolist()]
+        return torch.tensor(places), indices.double().sqrt()
+
+    def _table(self, x: Tensor) -> Tensor:
+        """Return the constant and all φ_m: ``(n, size + 1)``."""
+        degrees = tabulate(self.whitening.analyse(x), self.order)
+        values = degrees[:, self.indices, torch.arange(self.dim)].prod(dim=2)
+        return torch.cat((torch.ones_like(values[:, :1]), values), dim=1)
+
+    def _in_y(self, table: Tensor) -> Tensor:
+        """Return ∂/∂yᵢ of every function of the table: ``(n, size + 1, dim)``."""
+        places, roots = self._lowered
+        return roots.to(table) * table[:, places]
+
+    def _values(self, table: Tensor) -> Tensor:
+        return table[:, 1:]
+
+    def _gradients(self, table: Tensor) -> Tensor:
+        return matmul(self._in_y(table)[:, 1:], self.whitening.matrix.to(table))
+
+    def _laplacians(self, table: Tensor) -> Tensor:
+        # Δ_x = Σᵢⱼ (WWᵀ)ᵢⱼ ∂ᵢ∂ⱼ, one direction at a time: there is never a table of Hessians.
+        metric = matmul(self.whitening.matrix, self.whitening.matrix.mT).to(table)
+        slopes, total = self._in_y(table), torch.zeros_like(table)
+        for i in range(self.dim):
+            total = total + (self._in_y(slopes[:, :, i]) * metric[i]).sum(dim=2)
+        return total[:, 1:]
+
+    def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
+        terms = (self._values, self._gradients, self._laplacians)[derivative](self._table(x))
+        rows = alpha[None] if alpha.ndim == 1 else alpha  # not einsum, which autocast would reach
+        return (rows.reshape(*rows.shape, *[1] * (terms.ndim - 2)) * terms).sum(dim=1)
