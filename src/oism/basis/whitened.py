@@ -40,19 +40,20 @@ class WhitenedHermite(Basis):
     dim: int = field(init=False, repr=False)
     indices: Tensor = field(init=False, repr=False)
     """The multi-indices m in the order of their eigenvalues: ``(size, dim)``, int64."""
+    _decay: Tensor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         order, whitening = checks.integer(self.order, "order", minimum=1), Whitening(self.process)
         demand_few(self.process.size, order)
         indices = multi_indices(self.process.size, order)
-        slowest_first = (indices.double() @ whitening.rates).argsort(stable=True)
+        decay, slowest_first = (indices.double() @ whitening.rates).sort(stable=True)
         checks.settle(self, order=order, whitening=whitening, dim=self.process.size)
-        checks.settle(self, indices=indices[slowest_first])
+        checks.settle(self, indices=indices[slowest_first], _decay=decay)
 
     @property
     def eigenvalues(self) -> Tensor:
         """-Σ θᵢmᵢ."""
-        return -self.indices.double() @ self.whitening.rates
+        return -self._decay
 
     @cached_property
     def _lowered(self) -> tuple[Tensor, Tensor]:
