@@ -6,14 +6,18 @@ import math
 
 import pytest
 import scipy.integrate
+import scipy.linalg
 import torch
 from torch import Tensor
 
 from oism import (
+    AdjointGenerator,
     Brownian,
+    CriticallyDamped,
     Fourier,
     Hermite,
     InfinitesimalGenerator,
+    Linear,
     Modulation,
     Noising,
     OrnsteinUhlenbeck,
@@ -163,3 +167,62 @@ def test_shrinking_each_mean_breaks_positivity() -> None:
         smallest[rule] = float(torch.linalg.eigvalsh(matrix)[0])
     assert smallest[Modulation(project=False)] < -1 < -1e-9 < smallest[SampleMeans()]
     assert smallest[Modulation()] > -1e-9
+
+
+def test_positive_definite_matrices_do_not_make_a_process_symmetric() -> None:
+    # Printed: symmetric when -F and L are positive definite. Here both are, and symmetric at that.
+    drift = -torch.diag(torch.tensor([1.0, 3.0], dtype=torch.float64))
+    noise = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
+    x, y = torch.cat((X, X.flip(0) + 0.5), dim=1), torch.cat((X.sin(), X.cos()), dim=1)
+
+    def asymmetry(process: Linear) -> float:
+        kernel = Semigroup(process, 0.4).log_kernel
+        return float((kernel(x, y) - kernel(y, x)).abs().max())
+
+    printed = Linear(drift, noise)
+    assert not printed.is_symmetric
+    assert asymmetry(printed) > 0.1
+    # Nor is it necessary: with F = -GΣ⁻¹ the process is symmetric, and F is not.
+    covariance = torch.tensor([[1.0, 0.6], [0.6, 2.0]], dtype=torch.float64)
+    ours = Linear(-0.5 * noise @ noise.mT @ torch.linalg.inv(covariance), noise)
+    assert float((ours.drift_matrix - ours.drift_matrix.mT).abs().max()) > 0.1
+    assert ours.is_symmetric
+    assert asymmetry(ours) < 1e-12
+
+
+def test_the_adjoint_generator_is_right_as_printed() -> None:
+    # ⟨Σ∞⁻¹x, FΣ∞∇f⟩ + ∇·G∇f, and neither with F in the place of its adjoint.
+    process = CriticallyDamped(1)
+    x = torch.cat((X, X.flip(0) + 0.5), dim=1)
+    sigma, drift = process.stationary_covariance, process.drift_matrix
+    adjoint = AdjointGenerator(process)(lambda y: y)(x)
+    printed = torch.linalg.solve(sigma, x.mT).mT @ drift @ sigma
+    torch.testing.assert_close(adjoint, printed, rtol=0, atol=1e-13)
+    assert float((adjoint - x @ drift.mT).abs().max()) > 1
+
+
+def test_damping_is_critical_at_two() -> None:
+    # Printed for any c. The two eigenvalues of F meet at c = 2 only: complex below, real above.
+    def discriminant(c: float) -> float:
+        drift = CriticallyDamped(1, c=c).drift_matrix
+        return float(drift.trace().square() - 4 * torch.linalg.det(drift))
+
+    assert discriminant(2.0) == pytest.approx(0, abs=1e-14)
+    assert discriminant(1.9) < -0.1
+    assert discriminant(2.1) > 0.1
+
+
+def test_brownian_motion_has_no_stationary_covariance() -> None:
+    # Σ∞ - SΣ∞Sᵀ is printed for all linear SDEs, of which Brownian motion is the first example.
+    identity = torch.eye(2, dtype=torch.float64)
+    brownian = Linear(torch.zeros(2, 2), math.sqrt(2) * identity)
+    with pytest.raises(ValueError, match="drift_matrix must be Hurwitz"):
+        _ = brownian.stationary_covariance
+    torch.testing.assert_close(brownian.transition(3.0).covariance(2), 6 * identity)
+    # And where there is one, it cancels: nothing is left of a variance of (2c/3)t³.
+    process, t = CriticallyDamped(1), 1e-6
+    power = torch.from_numpy(scipy.linalg.expm(t * process.drift_matrix.numpy()))
+    printed = identity - power @ power.mT
+    ours = process.transition(t).covariance(2)
+    assert float(ours[0, 0]) == pytest.approx(4 / 3 * t**3 * (1 - 1.5 * t), rel=1e-11, abs=0)
+    assert abs(float(printed[0, 0] / ours[0, 0]) - 1) > 0.5

@@ -52,7 +52,7 @@ def entries(dim: int, size: int, copies: int) -> int:
 def spread(matrix: Tensor, copies: int) -> Tensor:
     """Return A ⊗ I as a matrix, or one per leading index."""
     eye = torch.eye(copies).to(matrix)
-    return torch.kron(matrix, eye.reshape(*[1] * (matrix.ndim - 2), copies, copies))
+    return torch.kron(matrix.contiguous(), eye.reshape(*[1] * (matrix.ndim - 2), copies, copies))
 
 
 def _deviations(covariance: Tensor) -> tuple[Tensor, Tensor]:

@@ -82,8 +82,8 @@ class Linear(Process):
         rounding = len(self.drift_matrix) * torch.finfo(torch.float64).eps
         if float(slowest.real) >= -rounding * float(self.drift_matrix.norm()):
             raise NotAProbabilityError(
-                "drift_matrix must be Hurwitz for a stationary law (every eigenvalue with a "
-                f"negative real part), but it has the eigenvalue {slowest.item():.6g}"
+                "drift_matrix must be Hurwitz for a stationary law (every eigenvalue with a real "
+                f"part below zero, beyond rounding), but it has the eigenvalue {slowest.item():.6g}"
             )
         squared = self.noise_matrix @ self.noise_matrix.mT
         solution = scipy.linalg.solve_continuous_lyapunov(self.drift_matrix.numpy(), -squared)
