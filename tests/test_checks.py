@@ -148,3 +148,19 @@ def test_a_device_that_is_not_there_is_said() -> None:
         checks.device("cuda:99")
     with pytest.raises(ValueError, match="device 'nonsense' cannot be used here"):
         checks.device("nonsense")
+
+
+def test_values_can_be_read_outside_of_transforms_only() -> None:
+    seen = []
+
+    def note(x: Tensor) -> Tensor:
+        seen.append(checks.readable(x))
+        return x.sum()
+
+    x = torch.ones(2, 3)
+    note(x)
+    note(x[:0])
+    torch.func.grad(note)(x)
+    vmap(note)(x)
+    note(torch.empty(2, device="meta"))
+    assert seen == [True, True, True, False, False]

@@ -69,8 +69,9 @@ def test_factors_are_differentiable_at_every_rank(rank: int) -> None:
         return moved @ moved.mT
 
     angle = torch.tensor(0.3, dtype=torch.float64)
-    back = torch.func.jacfwd(lambda a: root(of(a)) @ root(of(a)).mT)(angle)
-    torch.testing.assert_close(back, torch.func.jacfwd(of)(angle), rtol=1e-9, atol=1e-9)
+    for jacobian in (torch.func.jacfwd, torch.func.jacrev):
+        back = jacobian(lambda a: root(of(a)) @ root(of(a)).mT)(angle)
+        torch.testing.assert_close(back, jacobian(of)(angle), rtol=1e-9, atol=1e-9)
 
 
 def test_matrices_act_on_copies_as_kronecker_products(generator: torch.Generator) -> None:
