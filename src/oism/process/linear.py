@@ -112,7 +112,7 @@ class Linear(Process):
         if not self.drift_matrix.any():
             return self
         precision = CorrelatedGaussian(self.stationary_covariance).precision
-        # In this order the one subtraction is of matrices that the process states.
+        # Not Σ∞FᵀΣ∞⁻¹: here one factor is computed and inexact, there two are.
         backwards = -self.noise_matrix @ (self.noise_matrix.mT @ precision) - self.drift_matrix
         return Linear(backwards, self.noise_matrix, self.copies)
 
