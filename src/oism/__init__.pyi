@@ -87,6 +87,12 @@ from .nn import (
 )
 from .objectives import (
     DenoisingScoreMatching as DenoisingScoreMatching,
+    FokkerPlanckResidual as FokkerPlanckResidual,
+    GeneralisedScoreMatching as GeneralisedScoreMatching,
+    ImplicitScoreMatching as ImplicitScoreMatching,
+    SlicedScoreMatching as SlicedScoreMatching,
+    TimeScoreMatching as TimeScoreMatching,
+    TransitionScoreMatching as TransitionScoreMatching,
     UniformLogSNR as UniformLogSNR,
     UniformTime as UniformTime,
 )
@@ -96,6 +102,7 @@ from .operators import (
     DirichletForm as DirichletForm,
     InfinitesimalGenerator as InfinitesimalGenerator,
     Semigroup as Semigroup,
+    SymmetricPart as SymmetricPart,
 )
 from .prior import (
     PCA as PCA,

@@ -4,6 +4,7 @@ For dX = b dt + L dW with invariant measure π and G = ½LLᵀ:
 
     generator          L f  = ⟨b, ∇f⟩ + tr(G∇²f)
     adjoint in L²(π)   L* f = ⟨b*, ∇f⟩ + tr(G∇²f),    b* = 2G∇log π - b
+    symmetric part     ½(L + L*) f = ⟨G∇log π, ∇f⟩ + tr(G∇²f)
     carré du champ     Γ(f, g) = ⟨∇f, G∇g⟩ = ½(L(fg) - fLg - gLf)
     Dirichlet form     E(f, g) = ∫ Γ(f, g) dπ
     semigroup          P_t f(x) = E[f(X_t) | X_0 = x],  P_t = e^{tL}
@@ -36,7 +37,7 @@ def directional(f: Function, x: Tensor, direction: Tensor) -> Tensor:
     return derivative
 
 
-def _over_noise(process: Process, x: Tensor, along: Callable[[Tensor], Tensor]) -> Tensor:
+def over_noise(process: Process, x: Tensor, along: Callable[[Tensor], Tensor]) -> Tensor:
     """Return ½ Σ_j along(ℓ_j) over the columns ℓ_j of L, as many at once as memory allows."""
     columns = process.noise(x.shape[1:].numel()).to(x).mT.reshape(-1, *x.shape[1:])
     chunk = max(1, BLOCK // max(1, len(x)))
@@ -69,7 +70,7 @@ class InfinitesimalGenerator:
                 return directional(lambda y: directional(f, y, column), x, column)
 
             # tr(G∇²f) = ½ Σ_j ∂²f/∂ℓ_j²
-            return directional(f, x, self._drift(x)) + _over_noise(self.process, x, twice)
+            return directional(f, x, self._drift(x)) + over_noise(self.process, x, twice)
 
         return generated
 
@@ -83,6 +84,24 @@ class AdjointGenerator(InfinitesimalGenerator):
 
     def _drift(self, x: Tensor) -> Tensor:
         return self.process.adjoint_drift(x)
+
+
+@dataclass(frozen=True)
+class SymmetricPart(InfinitesimalGenerator):
+    """½(L + L*), the part that integrates by parts: ∫ Γ(f, g) dπ = -∫ g ½(L + L*)f dπ.
+
+    It is L where the process is symmetric. Of an asymmetric one it leaves out the rotation, which
+    the Dirichlet form does not see.
+
+    >>> from oism.process import CriticallyDamped
+    >>> x = torch.tensor([[1.0, 3.0]])  # position, velocity
+    >>> process = CriticallyDamped(dim=1)
+    >>> [kind(process)(lambda y: y[:, 0])(x) for kind in (InfinitesimalGenerator, SymmetricPart)]
+    [tensor([3.]), tensor([0.])]
+    """
+
+    def _drift(self, x: Tensor) -> Tensor:
+        return self.process.diffuse(self.process.invariant.score(x))
 
 
 @dataclass(frozen=True)
@@ -111,7 +130,7 @@ class CarreDuChamp:
                     )
                 return slope * other
 
-            return _over_noise(self.process, x, product)
+            return over_noise(self.process, x, product)
 
         return squared_field
 

@@ -1,5 +1,13 @@
-"""Objectives: what a network is trained to minimise, and on which noise levels."""
+"""Objectives: what a network, a score or an energy is trained to minimise, and where.
 
+Of a noise predictor, through a clock: `DenoisingScoreMatching`, with weights and laws of noise
+levels. Of energies f = log(ρ_t/π), scores ∇log ρ_t and time scores ∂_t log ρ_t of any process:
+`ImplicitScoreMatching`, `GeneralisedScoreMatching`, `SlicedScoreMatching`,
+`TransitionScoreMatching` (denoising) and `TimeScoreMatching`. `FokkerPlanckResidual` is what all
+noise levels owe each other, to be measured or added to any of them.
+"""
+
+from oism.objectives.base import Objective
 from oism.objectives.denoising import (
     DenoisingScoreMatching,
     LikelihoodWeighting,
@@ -7,16 +15,33 @@ from oism.objectives.denoising import (
     UniformWeighting,
     Weighting,
 )
+from oism.objectives.fokker_planck import FokkerPlanckResidual
+from oism.objectives.implicit import GeneralisedScoreMatching, ImplicitScoreMatching
 from oism.objectives.levels import NoiseLevels, UniformLogSNR, UniformTime, low_discrepancy
+from oism.objectives.models import Model, score_of, time_score_of
+from oism.objectives.sliced import Probes, SlicedScoreMatching
+from oism.objectives.time import TimeScoreMatching
+from oism.objectives.transitions import TransitionScoreMatching
 
 __all__ = [
     "DenoisingScoreMatching",
+    "FokkerPlanckResidual",
+    "GeneralisedScoreMatching",
+    "ImplicitScoreMatching",
     "LikelihoodWeighting",
+    "Model",
     "NoiseLevels",
     "NoiseWeighting",
+    "Objective",
+    "Probes",
+    "SlicedScoreMatching",
+    "TimeScoreMatching",
+    "TransitionScoreMatching",
     "UniformLogSNR",
     "UniformTime",
     "UniformWeighting",
     "Weighting",
     "low_discrepancy",
+    "score_of",
+    "time_score_of",
 ]
