@@ -30,7 +30,7 @@ ROOMS = [
 ]
 ROOMS += ["expectation", "operators", "basis"]
 ROOMS += ["moments", "shrinkage", "equations", "solve", "score"]
-ROOMS += ["estimation", "flow", "likelihood", "prior", "nn", "objectives", "training"]
+ROOMS += ["ratio", "estimation", "flow", "likelihood", "prior", "nn", "objectives", "training"]
 ROOMS += ["density", "estimator", "plot"]
 ROOMS += ["files", "studies"]
 ROOMS += ["cli", "__main__"]

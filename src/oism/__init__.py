@@ -3,10 +3,10 @@
 The rooms of the house, each knowing only those before it: the ground, `oism.process` (what
 diffuses), `oism.clock` (how fast), `oism.expectation` (E[f(X)]), `oism.operators` (L, L*, Γ, P_t)
 and `oism.basis` (the eigenfunctions); the fit, `oism.moments`, `oism.shrinkage`, `oism.equations`,
-`oism.solve`, `oism.score` and `oism.estimation`; what a score is good for, `oism.flow`,
-`oism.likelihood` and `oism.density`; images and networks that start from them, `oism.prior`,
-`oism.nn`, `oism.objectives` and `oism.training`; the face, `oism.estimator` with `OISM`; and what
-works on files and from the shell, `oism.files`, `oism.studies` and `oism.cli`.
+`oism.solve`, `oism.score`, `oism.ratio` and `oism.estimation`; what a score is good for,
+`oism.flow`, `oism.likelihood` and `oism.density`; images and networks that start from them,
+`oism.prior`, `oism.nn`, `oism.objectives` and `oism.training`; the face, `oism.estimator` with
+`OISM`; and what works on files and from the shell, `oism.files`, `oism.studies` and `oism.cli`.
 
 Names are imported when they are first used; ``__init__.pyi`` lists them.
 """

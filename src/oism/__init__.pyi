@@ -21,6 +21,7 @@ from . import (
     process as process,
     progress as progress,
     quadrature as quadrature,
+    ratio as ratio,
     score as score,
     shrinkage as shrinkage,
     solve as solve,
@@ -128,6 +129,10 @@ from .process import (
     Process as Process,
     Torus as Torus,
     Whitening as Whitening,
+)
+from .ratio import (
+    DensityRatio as DensityRatio,
+    fit_ratio as fit_ratio,
 )
 from .score import (
     OperatorScore as OperatorScore,

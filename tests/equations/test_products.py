@@ -1,0 +1,150 @@
+"""The products of eigenfunctions against sums over noised points, and both objectives on them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from oism import (
+    Fourier,
+    Hermite,
+    ImplicitScoreMatching,
+    OrnsteinUhlenbeck,
+    OrthogonalFrame,
+    Quadrature,
+    TensorHermite,
+    TimeScoreMatching,
+    WhitenedHermite,
+)
+from oism.basis import Basis
+from oism.equations.fourier import FourierEquations
+from oism.equations.products import ProductEquations, doubled
+from oism.moments import FourierMoments
+from oism.process import Brownian, Linear
+
+OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
+TURN = OrthogonalFrame(torch.tensor([[0.6, 0.8], [-0.8, 0.6]], dtype=torch.float64))
+BASES: dict[str, Basis] = {
+    "line": TensorHermite(1, 5),
+    "plane, turned": TensorHermite(2, 3, OU, TURN),
+    "space": TensorHermite(3, 2, OU),
+    "circle": Fourier.lattice(1, 16),
+    "torus": Fourier.lattice(2, 5),
+    "some frequencies": Fourier(torch.tensor([[0.0, -1.0], [2.0, 1.0], [-3.0, 1.0]])),
+}
+every_basis = pytest.mark.parametrize("name", BASES)
+TIMES = torch.tensor([0.0, 0.05, 0.8], dtype=torch.float64)
+
+
+def data(basis: Basis, n: int = 30) -> Tensor:
+    generator = torch.Generator().manual_seed(4)
+    return 0.3 + 0.8 * torch.randn(n, basis.dim, generator=generator, dtype=torch.float64)
+
+
+def noised(basis: Basis, x: Tensor, t: float) -> tuple[Tensor, Tensor]:
+    """Return points and weights for E_t, by the rule of the transition law of each row."""
+    law = basis.process.transition(t)
+    offsets, weights = law.quadrature(basis.dim, 40 if basis.dim < 3 else 8)
+    y = basis.process.wrap((law.mean(x)[:, None] + offsets).flatten(0, 1))
+    return y, weights.repeat(len(x)) / len(x)
+
+
+@every_basis
+def test_products_are_averages_over_noised_points(name: str) -> None:
+    basis = BASES[name]
+    x = data(basis)
+    found = ProductEquations.of(x, basis).gram(TIMES)
+    for t, matrix in zip(TIMES.tolist(), found, strict=True):
+        y, weights = noised(basis, x, t)
+        phi = torch.cat((torch.ones(len(y), 1, dtype=torch.float64), basis.values(y)), dim=1)
+        expected = phi.mT @ (weights[:, None] * phi)
+        torch.testing.assert_close(matrix, expected, rtol=1e-9, atol=1e-9)
+
+
+@every_basis
+def test_the_form_of_energies_is_that_of_gradients(name: str) -> None:
+    """½(dM/dt - ΛM - MΛ) = E_t[Γ(φ_k, φ_ℓ)], from the gradients themselves."""
+    basis = BASES[name]
+    x = data(basis)
+    found = ProductEquations.of(x, basis).energies(TIMES)
+    metric = basis.process.diffusion(basis.dim)
+    for t, matrix in zip(TIMES.tolist(), found, strict=True):
+        y, weights = noised(basis, x, t)
+        slopes = basis.gradients(y)
+        expected = torch.einsum("n,nki,ij,nlj->kl", weights, slopes, metric, slopes)
+        torch.testing.assert_close(matrix, expected, rtol=1e-8, atol=1e-8)
+
+
+@every_basis
+def test_the_derivative_is_one(name: str) -> None:
+    equations = ProductEquations.of(data(BASES[name]), BASES[name])
+    step = 1e-5
+    t = torch.tensor([0.3 - step, 0.3 + step], dtype=torch.float64)
+    below, above = equations.gram(t)
+    slope = equations.gram(t.mean().reshape(1), 1)[0]
+    torch.testing.assert_close(slope, (above - below) / (2 * step), rtol=1e-6, atol=1e-6)
+
+
+def test_they_are_the_equations_of_the_torus() -> None:
+    basis = Fourier.lattice(2, 5)
+    x = data(basis)
+    moments = FourierMoments(basis, folds=1).update(x)
+    known = FourierEquations(basis, moments.frequencies, moments.averages().total)
+    ours = ProductEquations.of(x, basis)
+    torch.testing.assert_close(ours.energies(TIMES), known.dense(TIMES))
+    torch.testing.assert_close(ours.right(TIMES)[:, 1:], known.right(TIMES))
+    assert float(ours.right(TIMES)[:, 0].abs().max()) == 0
+
+
+@pytest.mark.parametrize("name", ["line", "plane, turned", "circle", "torus"])
+def test_both_objectives_on_clean_data_in_closed_form(name: str) -> None:
+    """E_0[P_th] by operators and quadrature is the quadratic form, and so is its gradient."""
+    basis = BASES[name]
+    x, t = data(basis, 5), 0.2
+    equations = ProductEquations.of(x, basis)
+    generator = torch.Generator().manual_seed(1)
+    a = torch.randn(1 + basis.size, generator=generator, dtype=torch.float64) / 10
+    a.requires_grad_()
+
+    def series(y: Tensor, t: Tensor) -> Tensor:
+        return basis.values(y) @ a[1:] + a[0]
+
+    rule = Quadrature(40)
+    implicit = ImplicitScoreMatching(basis.process).on_clean(series, x, t, rule).mean()
+    torch.testing.assert_close(equations.implicit(a[1:], t), implicit)
+    time = TimeScoreMatching(basis.process).on_clean(series, x, t, rule).mean()
+    torch.testing.assert_close(equations.time(a, t), time)
+    closed = torch.autograd.grad(equations.time(a, t), a)[0]
+    torch.testing.assert_close(closed, torch.autograd.grad(time, a)[0])
+
+
+def test_weights_are_repetitions_and_batches_are_one_pass() -> None:
+    basis = BASES["line"]
+    x = data(basis, 6)
+    counts = torch.tensor([1, 0, 3, 2, 1, 1])
+    repeated = ProductEquations.of(x.repeat_interleave(counts, 0), basis)
+    weighted = ProductEquations.of(x.numpy(), basis, counts.numpy())
+    batched = ProductEquations.of([x[:2], x[2:]], basis, [counts[:2], counts[2:]])
+    for other in (weighted, batched):
+        torch.testing.assert_close(other.means, repeated.means)
+
+
+def test_bad_arguments_are_named() -> None:
+    whitened = WhitenedHermite(Linear(-torch.eye(2), torch.eye(2)), 2)
+    for wrong in (Hermite(2, 3), Fourier(torch.ones(1, 1), Brownian()), whitened):
+        with pytest.raises(TypeError, match="basis must be TensorHermite, or Fourier on the torus"):
+            doubled(wrong)
+    with pytest.raises(TypeError, match="basis must be of type Basis, got str"):
+        ProductEquations.of(torch.zeros(2, 1), "hermite")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"means must hold one average for each of the 10"):
+        ProductEquations(BASES["line"], torch.zeros(5))
+    with pytest.raises(ValueError, match="data must hold at least one row"):
+        ProductEquations.of(torch.zeros(0, 1), BASES["line"])
+    with pytest.raises(ValueError, match="data must have rows of 1 entries"):
+        ProductEquations.of(torch.zeros(3, 2), BASES["line"])
+    with pytest.raises(ValueError, match="finite"):
+        ProductEquations.of(np.array([[math.nan]]), BASES["line"])
