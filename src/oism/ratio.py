@@ -108,7 +108,7 @@ class DensityRatio:
                 f"t must be in (0, {self.last:g}], where the law has a density and log t exists, "
                 f"got {float(t.detach().min())!r}"
             )
-        return t
+        return t.cpu()  # spectral quantities live there
 
     def time_coefficients(self, t: Tensor | float) -> Tensor:
         """Return a(t), that of the constant first: the shape of t, then ``(1 + size,)``."""

@@ -8,15 +8,26 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import Brownian, CriticallyDamped, FokkerPlanckResidual, Process
+from oism import (
+    Brownian,
+    CarreDuChamp,
+    CriticallyDamped,
+    FokkerPlanckResidual,
+    InfinitesimalGenerator,
+    Linear,
+    Process,
+)
 from oism.nn import MLP
 from oism.objectives import Model, Probes
-from oism.process import Euclidean, Gaussian, IsotropicTransition
+from oism.process import Euclidean, Gaussian, IsotropicTransition, NotAProbabilityError
 
 from .laws import LAWS, PLANE, SHARES, SHEARED, Law, at, tensor
 
-DAMPED = Law(CriticallyDamped(dim=1), PLANE, SHARES)
-ALL = LAWS | {"damped": DAMPED}
+SYMMETRIC = Linear(tensor([-2.0, 1.0], [1.0, -2.0]), 2 * torch.eye(2).double())
+ALL = LAWS | {
+    "damped": Law(CriticallyDamped(dim=1), PLANE, SHARES),
+    "symmetric": Law(SYMMETRIC, PLANE, SHARES),
+}
 every_law = pytest.mark.parametrize("name", ALL)
 
 
@@ -59,6 +70,20 @@ def test_the_printed_form_does_not_hold_for_the_score_itself(name: str) -> None:
     assert float(residual.score(law.score_of_ratio, x, times(x)).abs().max()) > 1
 
 
+def test_an_asymmetric_process_moves_by_its_adjoint() -> None:
+    """∂_t f = Lf + Γ(f), as printed, holds for symmetric processes only."""
+
+    def printed(law: Law) -> Tensor:
+        x = points(law)
+        t = times(x, 0.3)
+        change = law.time_score(x, t)
+        generated = InfinitesimalGenerator(law.process)(lambda y: law.energy(y, t))(x)
+        return change - generated - CarreDuChamp(law.process)(lambda y: law.energy(y, t))(x)
+
+    assert float(printed(LAWS["plane"]).abs().max()) < 1e-9
+    assert float(printed(LAWS["asymmetric"]).abs().max()) > 1
+
+
 def test_brownian_motion_has_scores_but_no_invariant_law() -> None:
     def score(x: Tensor, t: Tensor) -> Tensor:
         return -x / (0.5 + 2 * t)[:, None]
@@ -69,6 +94,15 @@ def test_brownian_motion_has_scores_but_no_invariant_law() -> None:
         FokkerPlanckResidual(Brownian()).ratio,
     ):
         assert float(residual(score, x, 0.3).abs().max()) < 1e-13
+
+
+def test_a_process_without_a_stationary_law_has_scores_too() -> None:
+    growing = Linear(tensor([0.6, 0.2], [-0.3, -1.0]), torch.eye(2))
+    law = Law(growing, PLANE, SHARES)
+    x, residual = points(law), FokkerPlanckResidual(growing)
+    assert float(residual.score(law.score, x, times(x, 0.3)).abs().max()) < 1e-8
+    with pytest.raises(NotAProbabilityError, match="drift_matrix must be Hurwitz"):
+        residual.ratio(law.score, x, 0.3)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -189,6 +190,33 @@ def test_energies_that_are_not_differentiable_are_refused(kind: type[Objective])
     ):
         with pytest.raises(ValueError, match="must be differentiable in x"):
             kind(OU).terms(wrong, X, 0.3)
+
+
+@pytest.mark.parametrize("kind", ENERGIES)
+def test_energies_that_leave_torch_are_refused(kind: type[Objective]) -> None:
+    def squared(x: Tensor, t: Tensor) -> Tensor:
+        return torch.from_numpy(np.square(x.numpy()).sum(axis=1))
+
+    def broken(x: Tensor, t: Tensor) -> Tensor:
+        raise RuntimeError("out of luck")
+
+    with pytest.raises(ValueError, match="must be differentiable in x, but it takes x out of"):
+        kind(OU).terms(squared, X, 0.3)
+    with pytest.raises(RuntimeError, match="out of luck"):  # an error of its own stays what it is
+        kind(OU).terms(broken, X, 0.3)
+
+
+@given(shape=st.lists(st.integers(0, 3), max_size=3))
+def test_only_one_number_per_row_is_an_energy(shape: list[int]) -> None:
+    def energy(x: Tensor, t: Tensor) -> Tensor:
+        return x.sum() + torch.zeros(shape, dtype=x.dtype)
+
+    objective = ImplicitScoreMatching(OU)
+    if shape == [2]:
+        assert objective.terms(energy, X, 0.3).shape == (2,)
+    else:
+        with pytest.raises(ValueError, match=r"energy must map .* one number per row, \(2,\)"):
+            objective.terms(energy, X, 0.3)
 
 
 def test_scores_of_energies_check_them_too() -> None:

@@ -13,7 +13,14 @@ from oism.cli.ending import ClaimError
 from oism.cli.options import Command, print_json
 
 Name = Literal[
-    "bart-simpson", "plane", "gallery", "stein", "polynomials", "coefficients", "closed-form-cifar"
+    "bart-simpson",
+    "plane",
+    "gallery",
+    "stein",
+    "polynomials",
+    "fokker-planck",
+    "coefficients",
+    "closed-form-cifar",
 ]
 
 
@@ -27,6 +34,7 @@ class Reproduce(Command):
       gallery       the appendix: eight laws, densities, samples of ODE and SDE
       stein         where shrinkage pays, what it breaks, and memorisation
       polynomials   a higher order does not hurt, on the line
+      fokker-planck the equation of all scores: does a network solve it, does it help to ask
       coefficients  Figure 5: coefficients over time, exact and interpolated
       closed-form-cifar  images without a network: errors, bits per dimension, samples
 

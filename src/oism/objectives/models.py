@@ -59,7 +59,7 @@ def _checked(model: Model, x: Tensor, t: Tensor, name: str, *, field: bool) -> T
     """Return what the model says, if it has the right shape and follows x."""
     if not callable(model):
         raise TypeError(f"{name} must be a function of (x, t), got {type(model).__name__}")
-    values: object = model(x, t)
+    values = _evaluated(model, x, t, name)
     wanted = tuple(x.shape) if field else (len(x),)
     if not isinstance(values, Tensor) or values.shape != wanted:
         got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
@@ -76,6 +76,17 @@ def _checked(model: Model, x: Tensor, t: Tensor, name: str, *, field: bool) -> T
             "operations of torch, or was detached"
         )
     return values
+
+
+def _evaluated(model: Model, x: Tensor, t: Tensor, name: str) -> object:
+    try:
+        return model(x, t)
+    except RuntimeError as error:
+        if _wrapped(x) and any(word in str(error) for word in ("numpy()", "have storage")):
+            raise ValueError(
+                f"{name} must be differentiable in x, but it takes x out of torch: {error}"
+            ) from error
+        raise
 
 
 def _wrapped(x: Tensor) -> bool:

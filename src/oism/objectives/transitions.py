@@ -7,8 +7,9 @@ score, so with any metric
 
 The gradient is that of the transition density in its second point: -ε/σ where noise is isotropic,
 Σ_t⁻¹(S_tx - y) for a linear process, and on the torus that of the wrapped law. An energy has to be
-made a score first (`score_of`), which adds ∇log π. The metric is G, that of Γ; the variance of the
-target grows like 1/t, and `DenoisingScoreMatching` with a noise predictor weights it away.
+made a score first (`score_of`), which adds ∇log π. The metric is G, that of Γ: where noise does not
+reach every direction only G∇log ρ_t is matched, which is all that flows ask for. The variance of
+the target grows like 1/t, and `DenoisingScoreMatching` with a noise predictor weights it away.
 """
 
 from __future__ import annotations

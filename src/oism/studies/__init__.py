@@ -21,6 +21,7 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "gallery": "oism.studies.gallery:Gallery",
         "stein": "oism.studies.stein:Stein",
         "polynomials": "oism.studies.polynomials:Polynomials",
+        "fokker-planck": "oism.studies.fokker_planck:FokkerPlanck",
         "coefficients": "oism.studies.coefficients:Coefficients",
         "closed-form-cifar": "oism.studies.closed_form_cifar:ClosedFormCifar",
     }
