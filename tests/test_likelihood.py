@@ -195,7 +195,7 @@ def test_each_divergence_of_a_known_matrix(generator: torch.Generator) -> None:
     x, t = normal(3, 2, 2), torch.tensor(0.3, dtype=torch.float64)
     jacobian = 0.3 * (x.flatten(1) @ matrix.mT).cos()[:, :, None] * matrix
     expected = jacobian.diagonal(dim1=1, dim2=2).sum(dim=1)
-    value, trace = ExactTrace().bind(score, x)(x, t)
+    value, trace = ExactTrace().bind(score, OrnsteinUhlenbeck(), x)(x, t)
     torch.testing.assert_close(value, score(x, t), rtol=0, atol=0)
     torch.testing.assert_close(trace, expected, rtol=1e-12, atol=1e-12)
     joint = Hutchinson(generator, probes=3).bind(score, x)

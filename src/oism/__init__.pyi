@@ -35,6 +35,7 @@ from .basis import (
     Hermite as Hermite,
     IdentityFrame as IdentityFrame,
     OrthogonalFrame as OrthogonalFrame,
+    Polynomials as Polynomials,
     TensorHermite as TensorHermite,
     TransformFrame as TransformFrame,
     WhitenedHermite as WhitenedHermite,
@@ -52,6 +53,7 @@ from .estimation import (
     EvenKnots as EvenKnots,
     PlacedKnots as PlacedKnots,
     fit as fit,
+    fit_linear as fit_linear,
     fit_moments as fit_moments,
 )
 from .estimator import (
@@ -73,6 +75,7 @@ from .likelihood import (
     ExactTrace as ExactTrace,
     Hutchinson as Hutchinson,
     log_density as log_density,
+    position_log_density as position_log_density,
     sample_with_log_density as sample_with_log_density,
 )
 from .moments import (
@@ -126,6 +129,7 @@ from .process import (
     CriticallyDamped as CriticallyDamped,
     Linear as Linear,
     OrnsteinUhlenbeck as OrnsteinUhlenbeck,
+    PhaseSpace as PhaseSpace,
     Process as Process,
     Torus as Torus,
     Whitening as Whitening,

@@ -34,8 +34,8 @@ from torch import Tensor
 
 from oism import checks
 from oism.clock import Clock, Noising
-from oism.process import Isotropic
-from oism.process.measure import Gaussian, Measure
+from oism.process import Isotropic, Linear
+from oism.process.measure import Gaussian, Measure, NotAProbabilityError
 from oism.progress import Progress, progress_bar
 from oism.score import OperatorScore
 
@@ -186,7 +186,8 @@ class Flow:
     score
         ∇ log ρ_t as a function of points ``(n, *shape)`` and the process's own time.
     process, clock
-        What diffuses and how fast; a fitted `OperatorScore` brings its own.
+        What diffuses and how fast; a fitted `OperatorScore` brings its own. Of a `Linear` process
+        whose noise does not reach every direction only Gs is read: the score along velocities.
     span
         The first and last τ; the whole clock by default. Data are taken to be those at the first.
 
@@ -207,7 +208,7 @@ class Flow:
     def __init__(
         self,
         score: Score,
-        process: Isotropic | None = None,
+        process: Isotropic | Linear | None = None,
         clock: Clock | None = None,
         *,
         span: tuple[float, float] | None = None,
@@ -219,11 +220,16 @@ class Flow:
             raise TypeError(f"score must be a function of x and t, got {type(score).__name__}")
         if process is None or clock is None:
             raise TypeError("process and clock must be given unless the score is an OperatorScore")
-        self.score, self.noising = score, Noising(process, clock)
+        if not isinstance(process, Isotropic | Linear):
+            raise TypeError(
+                f"process must be of type Isotropic or Linear, got {type(process).__name__}"
+            )
+        checks.instance(clock, Clock, "clock")
+        self.score, self.process, self.clock = score, process, clock
         self.span = self._span(span)
 
     def _span(self, span: tuple[float, float] | None) -> tuple[float, float]:
-        horizon = self.noising.clock.horizon
+        horizon = self.clock.horizon
         first, last = (0.0, horizon) if span is None else span
         first, last = checks.number(first, "span[0]"), checks.number(last, "span[1]")
         if not 0 <= first < last <= horizon:
@@ -231,12 +237,22 @@ class Flow:
         return first, last
 
     @property
+    def noising(self) -> Noising:
+        """The process seen through the clock, where it treats every coordinate alike."""
+        checks.instance(self.process, Isotropic, "process")
+        assert isinstance(self.process, Isotropic)
+        return Noising(self.process, self.clock)
+
+    @property
     def base(self) -> Measure:
         """The law at the last time: the invariant one, or N(0, σ² I) for Brownian motion."""
-        process = self.noising.process
+        process = self.process
         if process.invariant.is_probability:
             return process.invariant
-        return Gaussian(float(self.noising.transition(self.span[1]).variance))
+        if isinstance(process, Linear):
+            raise NotAProbabilityError("process must have a stationary law to start from")
+        last = self.clock.time(self.span[1])
+        return Gaussian(float(process.variance(last)))
 
     def velocity(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the right-hand side t'(τ) (b - Gs) of the probability flow."""
@@ -244,13 +260,12 @@ class Flow:
 
     def _drift(self, x: Tensor, tau: Tensor, share: float) -> Tensor:
         """Return t'(τ) (b - share · G s)."""
-        return self._motion(x, self.score(x, self.noising.clock._time(tau)), tau, share)
+        return self._motion(x, self.score(x, self.clock._time(tau)), tau, share)
 
     def _motion(self, x: Tensor, score: Tensor, tau: Tensor, share: float = 1.0) -> Tensor:
         """Return t'(τ) (b - share · G s) where the score is known already."""
-        process = self.noising.process
-        pull = process.drift(x).sub(score, alpha=share * process.diffusivity)
-        return pull * self.noising.clock._rate(tau).to(pull.dtype)
+        pull = self.process.drift(x).sub(self.process._diffuse(score), alpha=share)
+        return pull * self.clock._rate(tau).to(pull.dtype)
 
     def push(
         self,
@@ -285,7 +300,7 @@ class Flow:
     ) -> Tensor:
         method = Adaptive() if method is None else method
         checks.instance(method, OrdinaryMethod, "method")
-        x, wrap = checks.points(x), self.noising.process.wrap
+        x, wrap = checks.points(x), self.process.wrap
         out = torch.empty_like(x)
         with progress_bar(progress) as bar:
             for rows, tell in chunks(len(x), chunk, ends, bar, "following the flow"):
@@ -334,9 +349,9 @@ class Flow:
         progress: bool | None,
     ) -> None:
         """Run the reverse SDE in place."""
-        process, ends = self.noising.process, self.span[::-1]
+        process, ends = self.process, self.span[::-1]
         grid = _grid(ends, method.steps)
-        spread = (-2 * process.diffusivity * self.noising.clock._time(grid).diff()).sqrt()
+        spread = (-self.clock._time(grid).diff()).sqrt()
 
         def drift(tau: Tensor, x: Tensor) -> Tensor:
             return self._drift(x, tau, 2.0)
@@ -345,7 +360,7 @@ class Flow:
             for rows, tell in chunks(len(x), chunk, ends, bar, "running the reverse SDE"):
                 part = x[rows]
                 for tau, to, size in zip(grid[:-1], grid[1:], spread.tolist(), strict=True):
-                    noise = torch.empty_like(part).normal_(generator=generator).mul_(size)
+                    noise = process._kick(part, generator).mul_(size)
                     part = method.step(drift, part, tau, to, noise)
                     tell(to)
                 x[rows] = process.wrap(part)
@@ -372,8 +387,7 @@ def chunks(
     bar.reach(TICKS * count)
 
 
-def _process_of(score: OperatorScore) -> Isotropic:
+def _process_of(score: OperatorScore) -> Isotropic | Linear:
     process = score.basis.process
-    checks.instance(process, Isotropic, "score.basis.process")
-    assert isinstance(process, Isotropic)
+    assert isinstance(process, Isotropic | Linear)
     return process

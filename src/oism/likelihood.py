@@ -6,14 +6,18 @@ d/dτ log ρ(x(τ)) = -∇·v. From data x at the first τ to the noise z it end
     log ρ(x) = log π(z) + ∫ ∇·v(x(τ), τ) dτ,        ∇·v = t'(τ) (∇·b - ∇·Gs),
 
 and the same integral taken backwards gives the density of a sample while it is made. The divergence
-of the score comes in one of three ways: in closed form for a fitted `OperatorScore`, exactly by
-automatic differentiation, at the price of one pass per dimension, or without bias by Hutchinson's
-(and Skilling's) estimate vᵀJv with random signs v, which are drawn once per point so that the
-integrand stays smooth.
+∇·Gs comes in one of three ways: in closed form for a fitted `OperatorScore`, exactly by automatic
+differentiation, at the price of one pass per dimension, or without bias by Hutchinson's (and
+Skilling's) estimate vᵀJv with random signs v, J the Jacobian of Gs, which are drawn once per point
+so that the integrand stays smooth.
+
+Where velocities were added to the data, the density of a position x is that of (x, v), integrated
+over v: an average over draws of v from N(0, γI), weighted by its density.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,6 +28,7 @@ from torch import Tensor
 
 from oism import checks
 from oism.flow import CHUNK, Adaptive, Flow, OrdinaryMethod, Score, State, chunks
+from oism.process import Isotropic, PhaseSpace, Process
 from oism.progress import progress_bar
 
 Joint = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -34,46 +39,69 @@ LOW_DIMENSION = 16
 
 @runtime_checkable
 class DivergentScore(Protocol):
-    """A score that knows its divergence."""
+    """A score that knows its divergence: enough where G = gI."""
 
     def score_and_divergence(self, x: Tensor, t: Tensor, /) -> tuple[Tensor, Tensor]:
         """Return ∇ log ρ_t and its divergence."""
 
 
+@runtime_checkable
+class DiffusedScore(Protocol):
+    """A score that knows the divergence that flows along it need, whatever G."""
+
+    def score_and_diffused_divergence(self, x: Tensor, t: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Return ∇ log ρ_t and ∇·G∇ log ρ_t."""
+
+
 class Divergence(ABC):
-    """A way to the divergence of a score."""
+    """A way to the divergence ∇·Gs of a score s."""
 
     @abstractmethod
-    def bind(self, score: Score, x: Tensor) -> Joint:
-        """Return (x, t) ↦ (score, divergence) for the path that starts at ``x``."""
+    def bind(self, score: Score, process: Process, x: Tensor) -> Joint:
+        """Return (x, t) ↦ (s, ∇·Gs) for the path that starts at ``x``."""
 
 
 @dataclass(frozen=True)
 class ClosedForm(Divergence):
-    """The score's own ``score_and_divergence``."""
+    """The score's own ``score_and_divergence``, or ``score_and_diffused_divergence`` for any G."""
 
-    def bind(self, score: Score, x: Tensor) -> Joint:  # noqa: ARG002
+    @staticmethod
+    def serves(score: Score, process: Process) -> bool:
+        """Tell whether the score knows the divergence."""
+        kind = DivergentScore if isinstance(process, Isotropic) else DiffusedScore
+        return isinstance(score, kind)
+
+    def bind(self, score: Score, process: Process, x: Tensor) -> Joint:  # noqa: ARG002
         """Return the score's own method."""
-        if not isinstance(score, DivergentScore):
-            raise TypeError(
-                "score must have a method score_and_divergence(x, t) for ClosedForm(), got "
-                f"{type(score).__name__}: ExactTrace() and Hutchinson() serve any score"
-            )
-        return score.score_and_divergence
+        if isinstance(process, Isotropic) and isinstance(score, DivergentScore):
+            own, diffusivity = score.score_and_divergence, process.diffusivity
+
+            def joint(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+                value, trace = own(x, t)
+                return value, diffusivity * trace
+
+            return joint
+        if not isinstance(process, Isotropic) and isinstance(score, DiffusedScore):
+            return score.score_and_diffused_divergence
+        wanted = "divergence" if isinstance(process, Isotropic) else "diffused_divergence"
+        raise TypeError(
+            f"score must have a method score_and_{wanted}(x, t) for ClosedForm(), got "
+            f"{type(score).__name__}: ExactTrace() and Hutchinson() serve any score"
+        )
 
 
 @dataclass(frozen=True)
 class ExactTrace(Divergence):
-    """Σ_j ∂_j s_j by reverse-mode differentiation, one pass per dimension."""
+    """Σ_j ∂_j (Gs)_j by reverse-mode differentiation, one pass per dimension."""
 
-    def bind(self, score: Score, x: Tensor) -> Joint:  # noqa: ARG002
-        """Return the score with the trace of its Jacobian."""
+    def bind(self, score: Score, process: Process, x: Tensor) -> Joint:  # noqa: ARG002
+        """Return the score with the trace of the Jacobian of Gs."""
 
         def joint(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
                 x = x.detach().requires_grad_()
                 value = score(x, t)
-                flat = value.flatten(1)
+                flat = process._diffuse(value).flatten(1)
                 trace = torch.zeros_like(flat[:, 0])
                 for j in range(flat.shape[1]):
                     trace += _gradient(flat[:, j].sum(), x).flatten(1)[:, j]
@@ -93,7 +121,7 @@ class Hutchinson(Divergence):
         checks.instance(self.generator, torch.Generator, "generator")
         checks.settle(self, probes=checks.integer(self.probes, "probes", minimum=1))
 
-    def bind(self, score: Score, x: Tensor) -> Joint:
+    def bind(self, score: Score, process: Process, x: Tensor) -> Joint:
         """Return the score with the estimate for signs that are drawn now."""
         shape = (self.probes, *x.shape)
         signs = torch.empty(shape, dtype=x.dtype, device=x.device)
@@ -104,8 +132,9 @@ class Hutchinson(Divergence):
                 x = x.detach().requires_grad_()
                 value = score(x, t)
                 total = torch.zeros_like(value.flatten(1)[:, 0])
+                moved = process._diffuse(value)
                 for v in signs:
-                    product = _gradient((value * v).sum(), x) * v
+                    product = _gradient((moved * v).sum(), x) * v
                     total += product.flatten(1).sum(dim=1)
             return value.detach(), total / self.probes
 
@@ -169,6 +198,40 @@ def sample_with_log_density(  # noqa: PLR0913
     return x, result
 
 
+def position_log_density(  # noqa: PLR0913
+    flow: Flow,
+    space: PhaseSpace,
+    x: Tensor,
+    *,
+    draws: int = 1,
+    generator: torch.Generator | None = None,
+    method: OrdinaryMethod | None = None,
+    divergence: Divergence | None = None,
+    chunk: int = CHUNK,
+    progress: bool | None = None,
+) -> Tensor:
+    """Return log ρ(x) at positions ``(n, dim)`` of a flow that moves velocities too: ``(n,)``.
+
+    log of the mean over ``draws`` velocities v ~ N(0, γI) of ρ(x, v)/N(v; 0, γI). The mean is
+    without bias, its logarithm is too small on average; both are exact for any number of draws
+    where the flow ends in velocities that are independent and N(0, γI), as those of a Gaussian do.
+
+    >>> from oism import CriticallyDamped, Flow, PhaseSpace, fit_linear
+    >>> space = PhaseSpace(CriticallyDamped(dim=1))
+    >>> flow = Flow(fit_linear(torch.tensor([[-2.0], [2.0]]), space, order=2))
+    >>> x, generator = torch.zeros(1, 1, dtype=torch.float64), torch.Generator().manual_seed(0)
+    >>> position_log_density(flow, space, x, generator=generator)  # N(0, 4) at 0: -1.612
+    tensor([-1.61...], dtype=torch.float64)
+    """
+    checks.instance(space, PhaseSpace, "space")
+    draws = checks.integer(draws, "draws", minimum=1)
+    x = checks.points(x, dim=space.dim)
+    points = space.lift(x.repeat(draws, 1), generator)
+    joint, _ = _along(flow, points, flow.span, method, divergence, chunk, progress)
+    ratio = (joint - space.log_density(space.velocities(points))).reshape(draws, len(x))
+    return torch.logsumexp(ratio, dim=0) - math.log(draws)
+
+
 @torch.no_grad()
 def _along(  # noqa: PLR0913, PLR0917
     flow: Flow,
@@ -182,16 +245,16 @@ def _along(  # noqa: PLR0913, PLR0917
     """Return log-densities at the data's end of the flow, and where the points ended."""
     method = Adaptive() if method is None else method
     checks.instance(method, OrdinaryMethod, "method")
-    divergence = _default(flow.score, x) if divergence is None else divergence
+    divergence = _default(flow, x) if divergence is None else divergence
     checks.instance(divergence, Divergence, "divergence")
-    process, clock = flow.noising.process, flow.noising.clock
+    process, clock = flow.process, flow.clock
     forward = ends[0] < ends[1]
     drift = process.drift_divergence(x[0].numel() if len(x) else 1)
     end, result = torch.empty_like(x), x.new_empty(len(x))
     with progress_bar(progress) as bar:
         for rows, tell in chunks(len(x), chunk, ends, bar, "densities along the flow"):
             start = x[rows]
-            joint = divergence.bind(flow.score, start)
+            joint = divergence.bind(flow.score, process, start)
 
             def field(
                 tau: Tensor,
@@ -203,7 +266,7 @@ def _along(  # noqa: PLR0913, PLR0917
                 score, spread = joint(state[0], clock._time(tau))
                 rate = clock._rate(tau).to(x.dtype)
                 velocity = flow._motion(state[0], score, tau)
-                return velocity, (drift - process.diffusivity * spread) * rate
+                return velocity, (drift - spread) * rate
 
             gone, change = method.solve(field, (start, torch.zeros_like(result[rows])), ends)
             noise = gone if forward else start
@@ -212,8 +275,8 @@ def _along(  # noqa: PLR0913, PLR0917
     return result, end
 
 
-def _default(score: Score, x: Tensor) -> Divergence:
-    if isinstance(score, DivergentScore):
+def _default(flow: Flow, x: Tensor) -> Divergence:
+    if ClosedForm.serves(flow.score, flow.process):
         return ClosedForm()
     dim = x.shape[1:].numel()
     if dim <= LOW_DIMENSION:

@@ -1,9 +1,10 @@
 """Eigenfunctions of the processes: Hermite for Ornstein-Uhlenbeck, Fourier for Brownian motion.
 
-`WhitenedHermite` are those of any symmetric linear process.
+`WhitenedHermite` are those of any symmetric linear process. `Polynomials` are no eigenfunctions:
+their span is kept by every linear process, symmetric or not.
 """
 
-from oism.basis.base import Basis, Jet
+from oism.basis.base import Basis, Functions, Jet
 from oism.basis.fourier import Fourier, half_lattice
 from oism.basis.frame import (
     CosineFrame,
@@ -13,6 +14,8 @@ from oism.basis.frame import (
     TransformFrame,
 )
 from oism.basis.hermite import Hermite, TensorHermite, product_coefficients
+from oism.basis.ladder import Ladder
+from oism.basis.polynomials import Polynomials
 from oism.basis.scattered import NUFFT_DIM, ScatteredSeries
 from oism.basis.whitened import WhitenedHermite
 
@@ -22,10 +25,13 @@ __all__ = [
     "CosineFrame",
     "Fourier",
     "Frame",
+    "Functions",
     "Hermite",
     "IdentityFrame",
     "Jet",
+    "Ladder",
     "OrthogonalFrame",
+    "Polynomials",
     "ScatteredSeries",
     "TensorHermite",
     "TransformFrame",

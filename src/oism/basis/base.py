@@ -17,9 +17,9 @@ from oism.process import Process
 
 
 class Jet:
-    """All eigenfunctions at given points, to second order; each part computed when it is read."""
+    """All functions at given points, to second order; each part computed when it is read."""
 
-    def __init__(self, basis: Basis, table: Tensor) -> None:
+    def __init__(self, basis: Functions, table: Tensor) -> None:
         self._basis, self._table = basis, table
 
     @property
@@ -38,21 +38,20 @@ class Jet:
         return self._basis._laplacians(self._table)
 
 
-class Basis(ABC):
-    """Finitely many eigenfunctions of a process on ℝ^dim or the torus, in order of eigenvalue."""
+class Functions(ABC):
+    """Finitely many functions on ℝ^dim or the torus, whose span a process keeps: P_t maps it there.
+
+    A `Basis` of eigenfunctions is one; for a process that is not symmetric there may be none, and
+    the span still be kept.
+    """
 
     process: Process
     dim: int
 
     @property
     @abstractmethod
-    def eigenvalues(self) -> Tensor:
-        """The eigenvalues λ_k < 0, not increasing: ``(size,)``, float64."""
-
-    @property
     def size(self) -> int:
-        """The number of eigenfunctions."""
-        return len(self.eigenvalues)
+        """The number of functions."""
 
     @abstractmethod
     def _table(self, x: Tensor) -> Tensor:
@@ -109,3 +108,17 @@ class Basis(ABC):
     def __call__(self, x: Tensor) -> Tensor:
         """Return the values: a basis is a function that the operators act on."""
         return self.values(x)
+
+
+class Basis(Functions):
+    """Finitely many eigenfunctions of a process on ℝ^dim or the torus, in order of eigenvalue."""
+
+    @property
+    @abstractmethod
+    def eigenvalues(self) -> Tensor:
+        """The eigenvalues λ_k < 0, not increasing: ``(size,)``, float64."""
+
+    @property
+    def size(self) -> int:
+        """The number of eigenfunctions."""
+        return len(self.eigenvalues)

@@ -210,6 +210,23 @@ def with_constant(dim: int, degree: int) -> Tensor:
     return constant if degree == 0 else torch.cat((constant, multi_indices(dim, degree)))
 
 
+def lowered(indices: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where m - eᵢ stands among the multi-indices, and √mᵢ: ``(size, dim)`` each.
+
+    They are what differentiation needs, ∂φ_m/∂uᵢ = √mᵢ φ_{m-eᵢ}. The list holds m - eᵢ with every m
+    that has one; where mᵢ = 0, the place is 0.
+
+    >>> lowered(with_constant(dim=2, degree=2))[0].tolist()
+    [[0, 0], [0, 0], [0, 0], [1, 0], [2, 1], [0, 2]]
+    """
+    size, dim = indices.shape
+    down = (indices[:, None] - torch.eye(dim, dtype=torch.int64)).flatten(0, 1)
+    _, kind = torch.unique(torch.cat((indices, down)), dim=0, return_inverse=True)
+    place = torch.zeros(len(kind), dtype=torch.int64)
+    place[kind[:size]] = torch.arange(size)
+    return place[kind[size:]].reshape(size, dim), indices.double().sqrt()
+
+
 def products(u: Tensor, indices: Tensor) -> Tensor:
     """Return Πᵢ φ_{mᵢ}(uᵢ) at points ``(n, dim)`` for multi-indices ``(size, dim)``."""
     table = tabulate(u, int(indices.max()))

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from oism import checks
 from oism.basis.base import Basis
-from oism.basis.hermite import demand_few, multi_indices, tabulate
+from oism.basis.hermite import demand_few, lowered, multi_indices, tabulate
 from oism.process import Linear, Whitening
 from oism.transforms import matmul
 
@@ -58,11 +58,7 @@ class WhitenedHermite(Basis):
     @cached_property
     def _lowered(self) -> tuple[Tensor, Tensor]:
         """Where m - eᵢ stands in the table, and √mᵢ: ``(size + 1, dim)``; the constant is first."""
-        indices = torch.cat((torch.zeros(1, self.dim, dtype=torch.int64), self.indices))
-        place = {tuple(m): k for k, m in enumerate(indices.tolist())}
-        lowered = indices[:, None] - torch.eye(self.dim, dtype=torch.int64)
-        places = [[place.get(tuple(m), 0) for m in row] for row in lowered.tolist()]
-        return torch.tensor(places), indices.double().sqrt()
+        return lowered(torch.cat((torch.zeros(1, self.dim, dtype=torch.int64), self.indices)))
 
     def _table(self, x: Tensor) -> Tensor:
         """Return the constant and all φ_m: ``(n, size + 1)``."""

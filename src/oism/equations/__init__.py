@@ -6,6 +6,7 @@
 from oism.equations.fourier import FourierEquations, GalerkinOperator
 from oism.equations.hermite import Coordinates, HermiteEquations, TensorHermiteEquations
 from oism.equations.products import ProductEquations
+from oism.equations.linear import LinearEquations, LinearLaw, Metric, start
 
 __all__ = [
     "Coordinates",
@@ -13,5 +14,9 @@ __all__ = [
     "GalerkinOperator",
     "HermiteEquations",
     "ProductEquations",
+    "LinearEquations",
+    "LinearLaw",
+    "Metric",
     "TensorHermiteEquations",
+    "start",
 ]

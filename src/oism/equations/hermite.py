@@ -23,7 +23,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from oism.basis.hermite import TensorGram, gram, with_constant
+from oism.basis.hermite import TensorGram, gram, lowered, with_constant
 from oism.process import OrnsteinUhlenbeck
 
 FLOOR = 1e-12
@@ -95,13 +95,8 @@ class TensorHermiteEquations:
     @cached_property
     def lowered(self) -> tuple[Tensor, Tensor]:
         """Where m - e_i stands among the lower indices, and √m_i; 0 and 0 where m_i = 0."""
-        lower = with_constant(self.indices.shape[1], self.order - 1)
-        radix = (self.order + 1) ** torch.arange(self.indices.shape[1])
-        table = torch.zeros(int((self.order * radix).sum()) + 1, dtype=torch.int64)
-        table[(lower * radix).sum(dim=1)] = torch.arange(len(lower))
-        down = self.indices[:, None] - torch.eye(self.indices.shape[1], dtype=torch.int64)
-        places = table[(down.clamp(min=0) * radix).sum(dim=-1)]
-        return torch.where(self.indices > 0, places, 0), self.indices.double().sqrt()
+        places, roots = lowered(with_constant(self.indices.shape[1], self.order))
+        return places[1:], roots[1:]
 
     def evolved(self, t: Tensor) -> Tensor:
         """Return E[φ_m(u_t)]: ``(T, *folds, functions)``."""

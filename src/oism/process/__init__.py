@@ -14,6 +14,7 @@ from oism.process.isotropic import Isotropic, IsotropicTransition
 from oism.process.linear import Linear
 from oism.process.measure import Gaussian, Lebesgue, Measure, NotAProbabilityError, Uniform
 from oism.process.ornstein_uhlenbeck import OrnsteinUhlenbeck
+from oism.process.phase_space import PhaseSpace
 from oism.process.torus import Torus
 from oism.process.whitening import Whitening
 
@@ -33,6 +34,7 @@ __all__ = [
     "Measure",
     "NotAProbabilityError",
     "OrnsteinUhlenbeck",
+    "PhaseSpace",
     "Process",
     "Torus",
     "Transition",

@@ -85,8 +85,18 @@ class Process(ABC):
 
     def diffuse(self, v: Tensor) -> Tensor:
         """Return Gv for a batch of vectors ``(n, *shape)``."""
-        flat = checks.points(v, "v").flatten(1)
+        return self._diffuse(checks.points(v, "v"))
+
+    def _diffuse(self, v: Tensor) -> Tensor:
+        """Return Gv whatever the values, which a step of a flow has no time to look at."""
+        flat = v.flatten(1)
         return matmul(flat, self.diffusion(flat.shape[1]).to(flat)).view_as(v)
+
+    def _kick(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Draw LZ with Z ~ N(0, I), the noise of a unit of time, of the shape of ``x``."""
+        noise = self.noise(x.shape[1:].numel()).to(x)
+        draws = x.new_empty(len(x), noise.shape[1]).normal_(generator=generator)
+        return matmul(draws, noise.mT).view_as(x)
 
     def adjoint_drift(self, x: Tensor) -> Tensor:
         """Return b*(x) = 2G∇log π(x) - b(x), the drift of the stationary process run backwards.

@@ -123,9 +123,13 @@ class Isotropic(Process):
         eye = torch.eye(checks.integer(dim, "dim", minimum=1), dtype=torch.float64)
         return math.sqrt(2 * self.diffusivity) * eye
 
-    def diffuse(self, v: Tensor) -> Tensor:
-        """Return gv."""
-        return self.diffusivity * checks.points(v, "v")
+    def _diffuse(self, v: Tensor) -> Tensor:
+        return self.diffusivity * v
+
+    def _kick(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        return (
+            torch.empty_like(x).normal_(generator=generator).mul_(math.sqrt(2 * self.diffusivity))
+        )
 
     def _transition(self, t: Tensor) -> IsotropicTransition:
         return IsotropicTransition(self._alpha(t), self._variance(t))

@@ -30,6 +30,7 @@ from oism.process.covariance import act, entries, spread
 from oism.process.domain import Euclidean
 from oism.process.measure import Lebesgue, Measure, NotAProbabilityError
 from oism.process.propagator import Propagator
+from oism.transforms import matmul
 
 ASYMMETRY = 1e-10
 """The relative difference of FΣ∞ and its transpose that counts as rounding."""
@@ -130,10 +131,13 @@ class Linear(Process):
         entries(dim, len(self.drift_matrix), self.copies)
         return spread(self.noise_matrix, self.copies)
 
-    def diffuse(self, v: Tensor) -> Tensor:
-        """Return Gv."""
-        half = 0.5 * self.noise_matrix @ self.noise_matrix.mT
-        return act(half, checks.points(v, "v"), self.copies, "v")
+    def _diffuse(self, v: Tensor) -> Tensor:
+        return act(0.5 * self.noise_matrix @ self.noise_matrix.mT, v, self.copies, "v")
+
+    def _kick(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        sources = self.noise_matrix.shape[1]
+        draws = x.new_empty(len(x), sources, self.copies).normal_(generator=generator)
+        return matmul(self.noise_matrix.to(x), draws).view_as(x)
 
     def _transition(self, t: Tensor) -> LinearTransition:
         mean, covariance = self._propagator(t)

@@ -4,12 +4,14 @@ from oism.score.base import Diagnostics, OperatorScore
 from oism.score.fourier import FourierScore
 from oism.score.hermite import HermiteScore, TensorHermiteScore, soft_clamp
 from oism.score.interpolation import Curve, place_knots
+from oism.score.linear import LinearScore
 
 __all__ = [
     "Curve",
     "Diagnostics",
     "FourierScore",
     "HermiteScore",
+    "LinearScore",
     "OperatorScore",
     "TensorHermiteScore",
     "place_knots",

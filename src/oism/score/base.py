@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from oism import checks
-from oism.basis import Basis
+from oism.basis import Functions
 from oism.clock import Clock
 from oism.score.interpolation import Curve, SpectralModule
 from oism.solve import Schedule, System
@@ -58,7 +58,7 @@ class OperatorScore(SpectralModule, ABC):
     process's own, within the range of the clock, one number or one per row.
     """
 
-    basis: Basis
+    basis: Functions
     clock: Clock
     curve: Curve
     diagnostics: Diagnostics
@@ -69,7 +69,7 @@ class OperatorScore(SpectralModule, ABC):
 
     def __init__(
         self,
-        basis: Basis,
+        basis: Functions,
         clock: Clock,
         curve: Curve,
         schedule: Schedule,

@@ -18,7 +18,15 @@ from safetensors.torch import save as serialised
 from torch import Tensor
 
 from oism.atomic import replacing
-from oism.basis import Basis, Fourier, Hermite, IdentityFrame, OrthogonalFrame, TensorHermite
+from oism.basis import (
+    Basis,
+    Fourier,
+    Functions,
+    Hermite,
+    IdentityFrame,
+    OrthogonalFrame,
+    TensorHermite,
+)
 from oism.basis.hermite import HermiteFamily
 from oism.clock import (
     Clock,
@@ -58,7 +66,7 @@ def clock_of(settings: Mapping[str, object]) -> Clock:
     return CLOCKS[str(settings["kind"])](**arguments)
 
 
-def _describe_basis(basis: Basis) -> tuple[dict[str, object], dict[str, Tensor]]:
+def _describe_basis(basis: Functions) -> tuple[dict[str, object], dict[str, Tensor]]:
     """Return settings and tensors of a basis."""
     if type(basis) is Fourier:
         return {"kind": "Fourier"}, {"basis.frequencies": basis.frequencies}

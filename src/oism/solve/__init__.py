@@ -3,11 +3,13 @@
 from oism.solve.base import RIDGES, Losses, Solved, System
 from oism.solve.choice import Schedule, choose
 from oism.solve.hermite import HermiteSystem, TensorHermiteSystem
+from oism.solve.linear import LinearSystem
 from oism.solve.torus import TorusSystem
 
 __all__ = [
     "RIDGES",
     "HermiteSystem",
+    "LinearSystem",
     "Losses",
     "Schedule",
     "Solved",

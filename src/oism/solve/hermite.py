@@ -19,7 +19,7 @@ from torch import Tensor
 
 from oism.basis.hermite import HermiteFamily
 from oism.equations.hermite import Coordinates, HermiteEquations, TensorHermiteEquations
-from oism.moments import Standardised
+from oism.moments import Averages, Standardised
 from oism.solve.base import RIDGES, Losses, Solved, System
 from oism.solve.nested import nested_solve
 
@@ -31,14 +31,11 @@ MATRICES = 2**14
 
 
 class HermiteFamilySystem(System):
-    """What the two Hermite systems share: orders as levels, and nested solutions."""
+    """What systems of polynomials share: orders as levels, and nested solutions."""
 
-    def __init__(self, basis: HermiteFamily, standard: Standardised) -> None:
-        self.order = basis.order
-        self.levels = max(1, basis.order - 1)
-        self.averages = standard.averages
-        self.coordinates = Coordinates(basis.process, standard.shift, standard.scale)
-        self.device = standard.scale.device
+    def __init__(self, order: int, averages: Averages, device: torch.device) -> None:
+        self.order, self.averages, self.device = order, averages, device
+        self.levels = max(1, order - 1)
 
     @property
     def has_choice(self) -> bool:
@@ -146,7 +143,8 @@ class HermiteSystem(HermiteFamilySystem):
     """One direction at a time, each with its own ridge and order: α is ``(T, dim, order)``."""
 
     def __init__(self, basis: HermiteFamily, standard: Standardised) -> None:
-        super().__init__(basis, standard)
+        super().__init__(basis.order, standard.averages, standard.scale.device)
+        self.coordinates = Coordinates(basis.process, standard.shift, standard.scale)
         self.batch = (basis.dim,)
 
     @property
@@ -185,6 +183,10 @@ class HermiteSystem(HermiteFamilySystem):
 
 class TensorHermiteSystem(HermiteFamilySystem):
     """All products up to a total degree, with one ridge and one order: α is ``(T, size)``."""
+
+    def __init__(self, basis: HermiteFamily, standard: Standardised) -> None:
+        super().__init__(basis.order, standard.averages, standard.scale.device)
+        self.coordinates = Coordinates(basis.process, standard.shift, standard.scale)
 
     @property
     def sizes(self) -> list[int]:

@@ -1,0 +1,195 @@
+"""The equations of polynomials under a linear SDE, in the standardised coordinates of the moment.
+
+X_0 = m + Tz + N(0, V) for standardised data z ``(k,)``: velocities that were not measured are the
+part N(0, V). Then X_t has mean and covariance
+
+    m_t = S_t m,    C_t = S_t(TTᵀ + V)S_tᵀ + Σ_t,
+
+and u = W_t(X_t - m_t), with W_tC_tW_tᵀ = I, is u = B_t z + noise, B_t = W_tS_tT: its moments are
+Γ(B_t)E[φ(z)], see ``oism.basis.ladder``. No stationary law is needed, and F may have any spectrum.
+
+The score of f = Σ α_kφ_k(u) beside that of the Gaussian N(m_t, C_t) is matched in a metric
+R ⪰ 0, E‖R^{½}(∇f - ∇log(ρ_t/N(m_t, C_t)))‖²: R = G is what the flow needs, R = I the whole score.
+Integration by parts gives
+
+    A_kℓ = E[∇φ_kᵀR∇φ_ℓ],    b_k = E[∇·R∇φ_k - ⟨RC_t⁻¹(x - m_t), ∇φ_k⟩]
+
+(with π for the Gaussian and R = G: b = E[½(L + L*)φ], neither L nor L* alone). With R = NNᵀ and a
+matrix V_q for the derivative along each column of W_tN this is
+
+    A = Σ_q V_q E[φφᵀ] V_qᵀ,    b = -Σ_q V_qV_qᵀ E[φ].
+
+b vanishes to degree two, where the Gaussian knows everything. Where R is singular, W_t is triangular
+in coordinates that begin with its kernel: functions of those alone do not occur in A and b, and are
+left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from oism import checks
+from oism.basis import Ladder
+from oism.basis.hermite import TensorGram
+from oism.equations.hermite import FLOOR
+from oism.moments import Standardised
+from oism.process import Linear, PhaseSpace
+from oism.process.covariance import spread, whitener
+from oism.transforms import matmul
+
+SINGULAR = 1e-12
+"""An eigenvalue of the metric below this part of the largest counts as zero."""
+
+
+def matched(slopes: Tensor, products: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
+    """Return A and b from derivatives ``(..., q, s, l)``, E[φφᵀ] ``(..., l, l)`` and E[φ] ``(..., s)``."""
+    matrix = (slopes @ products[..., None, :, :] @ slopes.mT).sum(dim=-3)
+    right = -(slopes @ (slopes.mT @ means[..., None, :, None])).sum(dim=-3)
+    return matrix, right[..., 0]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearLaw:
+    """Mean and covariance of X_t, from X_0 = m + Tz + N(0, V); float64.
+
+    ``shift`` m is ``(d,)``, ``factor`` T ``(d, k)``, ``noise`` V ``(d, d)``. ``low`` and ``high``,
+    ``(k,)``, are the range of the data, the first k entries of a point.
+    """
+
+    process: Linear
+    shift: Tensor
+    factor: Tensor
+    noise: Tensor
+    low: Tensor
+    high: Tensor
+
+    def at(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return m_t and C_t for times of any shape: ``(..., d)`` and ``(..., d, d)``."""
+        power, added = self._moved(t)
+        own = matmul(power, self.factor.to(power))
+        return matmul(power, self.shift.to(power)[:, None])[..., 0], matmul(own, own.mT) + added
+
+    def _moved(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return S_t, and the covariance S_tVS_tᵀ + Σ_t of X_t given the data."""
+        law, copies = self.process._transition(t), self.process.copies
+        power = spread(law.means, copies)
+        added = matmul(matmul(power, self.noise.to(power)), power.mT)
+        return power, spread(law.covariances, copies) + added
+
+    def decay(self, t: Tensor, whiten: Tensor) -> Tensor:
+        """Return B_t = W_tS_tT: ``(T, d, k)``."""
+        power = spread(self.process._transition(t).means, self.process.copies)
+        return whiten @ power @ self.factor.to(power)
+
+    def range(self, t: Tensor, reach: float) -> tuple[Tensor, Tensor]:
+        """Return the range of X_t, the noise reaching so many deviations: ``(..., d)`` each."""
+        power, added = self._moved(t)
+        data = power[..., : len(self.low)]
+        low, high = self.low.to(power), self.high.to(power)
+        centre = matmul(data, 0.5 * (low + high)[:, None])[..., 0]
+        half = matmul(data.abs(), 0.5 * (high - low)[:, None])[..., 0]
+        half = half + reach * added.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
+        return centre - half, centre + half
+
+
+def start(space: Linear | PhaseSpace, standard: Standardised) -> LinearLaw:
+    """Return the law that begins with standardised data, with or without their velocities."""
+    process = space.process if isinstance(space, PhaseSpace) else space
+    dim, width = process.size, len(standard.scale)
+    shift = torch.zeros(dim, dtype=torch.float64)
+    factor = torch.zeros(dim, width, dtype=torch.float64)
+    noise = torch.zeros(dim, dim, dtype=torch.float64)
+    rotation = standard.rotation
+    assert rotation is not None
+    shift[:width] = rotation.mT @ standard.shift
+    factor[:width] = rotation.mT * standard.scale
+    # Where data do not spread at all, the law at t = 0 has no density and no score.
+    missing = torch.where(standard.scale.square() < FLOOR, FLOOR, 0.0)
+    noise[:width, :width] = (rotation.mT * missing) @ rotation
+    if isinstance(space, PhaseSpace):
+        noise[width:, width:] = space.gamma * torch.eye(dim - width, dtype=torch.float64)
+    return LinearLaw(process, shift, factor, noise, standard.low, standard.high)
+
+
+class Metric:
+    """R = NNᵀ, and coordinates Qx that begin with its kernel."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        values, vectors = torch.linalg.eigh(matrix)
+        seen = values > SINGULAR * values[-1]
+        if not bool(seen.any()):
+            raise ValueError("metric must not be zero")
+        self.matrix, self.turn = matrix, vectors.mT
+        self.hidden = int((~seen).sum())
+        """The dimension of the kernel."""
+        self._root = torch.diag(torch.where(seen, values, 0.0).sqrt())[:, seen]
+
+    def whiten(self, covariance: Tensor) -> tuple[Tensor, Tensor]:
+        """Return W, triangular in Qx, for covariances ``(..., d, d)``, and WN ``(..., d, q)``."""
+        turn = self.turn.to(covariance)
+        lower, _, definite = whitener(turn @ covariance @ turn.mT)
+        if not checks.holds(definite):
+            raise ValueError(
+                "t must leave the law of X_t with a density: its covariance is singular (at t = 0 "
+                "where data lie in a plane, or where (F, L) is not controllable)"
+            )
+        return lower @ turn, lower @ self._root.to(covariance)
+
+    @property
+    def projection(self) -> Tensor:
+        """The orthogonal projection onto the range of R: ``(d, d)``."""
+        own: Tensor = self.turn[self.hidden :]
+        return own.mT @ own
+
+
+class LinearEquations:
+    """A ``(T, *folds, size, size)`` and b ``(T, *folds, size)`` for averages ``(*folds, functions)``."""
+
+    def __init__(self, order: int, law: LinearLaw, metric: Metric, means: Tensor) -> None:
+        self.order, self.law, self.metric = order, law, metric
+        dim, width = law.factor.shape
+        degree = max(order, 2 * order - 2)
+        self.ladder, self._source = Ladder(dim, degree), Ladder(width, degree)
+        self.means = means[..., : len(self._source.indices)]
+
+    @cached_property
+    def _gram(self) -> TensorGram:
+        return TensorGram(len(self.law.shift), self.order - 1, self.ladder.degree)
+
+    @cached_property
+    def _steps(self) -> Ladder:
+        return Ladder(len(self.law.shift), self.order)
+
+    @cached_property
+    def kept(self) -> Tensor:
+        """Which functions of degree ≤ order occur: those that vary along the range of R."""
+        return (self._steps.indices[:, self.metric.hidden :] > 0).any(dim=1)
+
+    @property
+    def indices(self) -> Tensor:
+        """The multi-indices of these functions: ``(size, d)``."""
+        return self._steps.indices[self.kept]
+
+    def evolved(self, t: Tensor) -> Tensor:
+        """Return E[φ_m(u)] for all |m| ≤ degree: ``(T, *folds, functions)``."""
+        whiten, _ = self.metric.whiten(self.law.at(t)[1])
+        return self.ladder.spread(self.law.decay(t, whiten), self.means, self._source)
+
+    def at(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return A_t and b_t."""
+        _, directions = self.metric.whiten(self.law.at(t)[1])
+        means = self.evolved(t)
+        slopes = self._steps.slopes(directions.mT)
+        slopes = slopes.reshape(len(t), *[1] * (means.ndim - 2), *slopes.shape[1:])
+        few = means[..., : len(self._steps.indices)]
+        matrix, right = matched(slopes, self._gram(means), few)
+        return matrix[..., self.kept, :][..., self.kept], right[..., self.kept]
+
+    def rates(self, t: Tensor) -> Tensor:
+        """Return what A_t has on its diagonal for a Gaussian: ``(T, size)``."""
+        _, directions = self.metric.whiten(self.law.at(t)[1])
+        return directions.square().sum(dim=-1) @ self.indices.double().mT

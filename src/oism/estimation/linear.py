@@ -1,0 +1,130 @@
+"""Fitting under a linear SDE, symmetric or not.
+
+data ─► averages of polynomials ─► their values at every t ─► ridge and order over t ─► score
+
+The averages are those of the data alone, whatever the process: what it does to polynomials is known
+(``oism.equations.linear``).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from oism import checks
+from oism.basis import Polynomials, TensorHermite
+from oism.clock import Clock, Logarithmic
+from oism.equations.linear import Metric, start
+from oism.estimation.tables import (
+    CrossValidation,
+    EvenKnots,
+    PlacedKnots,
+    checked_ridge,
+    nothing_to_solve,
+    tabulate,
+)
+from oism.moments import HermiteFamilyMoments, gather
+from oism.process import Linear, PhaseSpace
+from oism.progress import progress_bar
+from oism.score import LinearScore
+from oism.shrinkage import SampleMeans, Shrinkage, shrink_hermite
+from oism.solve import LinearSystem
+
+REST = 12.0
+"""How many times the slowest decay the default clock runs: e^{-12} of the data is left."""
+
+EARLY = 0.1
+"""Where the default clock begins to be logarithmic, in units of the fastest decay."""
+
+
+def fit_linear(  # noqa: PLR0913 (the one place where everything is tied together)
+    data: object,
+    space: Linear | PhaseSpace,
+    order: int = 4,
+    *,
+    whole: bool = False,
+    clock: Clock | None = None,
+    shrinkage: Shrinkage | None = None,
+    ridge: CrossValidation | float | None = None,
+    knots: EvenKnots | PlacedKnots | None = None,
+    sample_weight: object = None,
+    progress: bool | None = None,
+) -> LinearScore:
+    """Return the scores of data under a linear process, by polynomials of a total degree.
+
+    Parameters
+    ----------
+    data
+        Rows ``(n, d)``, or an iterable of batches of them: points of a `Linear` process, or the
+        positions of a `PhaseSpace`, whose velocities are N(0, γI).
+    space
+        What diffuses.
+    order
+        The largest total degree, at least 2; order 2 is the Gaussian with the mean and covariance
+        of the data, in any dimension. An upper bound: what is used of it is chosen.
+    whole
+        Match the whole score ∇log ρ_t. By default only G^{½}∇log ρ_t, all that flow, reverse SDE
+        and likelihood need: for a damped process, the derivative along velocities.
+    clock
+        The range of times; by default logarithmic, until e^{-12} is left of the slowest direction.
+    shrinkage, ridge, knots, sample_weight, progress
+        As for `fit`.
+
+    Examples
+    --------
+    >>> from oism import CriticallyDamped, Flow, PhaseSpace, fit_linear
+    >>> x = torch.randn(500, 2, generator=torch.Generator().manual_seed(0)) * 0.5 + 1
+    >>> space = PhaseSpace(CriticallyDamped(dim=2), gamma=0.04)
+    >>> score = fit_linear(x, space, order=2)
+    >>> points = Flow(score).sample(1000, (4,), generator=torch.Generator().manual_seed(0))
+    >>> space.positions(points).mean(dim=0), space.positions(points).std(dim=0)
+    (tensor([0.9..., 1.0...]), tensor([0.5..., 0.5...]))
+    """
+    process, width = _space(space)
+    order = checks.integer(order, "order", minimum=2)
+    basis = Polynomials(process, order)
+    shrinkage = SampleMeans() if shrinkage is None else shrinkage
+    checks.instance(shrinkage, Shrinkage, "shrinkage")
+    ridge = checked_ridge(ridge)
+    clock = default_clock(process) if clock is None else clock
+    checks.instance(clock, Clock, "clock")
+    folds = ridge.folds if isinstance(ridge, CrossValidation) and order > 2 else 1
+    eye = torch.eye(process.size, dtype=torch.float64)
+    metric = eye if whole else process.diffusion(process.size)
+    with progress_bar(progress) as bar:
+        bar.stage("rows")
+        moments = gather(
+            data,
+            TensorHermite(width, order),
+            folds=folds,
+            sample_weight=sample_weight,
+            squares=shrinkage.needs_variances,
+            after_batch=bar.reach,
+        )
+        moments.demand(folds=folds > 1)
+        assert isinstance(moments, HermiteFamilyMoments)
+        standard = shrink_hermite(moments, shrinkage)
+        law = start(space, standard)
+        if order == 2:
+            parts = nothing_to_solve(clock)
+        else:
+            system = LinearSystem(order, law, Metric(metric), standard.averages)
+            parts = tabulate(basis, system, clock, ridge, knots or PlacedKnots(), bar)
+    return LinearScore(basis, clock, *parts, law, metric, standard.averages.total)
+
+
+def _space(space: Linear | PhaseSpace) -> tuple[Linear, int]:
+    """Return the process and the number of entries of a row of data."""
+    if isinstance(space, PhaseSpace):
+        return space.process, space.dim
+    if not isinstance(space, Linear):
+        raise TypeError(
+            f"space must be a Linear process or a PhaseSpace, got {type(space).__name__}"
+        )
+    return space, space.size
+
+
+def default_clock(process: Linear) -> Logarithmic:
+    """Return a clock that runs until a linear process has forgotten where it began."""
+    _ = process.stationary_covariance  # refuses F that is not Hurwitz
+    rates = -torch.linalg.eigvals(process.drift_matrix).real
+    return Logarithmic(first=EARLY / float(rates.max()), last=REST / float(rates.min()))
