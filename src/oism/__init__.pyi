@@ -97,6 +97,7 @@ from .objectives import (
     SlicedScoreMatching as SlicedScoreMatching,
     TimeScoreMatching as TimeScoreMatching,
     TransitionScoreMatching as TransitionScoreMatching,
+    HybridScoreMatching as HybridScoreMatching,
     UniformLogSNR as UniformLogSNR,
     UniformTime as UniformTime,
 )

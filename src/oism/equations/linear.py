@@ -19,9 +19,9 @@ matrix V_q for the derivative along each column of W_tN this is
 
     A = Σ_q V_q E[φφᵀ] V_qᵀ,    b = -Σ_q V_qV_qᵀ E[φ].
 
-b vanishes to degree two, where the Gaussian knows everything. Where R is singular, W_t is triangular
-in coordinates that begin with its kernel: functions of those alone do not occur in A and b, and are
-left out.
+b vanishes to degree two, where the Gaussian knows everything. Where R is singular, W_t is
+triangular in coordinates that begin with its kernel: functions of those alone do not occur in A and
+b, and are left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SINGULAR = 1e-12
 
 
 def matched(slopes: Tensor, products: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
-    """Return A and b from derivatives ``(..., q, s, l)``, E[φφᵀ] ``(..., l, l)`` and E[φ] ``(..., s)``."""
+    """Return A and b from V ``(..., q, s, l)``, E[φφᵀ] ``(..., l, l)`` and E[φ] ``(..., s)``."""
     matrix = (slopes @ products[..., None, :, :] @ slopes.mT).sum(dim=-3)
     right = -(slopes @ (slopes.mT @ means[..., None, :, None])).sum(dim=-3)
     return matrix, right[..., 0]
@@ -147,7 +147,10 @@ class Metric:
 
 
 class LinearEquations:
-    """A ``(T, *folds, size, size)`` and b ``(T, *folds, size)`` for averages ``(*folds, functions)``."""
+    """A ``(T, *folds, size, size)`` and b ``(T, *folds, size)`` of the functions that occur.
+
+    ``means`` are averages over all |m| ≤ 2·order - 2 of the data, ``(*folds, functions)``.
+    """
 
     def __init__(self, order: int, law: LinearLaw, metric: Metric, means: Tensor) -> None:
         self.order, self.law, self.metric = order, law, metric

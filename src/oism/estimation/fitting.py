@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 import warnings
 
-import torch
-
 from oism import checks
 from oism.basis import Basis, Fourier, Hermite
 from oism.basis.hermite import HermiteFamily

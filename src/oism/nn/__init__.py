@@ -7,6 +7,7 @@ from oism.nn.mlp import MLP
 from oism.nn.model import Diffusion
 from oism.nn.score import NoisePredictor, NoiseScore
 from oism.nn.sizes import unet_for
+from oism.nn.velocity import VelocityScore
 
 __all__ = [
     "MLP",
@@ -17,5 +18,6 @@ __all__ = [
     "NoisePredictor",
     "NoiseScore",
     "OperatorInformed",
+    "VelocityScore",
     "unet_for",
 ]

@@ -17,6 +17,7 @@ from oism.objectives.denoising import (
 )
 from oism.objectives.fokker_planck import FokkerPlanckResidual
 from oism.objectives.implicit import GeneralisedScoreMatching, ImplicitScoreMatching
+from oism.objectives.hybrid import HybridScoreMatching
 from oism.objectives.levels import NoiseLevels, UniformLogSNR, UniformTime, low_discrepancy
 from oism.objectives.models import Model, score_of, time_score_of
 from oism.objectives.sliced import Probes, SlicedScoreMatching
@@ -28,6 +29,7 @@ __all__ = [
     "FokkerPlanckResidual",
     "GeneralisedScoreMatching",
     "ImplicitScoreMatching",
+    "HybridScoreMatching",
     "LikelihoodWeighting",
     "Model",
     "NoiseLevels",

@@ -11,6 +11,7 @@ import torch
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
+from oism.basis import Basis
 from oism.plot.frame import GREY, INK, SPECTRUM, Array, axes_or_new
 from oism.process import Isotropic
 from oism.score import FourierScore, OperatorScore
@@ -25,7 +26,7 @@ def coefficient_traces(score: OperatorScore, ax: Axes | None = None, *, count: i
     tau = torch.linspace(0, score.clock.horizon, 201, dtype=torch.float64)
     alpha = score.coefficients(score.clock.time(tau))
     alpha = (alpha.mT if alpha.ndim == 3 else alpha).flatten(1)  # a basis goes degree by degree
-    rates = -score.basis.eigenvalues.cpu()
+    rates = -score.basis.eigenvalues.cpu() if isinstance(score.basis, Basis) else alpha[:0, 0]
     if len(rates) != alpha.shape[1]:
         raise TypeError("traces need one coefficient for every eigenfunction of the basis")
     scaled = (alpha * rates.sqrt()).cpu().numpy()

@@ -71,9 +71,9 @@ class PhaseSpace:
         return -0.5 * (v.square().sum(dim=1) / self.gamma + constant)
 
     def _law(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean factors S_t(1, 0) and Cholesky's factor of P_t: ``(..., 2)``, ``(..., 2, 2)``.
+        """Return the factors S_t(1, 0) of the mean, ``(..., 2)``, and the root of P_t.
 
-        The factor is lower triangular: positions see the first noise only, velocities both.
+        For t > 0 it is Cholesky's, ``(..., 2, 2)``: positions see the first noise only.
         """
         law = self.process._transition(t)
         kicked = law.means[..., :, 1]

@@ -6,8 +6,8 @@ in the coordinates of ``oism.equations.linear``. As for the Ornstein-Uhlenbeck p
 through a soft clamp c, the identity within the range of the noised data: a polynomial says nothing
 beyond (``oism.score.hermite``).
 
-Derivatives of f are polynomials of a lower degree, ∂ᵢf = Σ_j (aᵢᵀα)_j φ_j: a gradient is one product
-with a table of functions of degree n - 1, the matrix of second derivatives one with those of n - 2.
+Derivatives of f are polynomials of a lower degree, ∂ᵢf = Σ_j (aᵢᵀα)_j φ_j: a gradient is one
+product with a table of functions of degree n - 1, the second derivatives one with those of n - 2.
 """
 
 from __future__ import annotations
@@ -158,8 +158,8 @@ class LinearScore(OperatorScore):
     def _log_ratio(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         if self._metric.hidden:
             raise ValueError(
-                "metric must be definite for log(ρ_t/π), which the metric G of the flow leaves open "
-                f"up to functions of {self._metric.hidden} coordinates: fit with whole=True"
+                "metric must be definite for log(ρ_t/π), which the metric G of the flow leaves "
+                f"open up to functions of {self._metric.hidden} coordinates: fit with whole=True"
             )
         apart, whiten, deviations = self._place(x, t)
         diagonal = torch.linalg.slogdet(whiten)[1]

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from oism.atomic import replacing
 from oism.basis import (
-    Basis,
     Fourier,
     Functions,
     Hermite,
     IdentityFrame,
     OrthogonalFrame,
+    Polynomials,
     TensorHermite,
 )
 from oism.basis.hermite import HermiteFamily
@@ -35,12 +35,14 @@ from oism.clock import (
     VarianceExploding,
     VariancePreserving,
 )
+from oism.equations.linear import LinearLaw
 from oism.moments import Averages, Standardised
-from oism.process import OrnsteinUhlenbeck
+from oism.process import CriticallyDamped, Linear, OrnsteinUhlenbeck
 from oism.score.base import Diagnostics, OperatorScore
 from oism.score.fourier import FourierScore
 from oism.score.hermite import HermiteFamilyScore, HermiteScore, TensorHermiteScore
 from oism.score.interpolation import Curve
+from oism.score.linear import LinearScore
 from oism.solve import Schedule
 
 FORMAT = "oism.OperatorScore"
@@ -70,6 +72,8 @@ def _describe_basis(basis: Functions) -> tuple[dict[str, object], dict[str, Tens
     """Return settings and tensors of a basis."""
     if type(basis) is Fourier:
         return {"kind": "Fourier"}, {"basis.frequencies": basis.frequencies}
+    if type(basis) is Polynomials:
+        return _describe_polynomials(basis)
     if isinstance(basis, HermiteFamily) and type(basis) is FAMILIES.get(type(basis).__name__):
         process, frame = basis.process, basis.frame
         if type(frame) not in (IdentityFrame, OrthogonalFrame):
@@ -85,12 +89,34 @@ def _describe_basis(basis: Functions) -> tuple[dict[str, object], dict[str, Tens
         }
         matrix = {"basis.frame": frame.matrix} if isinstance(frame, OrthogonalFrame) else {}
         return settings, matrix
-    raise TypeError(f"basis must be Fourier, Hermite or TensorHermite to be saved, got {basis!r}")
+    raise TypeError(
+        f"basis must be Fourier, Hermite, TensorHermite or Polynomials to be saved, got {basis!r}"
+    )
 
 
-def _restore_basis(settings: dict[str, object], tensors: dict[str, Tensor]) -> Basis:
+def _describe_polynomials(basis: Polynomials) -> tuple[dict[str, object], dict[str, Tensor]]:
+    process = basis.process
+    settings: dict[str, object] = {"kind": "Polynomials", "order": basis.order}
+    if type(process) is CriticallyDamped:
+        return settings | {"dim": process.dim, "c": process.c}, {}
+    matrices = {"basis.drift": process.drift_matrix, "basis.noise": process.noise_matrix}
+    return settings | {"copies": process.copies}, matrices
+
+
+def _restore_polynomials(settings: dict[str, object], tensors: dict[str, Tensor]) -> Polynomials:
+    order = int(str(settings["order"]))
+    if "c" in settings:
+        damped = CriticallyDamped(int(str(settings["dim"])), float(str(settings["c"])))
+        return Polynomials(damped, order)
+    matrices = tensors["basis.drift"], tensors["basis.noise"]
+    return Polynomials(Linear(*matrices, int(str(settings["copies"]))), order)
+
+
+def _restore_basis(settings: dict[str, object], tensors: dict[str, Tensor]) -> Functions:
     if settings["kind"] == "Fourier":
         return Fourier(tensors["basis.frequencies"])
+    if settings["kind"] == "Polynomials":
+        return _restore_polynomials(settings, tensors)
     frame = OrthogonalFrame(tensors["basis.frame"]) if "basis.frame" in tensors else IdentityFrame()
     process = OrnsteinUhlenbeck(float(str(settings["theta"])), float(str(settings["sigma"])))
     kind = FAMILIES[str(settings["kind"])]
@@ -222,6 +248,10 @@ def restore(settings: dict[str, object], tensors: dict[str, Tensor]) -> Operator
     if isinstance(basis, Fourier):
         means = torch.view_as_complex(state["means"])
         score: OperatorScore = FourierScore(*common, means)  # type: ignore[arg-type]
+    elif isinstance(basis, Polynomials):
+        parts = (state[name] for name in ("shift", "factor", "noise", "low", "high"))
+        law = LinearLaw(basis.process, *parts)
+        score = LinearScore(*common, law, state["metric"], state["means"])  # type: ignore[arg-type]
     else:
         kind: type[HermiteFamilyScore] = HermiteScore
         if isinstance(basis, TensorHermite):
