@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,9 +53,19 @@ def matched(slopes: Tensor, products: Tensor, means: Tensor) -> tuple[Tensor, Te
     return matrix, right[..., 0]
 
 
+class Moment(NamedTuple):
+    """The law of X_t at some times: X_t = m_t + S_tTz + noise, with a leading axis for the times."""
+
+    mean: Tensor  # m_t, (..., d)
+    covariance: Tensor  # C_t, (..., d, d)
+    power: Tensor  # S_t, (..., d, d)
+    factor: Tensor  # S_tT, (..., d, k)
+    added: Tensor  # the covariance of the noise, S_tVS_tᵀ + Σ_t
+
+
 @dataclass(frozen=True, eq=False)
 class LinearLaw:
-    """Mean and covariance of X_t, from X_0 = m + Tz + N(0, V); float64.
+    """How mean and covariance of X_t follow from X_0 = m + Tz + N(0, V); float64.
 
     ``shift`` m is ``(d,)``, ``factor`` T ``(d, k)``, ``noise`` V ``(d, d)``. ``low`` and ``high``,
     ``(k,)``, are the range of the data, the first k entries of a point.
@@ -67,32 +78,23 @@ class LinearLaw:
     low: Tensor
     high: Tensor
 
-    def at(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return m_t and C_t for times of any shape: ``(..., d)`` and ``(..., d, d)``."""
-        power, added = self._moved(t)
-        own = matmul(power, self.factor.to(power))
-        return matmul(power, self.shift.to(power)[:, None])[..., 0], matmul(own, own.mT) + added
-
-    def _moved(self, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return S_t, and the covariance S_tVS_tᵀ + Σ_t of X_t given the data."""
+    def at(self, t: Tensor) -> Moment:
+        """Return the law at times of any shape."""
         law, copies = self.process._transition(t), self.process.copies
         power = spread(law.means, copies)
-        added = matmul(matmul(power, self.noise.to(power)), power.mT)
-        return power, spread(law.covariances, copies) + added
+        shift, factor, noise = (
+            matmul(power, part.to(power)) for part in (self.shift[:, None], self.factor, self.noise)
+        )
+        added = matmul(noise, power.mT) + spread(law.covariances, copies)
+        return Moment(shift[..., 0], matmul(factor, factor.mT) + added, power, factor, added)
 
-    def decay(self, t: Tensor, whiten: Tensor) -> Tensor:
-        """Return B_t = W_tS_tT: ``(T, d, k)``."""
-        power = spread(self.process._transition(t).means, self.process.copies)
-        return whiten @ power @ self.factor.to(power)
-
-    def range(self, t: Tensor, reach: float) -> tuple[Tensor, Tensor]:
+    def range(self, moment: Moment, reach: float) -> tuple[Tensor, Tensor]:
         """Return the range of X_t, the noise reaching so many deviations: ``(..., d)`` each."""
-        power, added = self._moved(t)
-        data = power[..., : len(self.low)]
-        low, high = self.low.to(power), self.high.to(power)
+        data = moment.power[..., : len(self.low)]
+        low, high = self.low.to(data), self.high.to(data)
         centre = matmul(data, 0.5 * (low + high)[:, None])[..., 0]
         half = matmul(data.abs(), 0.5 * (high - low)[:, None])[..., 0]
-        half = half + reach * added.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
+        half = half + reach * moment.added.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
         return centre - half, centre + half
 
 
@@ -179,13 +181,18 @@ class LinearEquations:
 
     def evolved(self, t: Tensor) -> Tensor:
         """Return E[φ_m(u)] for all |m| ≤ degree: ``(T, *folds, functions)``."""
-        whiten, _ = self.metric.whiten(self.law.at(t)[1])
-        return self.ladder.spread(self.law.decay(t, whiten), self.means, self._source)
+        return self._seen(t)[0]
+
+    def _seen(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return E[φ(u)], and W_tN ``(T, d, q)``."""
+        moment = self.law.at(t)
+        whiten, directions = self.metric.whiten(moment.covariance)
+        means = self.ladder.spread(whiten @ moment.factor, self.means, self._source)
+        return means, directions
 
     def at(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return A_t and b_t."""
-        _, directions = self.metric.whiten(self.law.at(t)[1])
-        means = self.evolved(t)
+        means, directions = self._seen(t)
         slopes = self._steps.slopes(directions.mT)
         slopes = slopes.reshape(len(t), *[1] * (means.ndim - 2), *slopes.shape[1:])
         few = means[..., : len(self._steps.indices)]
@@ -194,5 +201,5 @@ class LinearEquations:
 
     def rates(self, t: Tensor) -> Tensor:
         """Return what A_t has on its diagonal for a Gaussian: ``(T, size)``."""
-        _, directions = self.metric.whiten(self.law.at(t)[1])
+        _, directions = self.metric.whiten(self.law.at(t).covariance)
         return directions.square().sum(dim=-1) @ self.indices.double().mT

@@ -12,7 +12,7 @@ import torch
 
 from oism import checks
 from oism.basis import Polynomials, TensorHermite
-from oism.clock import Clock, Logarithmic
+from oism.clock import Clock, VariancePreserving
 from oism.equations.linear import Metric, start
 from oism.estimation.tables import (
     CrossValidation,
@@ -29,11 +29,11 @@ from oism.score import LinearScore
 from oism.shrinkage import SampleMeans, Shrinkage, shrink_hermite
 from oism.solve import LinearSystem
 
-REST = 12.0
-"""How many times the slowest decay the default clock runs: e^{-12} of the data is left."""
+REST = 10.0
+"""How many times the slowest decay the default clock runs: about e^{-10} of the data is left."""
 
-EARLY = 0.1
-"""Where the default clock begins to be logarithmic, in units of the fastest decay."""
+EARLY = 0.002
+"""The pace of the default clock at its beginning, as a part of that at its end."""
 
 
 def fit_linear(  # noqa: PLR0913 (the one place where everything is tied together)
@@ -65,7 +65,7 @@ def fit_linear(  # noqa: PLR0913 (the one place where everything is tied togethe
         Match the whole score ∇log ρ_t. By default only G^{½}∇log ρ_t, all that flow, reverse SDE
         and likelihood need: for a damped process, the derivative along velocities.
     clock
-        The range of times; by default logarithmic, until e^{-12} is left of the slowest direction.
+        The range of times; by default that of `default_clock`.
     shrinkage, ridge, knots, sample_weight, progress
         As for `fit`.
 
@@ -123,8 +123,13 @@ def _space(space: Linear | PhaseSpace) -> tuple[Linear, int]:
     return space, space.size
 
 
-def default_clock(process: Linear) -> Logarithmic:
-    """Return a clock that runs until a linear process has forgotten where it began."""
+def default_clock(process: Linear) -> VariancePreserving:
+    """Return a clock that runs until a linear process has forgotten where it began.
+
+    t grows with τ²: slowly where data lose their detail, yet nowhere so fast that a flow would have
+    to turn far in a step. An asymmetric process does not rest: at the end, the flow of a damped one
+    still turns positions into velocities, one radian in a unit of t.
+    """
     _ = process.stationary_covariance  # refuses F that is not Hurwitz
-    rates = -torch.linalg.eigvals(process.drift_matrix).real
-    return Logarithmic(first=EARLY / float(rates.max()), last=REST / float(rates.min()))
+    last = REST / float(-torch.linalg.eigvals(process.drift_matrix).real.max())
+    return VariancePreserving(beta_0=EARLY * 4 * last, beta_1=(1 - EARLY) * 4 * last)

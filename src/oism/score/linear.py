@@ -12,6 +12,8 @@ product with a table of functions of degree n - 1, the second derivatives one wi
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -25,6 +27,16 @@ from oism.score.hermite import NOISE_REACH, WIDTH, soft_clamp
 from oism.score.interpolation import Curve
 from oism.solve import LinearSystem, Schedule, System
 from oism.transforms import matmul
+
+
+class Place(NamedTuple):
+    """Where points stand at a time: what every part of the score begins with."""
+
+    whiten: Tensor  # W_t
+    u: Tensor  # W_t(x - m_t)
+    inner: Tensor  # W_t(c(x) - m_t)
+    slope: Tensor  # c'
+    bend: Tensor  # c''
 
 
 class LinearScore(OperatorScore):
@@ -43,9 +55,10 @@ class LinearScore(OperatorScore):
     high: Tensor
     metric: Tensor
     means: Tensor
+    steps: Tensor
     spectral = (
         *OperatorScore.spectral,
-        *("shift", "factor", "noise", "low", "high", "metric", "means"),
+        *("shift", "factor", "noise", "low", "high", "metric", "means", "steps"),
     )
 
     def __init__(  # noqa: PLR0913, PLR0917
@@ -66,8 +79,11 @@ class LinearScore(OperatorScore):
         self.register_buffer("means", means)
         self._metric = Metric(metric)
         self._ladder = Ladder(basis.dim, basis.order) if basis.order > 2 else None
+        steps = torch.zeros(0, dtype=torch.float64)
         if self._ladder is not None:
             self._kept = (self._ladder.indices[:, self._metric.hidden :] > 0).any(dim=1)
+            steps = self._ladder.slopes(torch.eye(basis.dim, dtype=torch.float64))
+        self.register_buffer("steps", steps, persistent=False)
 
     def law(self) -> LinearLaw:
         """Return mean and covariance of X_t as functions of time."""
@@ -80,75 +96,73 @@ class LinearScore(OperatorScore):
         averages = Averages(self.means.cpu(), nothing, nothing, nothing, nothing)
         return LinearSystem(self.basis.order, self.law(), self._metric, averages)
 
-    def _place(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return x - m_t, W_t and the deviations of X_t, in the dtype of ``x``."""
-        mean, covariance = self.law().at(t)
-        whiten, _ = self._metric.whiten(covariance)
-        deviations = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
-        return x - mean.to(x), whiten.to(x), deviations.to(x)
-
-    def _clamped(self, x: Tensor, t: Tensor, deviations: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        low, high = (end.to(x) for end in self.law().range(t, NOISE_REACH))
-        return soft_clamp(x, low, high, WIDTH * deviations)
-
-    def _project(self, score: Tensor) -> Tensor:
-        if not self._metric.hidden:
-            return score
-        return matmul(score, self._metric.projection.to(score))
-
-    def _lowered(self, alpha: Tensor, times: int) -> Tensor:
-        """Return the coefficients of all derivatives of f of an order: ``(..., l, d[, d])``."""
-        ladder = self._ladder
-        assert ladder is not None
-        steps = ladder.slopes(torch.eye(self.basis.dim).to(alpha))
-        kept = steps[:, self._kept.to(alpha.device)]
-        first = matmul(alpha[..., None, None, :], kept)[..., 0, :].mT
-        if times == 1:
-            return first
-        lower = ladder.count(ladder.degree - 1)
-        below = ladder.count(ladder.degree - 2)
-        second = matmul(first.mT[..., None, :, :], steps[:, :lower]).movedim(-1, -3)
-        return second[..., :below, :, :]
+    def _place(self, x: Tensor, t: Tensor, alpha: Tensor) -> Place:
+        """Return where points stand at a time, in the dtype of ``x``."""
+        law = self.law()
+        moment = law.at(t)
+        whiten = self._metric.whiten(moment.covariance)[0].to(x)
+        u = _along(whiten, x - moment.mean.to(x))
+        if not alpha.shape[-1]:
+            return Place(whiten, u, u, x, x)
+        low, high = (end.to(x) for end in law.range(moment, NOISE_REACH))
+        deviations = moment.covariance.diagonal(dim1=-2, dim2=-1).sqrt().to(x)
+        inner, slope, bend = soft_clamp(x, low, high, WIDTH * deviations)
+        return Place(whiten, u, _along(whiten, inner - moment.mean.to(x)), slope, bend)
 
     def _derivatives(self, u: Tensor, alpha: Tensor, times: int) -> Tensor:
         """Return ∇f, ``(n, d)``, or the matrix of second derivatives, ``(n, d, d)``, in u."""
-        weights = self._lowered(alpha, times)
         assert self._ladder is not None
-        few = weights.shape[-1 - times]
-        table = _row(products(u, self._ladder.indices[:few].to(u.device)))
-        return matmul(table, weights.flatten(-times)).reshape(len(u), *weights.shape[-times:])
+        steps, few = self.steps.to(alpha), self.steps.shape[-1]
+        weights = matmul(alpha[..., None, None, :], steps[:, self._kept])[..., 0, :].mT
+        if times == 2:
+            below = self._ladder.count(self._ladder.degree - 2)
+            again = steps[:, :few, :below]
+            weights = matmul(weights.mT[..., None, :, :], again).movedim(-1, -3)
+            few = below
+        table = products(u, self._ladder.indices[:few].to(u.device))
+        return matmul(table[:, None], weights.flatten(-times)).reshape(
+            len(u), *[u.shape[1]] * times
+        )
 
     def _score(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
-        apart, whiten, deviations = self._place(x, t)
-        total = -_back(whiten, _along(whiten, apart))
-        if alpha.shape[-1]:
-            inner, slope, _ = self._clamped(x, t, deviations)
-            u = _along(whiten, apart + (inner - x))
-            total = total + slope * _back(whiten, self._derivatives(u, alpha, 1))
-        return self._project(total)
+        return self._first(self._place(x, t, alpha), alpha)
 
-    def _second(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
-        """Return all second derivatives of log ρ_t: ``(n, d, d)``."""
-        apart, whiten, deviations = self._place(x, t)
-        total = -matmul(whiten.mT, whiten).expand(len(x), -1, -1)
+    def _first(self, place: Place, alpha: Tensor) -> Tensor:
+        """Return the score in the range of the metric."""
+        total = -_along(place.whiten.mT, place.u)
         if alpha.shape[-1]:
-            inner, slope, bend = self._clamped(x, t, deviations)
-            u = _along(whiten, apart + (inner - x))
-            first = _back(whiten, self._derivatives(u, alpha, 1))
-            second = matmul(matmul(whiten.mT, self._derivatives(u, alpha, 2)), whiten)
-            second = slope[:, :, None] * second * slope[:, None, :]
-            total = total + second + torch.diag_embed(bend * first)
+            slopes = self._derivatives(place.inner, alpha, 1)
+            total = total + place.slope * _along(place.whiten.mT, slopes)
+        if not self._metric.hidden:
+            return total
+        return matmul(total, self._metric.projection.to(total))
+
+    def _second(self, place: Place, alpha: Tensor) -> Tensor:
+        """Return all second derivatives of log ρ_t: ``(n, d, d)``."""
+        whiten = place.whiten
+        total = -matmul(whiten.mT, whiten).expand(len(place.u), -1, -1)
+        if alpha.shape[-1]:
+            first = _along(whiten.mT, self._derivatives(place.inner, alpha, 1))
+            second = matmul(matmul(whiten.mT, self._derivatives(place.inner, alpha, 2)), whiten)
+            second = place.slope[:, :, None] * second * place.slope[:, None, :]
+            total = total + second + torch.diag_embed(place.bend * first)
         return total
 
+    def _traced(self, x: Tensor, t: Tensor, alpha: Tensor, matrix: Tensor) -> Tensor:
+        """Return the score s and Σ Mᵢⱼ∂ᵢ∂ⱼ log ρ_t, ``(n, d + 1)``."""
+        place = self._place(x, t, alpha)
+        trace = (matrix.to(x) * self._second(place, alpha)).sum(dim=(1, 2))
+        return torch.cat((self._first(place, alpha), trace[:, None]), dim=1)
+
+    def _joint(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
+        return self._traced(x, t, alpha, self._metric.projection)
+
     def _divergence(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
-        along = self._metric.projection.to(x)
-        return (along * self._second(x, t, alpha)).sum(dim=(1, 2))
+        return self._joint(x, t, alpha)[:, -1]
 
     def _diffused(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         """Return the score and ∇·G∇ log ρ_t, ``(n, d + 1)``."""
-        diffusion = self.basis.process.diffusion(self.basis.dim).to(x)
-        spread = (diffusion * self._second(x, t, alpha)).sum(dim=(1, 2))
-        return torch.cat((self._score(x, t, alpha), spread[:, None]), dim=1)
+        return self._traced(x, t, alpha, self.basis.process.diffusion(self.basis.dim))
 
     def score_and_diffused_divergence(self, x: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return the score and ∇·G∇ log ρ_t, ``(n,)``, in closed form: what densities need."""
@@ -161,27 +175,15 @@ class LinearScore(OperatorScore):
                 "metric must be definite for log(ρ_t/π), which the metric G of the flow leaves "
                 f"open up to functions of {self._metric.hidden} coordinates: fit with whole=True"
             )
-        apart, whiten, deviations = self._place(x, t)
-        diagonal = torch.linalg.slogdet(whiten)[1]
-        total: Tensor = diagonal - 0.5 * _along(whiten, apart).square().sum(dim=1)
+        place = self._place(x, t, alpha)
+        total: Tensor = torch.linalg.slogdet(place.whiten)[1] - 0.5 * place.u.square().sum(dim=1)
         if alpha.shape[-1]:
-            inner, _, _ = self._clamped(x, t, deviations)
             assert self._ladder is not None
             indices = self._ladder.indices[self._kept].to(x.device)
-            total = total + (products(_along(whiten, apart + (inner - x)), indices) * alpha).sum(1)
+            total = total + (products(place.inner, indices) * alpha).sum(dim=1)
         return total - self.basis.process.invariant.log_density(x)
-
-
-def _row(x: Tensor) -> Tensor:
-    """Return vectors as rows: ``(n, 1, d)``."""
-    return x[:, None]
 
 
 def _along(matrix: Tensor, x: Tensor) -> Tensor:
     """Return Wx for W ``(d, d)``, or one per row."""
-    return matmul(_row(x), matrix.mT)[:, 0] if matrix.ndim == 3 else matmul(x, matrix.mT)
-
-
-def _back(matrix: Tensor, u: Tensor) -> Tensor:
-    """Return Wᵀu."""
-    return _along(matrix.mT, u)
+    return matmul(x[:, None], matrix.mT)[:, 0] if matrix.ndim == 3 else matmul(x, matrix.mT)

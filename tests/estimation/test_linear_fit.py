@@ -1,0 +1,250 @@
+"""Scores under linear SDEs, fitted in closed form: against autodiff, Gaussians and other fits."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from oism import (
+    CriticallyDamped,
+    Flow,
+    IdentityClock,
+    Linear,
+    Logarithmic,
+    Modulation,
+    OperatorScore,
+    OrnsteinUhlenbeck,
+    PhaseSpace,
+    TensorHermite,
+    fit,
+    fit_linear,
+)
+from oism.estimation.linear import default_clock
+from oism.process import NotAProbabilityError
+from oism.score import LinearScore
+
+
+def matrix(*rows: list[float]) -> Tensor:
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def skewed(n: int = 400, dim: int = 2) -> Tensor:
+    x = normal(n, dim, seed=5)
+    return torch.cat((x[:, :1], x[:, 1:].abs() + 0.4 * x[:, :1]), dim=1)
+
+
+SWIRL = Linear(matrix([-1.0, -1.5], [1.5, -1.0]), matrix([1.0, 0.2], [0.0, 0.7]))
+CASES: dict[str, tuple[Linear | PhaseSpace, int, bool]] = {
+    "damped, one position": (PhaseSpace(CriticallyDamped(1), gamma=0.3), 4, False),
+    "damped, one position, whole": (PhaseSpace(CriticallyDamped(1), gamma=0.3), 4, True),
+    "damped, two positions": (PhaseSpace(CriticallyDamped(2)), 3, False),
+    "damped, given velocities": (CriticallyDamped(1, c=5.0), 3, False),
+    "swirl": (SWIRL, 3, False),
+    "swirl, gaussian": (SWIRL, 2, True),
+}
+cases = pytest.mark.parametrize("name", CASES)
+TIMES = torch.tensor([0.01, 0.02, 0.1, 0.3, 0.05, 1.0], dtype=torch.float64)
+
+
+@cache
+def fitted(name: str) -> LinearScore:
+    space, order, whole = CASES[name]
+    width = space.dim if isinstance(space, PhaseSpace) else space.size
+    data = skewed(dim=2)[:, 2 - width :]
+    return fit_linear(data, space, order, whole=whole)
+
+
+def points(name: str) -> Tensor:
+    """Some inside the range of the data, two outside of it."""
+    dim = fitted(name).basis.dim
+    return torch.cat((0.5 * normal(4, dim), 4 + normal(2, dim, seed=1)))
+
+
+@cases
+def test_divergences_are_those_of_the_score(name: str) -> None:
+    score, x = fitted(name), points(name).requires_grad_()
+    value = score.score(x, TIMES)
+    rows = [
+        torch.autograd.grad(value[:, i].sum(), x, retain_graph=True, materialize_grads=True)[0]
+        for i in range(score.basis.dim)
+    ]
+    jacobian, x = torch.stack(rows, dim=1), x.detach()
+    trace = jacobian.diagonal(dim1=1, dim2=2).sum(dim=1)
+    torch.testing.assert_close(score.divergence(x, TIMES), trace, rtol=1e-9, atol=1e-9)
+    diffusion = score.basis.process.diffusion(score.basis.dim)
+    value, diffused = score.score_and_diffused_divergence(x, TIMES)
+    expected = torch.einsum("ij,nji->n", diffusion, jacobian)
+    torch.testing.assert_close(diffused, expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(value, score.score(x, TIMES))
+
+
+@pytest.mark.parametrize("name", ["damped, one position, whole", "swirl", "swirl, gaussian"])
+def test_the_score_is_the_gradient_of_the_log_density(name: str) -> None:
+    score, x = fitted(name), points(name).requires_grad_()
+    (slope,) = torch.autograd.grad(score.log_ratio(x, TIMES).sum(), x)
+    expected = slope + score.basis.process.invariant.score(x.detach())
+    torch.testing.assert_close(score.score(x, TIMES), expected, rtol=1e-9, atol=1e-9)
+
+
+@cases
+def test_times_one_by_one_or_together_and_single_precision(name: str) -> None:
+    score, x = fitted(name), points(name)
+    together = score.score(x, TIMES)
+    for row, t in enumerate(TIMES.tolist()):
+        torch.testing.assert_close(score.score(x[row : row + 1], t), together[row : row + 1])
+    torch.testing.assert_close(
+        score.score(x.float(), TIMES), together.float(), rtol=2e-3, atol=2e-3
+    )
+
+
+@cases
+def test_a_file_holds_everything(name: str, tmp_path: Path) -> None:
+    score, x = fitted(name), points(name)
+    score.save(tmp_path / "score.safetensors")
+    again = OperatorScore.load(tmp_path / "score.safetensors")
+    assert isinstance(again, LinearScore)
+    assert torch.equal(again.score(x, TIMES), score.score(x, TIMES))
+    assert type(again.basis.process) is type(score.basis.process)
+    if score.basis.order > 2:
+        exact = again.coefficients(TIMES, exact=True)
+        torch.testing.assert_close(exact, score.coefficients(TIMES, exact=True))
+
+
+def test_along_positions_nothing_is_said() -> None:
+    score = fitted("damped, two positions")
+    x = points("damped, two positions")
+    assert not score.score(x, TIMES)[:, :2].any()
+    with pytest.raises(ValueError, match="metric must be definite"):
+        score.log_ratio(x, TIMES)
+    # The whole score agrees along velocities, approximately: another metric, the same truth.
+    whole = fitted("damped, one position, whole").score(0.3 * normal(50, 2), 0.5)
+    along = fitted("damped, one position").score(0.3 * normal(50, 2), 0.5)
+    assert float((whole - along)[:, 1].abs().max()) < 0.1 * float(whole[:, 1].abs().max())
+    assert float(whole[:, 0].abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_ornstein_uhlenbeck_is_a_special_case(order: int) -> None:
+    # Other coordinates, the same polynomials: without a ridge the estimates agree.
+    process = Linear(-0.7 * torch.eye(2).double(), 1.3 * torch.eye(2).double())
+    basis = TensorHermite(2, order, OrnsteinUhlenbeck(theta=0.7, sigma=1.3))
+    clock = Logarithmic(first=0.05, last=6.0)
+    data, x = skewed(), 0.7 * normal(20, 2, seed=2)
+    ours = fit_linear(data, process, order, clock=clock, ridge=0.0)
+    known = fit(data, basis, clock=clock, ridge=0.0)
+    for t in (0.0, 0.03, 0.4, 2.0):
+        # Both are tabulated: the knots are theirs, to a thousandth.
+        torch.testing.assert_close(ours.score(x, t), known.score(x, t), rtol=2e-3, atol=2e-3)
+
+
+@settings(max_examples=10)
+@given(st.integers(1, 3), st.integers(0, 50), st.sampled_from([0.5, 2.0, 5.0]), st.booleans())
+def test_order_two_is_the_exact_gaussian(dim: int, seed: int, c: float, whole: bool) -> None:
+    space = PhaseSpace(CriticallyDamped(dim, c=c), gamma=0.2)
+    data = normal(30, dim, seed=seed) @ normal(dim, dim, seed=seed + 1) + 2
+    score = fit_linear(data, space, 2, whole=whole)
+    start = torch.block_diag(
+        torch.cov(data.mT, correction=0).reshape(dim, dim), 0.2 * torch.eye(dim).double()
+    )
+    x = normal(5, 2 * dim, seed=seed + 2)
+    for t in (0.0, 1e-4, 0.7, 3.0):
+        law = space.process.transition(t)
+        mean = law.mean(torch.cat((data.mean(dim=0), torch.zeros(dim).double()))[None])
+        power = torch.kron(law.means, torch.eye(dim).double())
+        covariance = power @ start @ power.mT + law.covariance(2 * dim)
+        exact = -torch.linalg.solve(covariance, (x - mean).mT).mT
+        if not whole:
+            exact[:, :dim] = 0
+        ours = score.score(x, t)
+        assert float((ours - exact).abs().max()) < 1e-9 * float(exact.abs().max() + 1)
+
+
+def test_order_two_in_many_dimensions() -> None:
+    data = normal(300, 60) * torch.linspace(0.1, 2, 60).double()
+    space = PhaseSpace(CriticallyDamped(60))
+    score = fit_linear(data, space, 2)
+    assert score.score(normal(3, 120), 0.5).shape == (3, 120)
+    value, diffused = score.score_and_diffused_divergence(normal(3, 120), 0.5)
+    assert bool(value.isfinite().all() and diffused.isfinite().all())
+
+
+def test_fits_beyond_order_two_see_a_gaussian_too() -> None:
+    # Averages of a Gaussian vanish from degree three on: here by a design of its moments.
+    third = 3.0**0.5
+    line = torch.tensor([-third, 0.0, third], dtype=torch.float64)
+    weights = torch.tensor([1.0, 4.0, 1.0], dtype=torch.float64)
+    data = torch.cartesian_prod(line, line) @ matrix([0.6, 0.2], [0.0, 0.3])
+    together = torch.cartesian_prod(weights, weights).prod(dim=1)
+    space = PhaseSpace(CriticallyDamped(2))
+    clock = Logarithmic(first=0.1, last=12.0)
+    # Degree three needs moments to degree four, which Gauss's rule of three points has.
+    score = fit_linear(data, space, 3, clock=clock, ridge=0.0, sample_weight=together)
+    assert float(score.coefficients(TIMES).abs().max()) < 1e-11
+
+
+def test_processes_without_a_stationary_law_are_fitted_too() -> None:
+    growing = Linear(matrix([0.6, 0.2], [-0.3, -1.0]), matrix([0.5, 0.0], [0.0, 1.0]))
+    score = fit_linear(skewed(), growing, 3, clock=IdentityClock(2.0))
+    assert bool(score.score(0.5 * normal(4, 2), 1.5).isfinite().all())
+    with pytest.raises(NotAProbabilityError, match="drift_matrix must be Hurwitz"):
+        _ = Flow(score).base
+    with pytest.raises(NotAProbabilityError, match="drift_matrix must be Hurwitz"):
+        fit_linear(skewed(), growing, 3)
+    brownian = Linear(torch.zeros(2, 2), torch.eye(2))
+    score = fit_linear(skewed(), brownian, 2, clock=IdentityClock(2.0))
+    with pytest.raises(NotAProbabilityError, match="process must have a stationary law"):
+        _ = Flow(score).base
+
+
+def test_shrinkage_and_weights_are_heard() -> None:
+    space, x = PhaseSpace(CriticallyDamped(1)), normal(5, 2)
+    data = skewed()[:, 1:]
+    plain = fit_linear(data, space, 4).score(x, 0.3)
+    shrunk = fit_linear(data, space, 4, shrinkage=Modulation()).score(x, 0.3)
+    assert 0 < float((plain - shrunk).abs().max()) < 1
+    twice = fit_linear(data.repeat(2, 1), space, 4, ridge=0.1).score(x, 0.3)
+    weighted = fit_linear(data, space, 4, ridge=0.1, sample_weight=torch.full((400,), 2.0))
+    torch.testing.assert_close(weighted.score(x, 0.3), twice)
+
+
+def test_the_default_clock_runs_until_all_is_forgotten() -> None:
+    for c in (0.5, 2.0, 5.0):
+        process = CriticallyDamped(1, c=c)
+        left = process.transition(default_clock(process).time(1.0)).means
+        assert float(left.abs().max()) < 1e-3
+
+
+def test_wrong_arguments_are_named() -> None:
+    space = PhaseSpace(CriticallyDamped(2))
+    with pytest.raises(ValueError, match="order must be an integer >= 2, got 1"):
+        fit_linear(skewed(), space, 1)
+    with pytest.raises(ValueError, match="order must be an integer >= 2, got 0"):
+        fit_linear(skewed(), space, 0)
+    with pytest.raises(ValueError, match="data must have rows of 2 entries"):
+        fit_linear(normal(10, 3), space, 2)
+    with pytest.raises(ValueError, match="data must have rows of 4 entries"):
+        fit_linear(skewed(), space.process, 2)
+    with pytest.raises(TypeError, match="space must be a Linear process or a PhaseSpace"):
+        fit_linear(skewed(), OrnsteinUhlenbeck(), 2)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="ridge must be"):
+        fit_linear(skewed(), space, 3, ridge=-1.0)
+    with pytest.raises(ValueError, match=r"t must be in \[0, 10\]"):
+        fitted("damped, two positions").score(normal(1, 4), 13.0)
+    with pytest.raises(ValueError, match="x must have rows of 4 entries"):
+        fitted("damped, two positions").score(normal(1, 2), 1.0)
+    halted = Linear(-torch.eye(2), matrix([1.0], [0.0]))  # Σ∞ is singular
+    score = fit_linear(skewed(), halted, 2, clock=IdentityClock(60.0))
+    assert bool(score.score(normal(1, 2), 1.0).isfinite().all())
+    with pytest.raises(ValueError, match="covariance must be positive definite"):
+        Flow(score).base.log_density(normal(1, 2))

@@ -1,0 +1,240 @@
+"""Flows with velocities: what a fitted operator score samples, and how likely it finds data."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import pytest
+import scipy.spatial.distance
+import torch
+from sklearn.datasets import make_moons
+from torch import Tensor
+
+from oism import (
+    Adaptive,
+    CriticallyDamped,
+    ExactTrace,
+    Flow,
+    Hutchinson,
+    Linear,
+    Logarithmic,
+    OrnsteinUhlenbeck,
+    PhaseSpace,
+    RungeKutta4,
+    StochasticHeun,
+    TensorHermite,
+    fit,
+    fit_linear,
+    log_density,
+    position_log_density,
+    sample_with_log_density,
+)
+from oism.likelihood import ClosedForm
+from oism.score import LinearScore
+
+CLOCK = Logarithmic(first=0.1, last=25.0)  # e^{-25}·26: what is left of the data
+TIGHT = Adaptive(rtol=1e-10, atol=1e-10)
+
+
+def normal(*shape: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def gaussian_data() -> Tensor:
+    mix = torch.tensor([[0.6, 0.4], [0.0, 0.3]], dtype=torch.float64)
+    return normal(200, 2) @ mix + torch.tensor([1.0, -0.5], dtype=torch.float64)
+
+
+@cache
+def gaussian(c: float) -> tuple[PhaseSpace, Flow]:
+    space = PhaseSpace(CriticallyDamped(2, c=c), gamma=0.04)
+    clock = CLOCK if c == 2 else Logarithmic(first=0.1, last=100.0)
+    return space, Flow(fit_linear(gaussian_data(), space, 2, clock=clock))
+
+
+def affine_map(flow: Flow) -> tuple[Tensor, Tensor]:
+    """Return offset and matrix of the flow from noise to data, which is affine for a Gaussian."""
+    eye = torch.eye(4, dtype=torch.float64)
+    ends = flow.pull(torch.cat((torch.zeros(1, 4).double(), eye)), method=TIGHT)
+    return ends[0], (ends[1:] - ends[0]).mT
+
+
+@pytest.mark.parametrize("c", [0.5, 2.0, 5.0])
+def test_a_gaussian_is_sampled_exactly(c: float) -> None:
+    # No draws: the flow maps N(0, I) to N(offset, MMᵀ), known to the accuracy of the solver.
+    _, flow = gaussian(c)
+    offset, matrix = affine_map(flow)
+    x = gaussian_data()
+    covariance = torch.block_diag(torch.cov(x.mT, correction=0), 0.04 * torch.eye(2).double())
+    mean = torch.cat((x.mean(dim=0), torch.zeros(2).double()))
+    torch.testing.assert_close(offset, mean, rtol=0, atol=1e-7)
+    torch.testing.assert_close(matrix @ matrix.mT, covariance, rtol=0, atol=1e-7)
+
+
+def test_the_flow_is_solved_with_the_order_of_the_method() -> None:
+    _, flow = gaussian(2.0)
+    z = normal(20, 4)
+    exact = flow.pull(z, method=TIGHT)
+    errors = [
+        float((flow.pull(z, method=RungeKutta4(steps)) - exact).abs().max()) for steps in (40, 80)
+    ]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.5)
+
+
+def test_the_reverse_sde_samples_a_gaussian() -> None:
+    space, flow = gaussian(2.0)
+    n, generator = 40_000, torch.Generator().manual_seed(3)
+    points = flow.sample(
+        n, (4,), method=StochasticHeun(200), generator=generator, dtype=torch.float64
+    )
+    x = gaussian_data()
+    mean = torch.cat((x.mean(dim=0), torch.zeros(2).double()))
+    covariance = torch.block_diag(torch.cov(x.mT, correction=0), 0.04 * torch.eye(2).double())
+    deviation = covariance.diagonal().sqrt()
+    assert float(((points.mean(dim=0) - mean) / deviation).abs().max()) < 4.5 / math.sqrt(n)
+    apart = (torch.cov(points.mT) - covariance) / (deviation[:, None] * deviation)
+    assert float(apart.abs().max()) < 4.5 * math.sqrt(2 / n) + 2e-3
+
+
+@pytest.mark.parametrize("c", [0.5, 2.0, 5.0])
+def test_the_likelihood_of_a_gaussian_is_exact(c: float) -> None:
+    space, flow = gaussian(c)
+    x = gaussian_data()
+    law = torch.distributions.MultivariateNormal(x.mean(dim=0), torch.cov(x.mT, correction=0))
+    generator = torch.Generator().manual_seed(0)
+    ours = position_log_density(flow, space, x[:6], generator=generator, method=TIGHT)
+    torch.testing.assert_close(ours, law.log_prob(x[:6]), rtol=0, atol=1e-6)
+    # Whatever the velocities: then an average over them is exact as well.
+    more = position_log_density(flow, space, x[:6], draws=3, generator=generator, method=TIGHT)
+    torch.testing.assert_close(more, ours, rtol=0, atol=1e-6)
+
+
+@cache
+def moons(n: int, seed: int) -> Tensor:
+    x = torch.from_numpy(make_moons(n, noise=0.1, random_state=seed)[0])
+    return (x - torch.tensor([0.5, 0.25])) / torch.tensor([0.87, 0.5])
+
+
+@cache
+def moons_score(order: int) -> tuple[PhaseSpace, LinearScore]:
+    space = PhaseSpace(CriticallyDamped(2))
+    return space, fit_linear(moons(4000, 0), space, order)
+
+
+def energy(x: Tensor, y: Tensor) -> float:
+    """Return the energy distance 2E|X - Y| - E|X - X'| - E|Y - Y'|."""
+    cross, left, right = (
+        float(scipy.spatial.distance.cdist(a, b).sum()) for a, b in ((x, y), (x, x), (y, y))
+    )
+    n, m = len(x), len(y)
+    return 2 * cross / (n * m) - left / (n * (n - 1)) - right / (m * (m - 1))
+
+
+@pytest.mark.parametrize("method", [Adaptive(), StochasticHeun(200)], ids=["flow", "reverse SDE"])
+def test_moons_of_degree_four_are_at_most_a_quarter_as_far(
+    method: Adaptive | StochasticHeun,
+) -> None:
+    distance = {}
+    for order in (2, 4):
+        space, score = moons_score(order)
+        points = Flow(score).sample(
+            2500, (4,), method=method, generator=torch.Generator().manual_seed(1)
+        )
+        distance[order] = energy(space.positions(points), moons(2500, 1))
+    assert distance[2] > 0.02
+    assert distance[4] < 0.25 * distance[2]
+
+
+def test_velocities_are_as_good_as_none() -> None:
+    # The same degree under an Ornstein-Uhlenbeck process, without velocities: as likely.
+    space, score = moons_score(4)
+    x, generator = moons(300, 2), torch.Generator().manual_seed(0)
+    plain = fit(moons(4000, 0), TensorHermite(2, 4))
+    method = RungeKutta4(48)
+    ours = position_log_density(
+        Flow(score), space, x, draws=8, generator=generator, method=method
+    ).mean()
+    theirs = log_density(Flow(plain), x, method=method).mean()
+    _, coarse = moons_score(2)
+    gaussian = position_log_density(
+        Flow(coarse), space, x, generator=generator, method=method
+    ).mean()
+    assert float(ours) == pytest.approx(float(theirs), abs=0.1)
+    assert float(ours) > float(gaussian) + 0.2
+
+
+def test_the_density_of_points_integrates_to_one() -> None:
+    # By importance sampling from the Gaussian of the same moments, twice as wide.
+    space, score = moons_score(4)
+    flow, n = Flow(score), 2000
+    scale = 2.0
+    law = torch.distributions.MultivariateNormal(
+        torch.zeros(2).double(), scale * torch.cov(moons(4000, 0).mT)
+    )
+    x = normal(n, 2, seed=4) @ torch.linalg.cholesky(scale * torch.cov(moons(4000, 0).mT)).mT
+    points = torch.cat((x, 0.2 * scale**0.5 * normal(n, 2, seed=5)), dim=1)
+    wide = PhaseSpace(space.process, 0.04 * scale)
+    proposal = law.log_prob(x) + wide.log_density(points[:, 2:])
+    ratio = (log_density(flow, points, method=RungeKutta4(32)) - proposal).exp()
+    assert float(ratio.mean()) == pytest.approx(1, abs=4 * float(ratio.std()) / math.sqrt(n))
+
+
+def test_ways_to_the_divergence_agree() -> None:
+    space, score = moons_score(4)
+    flow, points = Flow(score), space.lift(moons(300, 2)[:40], torch.Generator().manual_seed(0))
+    method = RungeKutta4(16)
+    closed = log_density(flow, points, method=method)
+    exact = log_density(flow, points, method=method, divergence=ExactTrace())
+    torch.testing.assert_close(closed, exact, rtol=1e-9, atol=1e-9)
+    generator = torch.Generator().manual_seed(0)
+    guessed = log_density(flow, points, method=method, divergence=Hutchinson(generator, probes=16))
+    assert float((guessed - exact).mean().abs()) < 0.2
+    drawn, dense = sample_with_log_density(
+        flow, 20, (4,), method=RungeKutta4(64), generator=generator, dtype=torch.float64
+    )
+    again = log_density(flow, drawn, method=RungeKutta4(64))
+    torch.testing.assert_close(again, dense, rtol=0, atol=1e-2)
+
+
+def test_a_process_of_independent_parts_flows_like_its_parts() -> None:
+    # F = -θI is the Ornstein-Uhlenbeck process: the same noise, drift, samples and densities.
+    process = Linear(-0.7 * torch.eye(2).double(), 1.3 * torch.eye(2).double())
+    known = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
+
+    def score(x: Tensor, t: Tensor) -> Tensor:
+        return -x / (4 * known.alpha(t) ** 2 + known.variance(t))
+
+    flows = [Flow(score, one, Logarithmic(first=0.1, last=8.0)) for one in (process, known)]
+    for method in (RungeKutta4(16), StochasticHeun(16)):
+        draws = [
+            flow.sample(50, (2,), method=method, generator=torch.Generator().manual_seed(0))
+            for flow in flows
+        ]
+        torch.testing.assert_close(*draws)
+    dense = [log_density(flow, normal(5, 2), method=RungeKutta4(16)) for flow in flows]
+    torch.testing.assert_close(*dense)
+
+
+def test_wrong_arguments_are_named() -> None:
+    space, flow = gaussian(2.0)
+    with pytest.raises(ValueError, match=r"x must have shape \(n, 2\)"):
+        position_log_density(flow, space, normal(3, 4))
+    with pytest.raises(ValueError, match="draws must be an integer >= 1"):
+        position_log_density(flow, space, normal(3, 2), draws=0)
+    with pytest.raises(TypeError, match="space must be of type PhaseSpace"):
+        position_log_density(flow, space.process, normal(3, 2))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="must have 4 entries"):
+        flow.sample(3, (2,))
+    with pytest.raises(TypeError, match="process must be of type Isotropic"):
+        _ = flow.noising
+    with pytest.raises(TypeError, match="process must be of type Isotropic or Linear"):
+        Flow(lambda x, t: x, "fast", CLOCK)  # type: ignore[arg-type]
+
+    def score(x: Tensor, t: Tensor) -> Tensor:
+        return -x
+
+    plain = Flow(score, space.process, CLOCK)
+    with pytest.raises(TypeError, match="score_and_diffused_divergence"):
+        log_density(plain, normal(3, 4), divergence=ClosedForm())
