@@ -24,6 +24,7 @@ from oism import (
     RungeKutta4,
     StochasticHeun,
     TensorHermite,
+    VariancePreserving,
     fit,
     fit_linear,
     log_density,
@@ -33,8 +34,10 @@ from oism import (
 from oism.likelihood import ClosedForm
 from oism.score import LinearScore
 
-CLOCK = Logarithmic(first=0.1, last=25.0)  # e^{-25}·26: what is left of the data
-TIGHT = Adaptive(rtol=1e-10, atol=1e-10)
+TIGHT = Adaptive(rtol=1e-8, atol=1e-8)
+LAST = {0.5: 40.0, 2.0: 20.0, 5.0: 40.0}
+"""When a flow starts, by damping; and what is left of the data then."""
+LEFT = {0.5: 1e-4, 2.0: 1e-6, 5.0: 5e-4}
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -50,7 +53,7 @@ def gaussian_data() -> Tensor:
 @cache
 def gaussian(c: float) -> tuple[PhaseSpace, Flow]:
     space = PhaseSpace(CriticallyDamped(2, c=c), gamma=0.04)
-    clock = CLOCK if c == 2 else Logarithmic(first=0.1, last=100.0)
+    clock = VariancePreserving(beta_0=0.1, beta_1=4 * LAST[c])
     return space, Flow(fit_linear(gaussian_data(), space, 2, clock=clock))
 
 
@@ -67,10 +70,10 @@ def test_a_gaussian_is_sampled_exactly(c: float) -> None:
     _, flow = gaussian(c)
     offset, matrix = affine_map(flow)
     x = gaussian_data()
-    covariance = torch.block_diag(torch.cov(x.mT, correction=0), 0.04 * torch.eye(2).double())
+    covariance = torch.block_diag(torch.cov(x.mT, correction=0), 0.04 * torch.eye(2).double())  # type: ignore[no-untyped-call]
     mean = torch.cat((x.mean(dim=0), torch.zeros(2).double()))
-    torch.testing.assert_close(offset, mean, rtol=0, atol=1e-7)
-    torch.testing.assert_close(matrix @ matrix.mT, covariance, rtol=0, atol=1e-7)
+    torch.testing.assert_close(offset, mean, rtol=0, atol=LEFT[c])
+    torch.testing.assert_close(matrix @ matrix.mT, covariance, rtol=0, atol=LEFT[c])
 
 
 def test_the_flow_is_solved_with_the_order_of_the_method() -> None:
@@ -78,37 +81,37 @@ def test_the_flow_is_solved_with_the_order_of_the_method() -> None:
     z = normal(20, 4)
     exact = flow.pull(z, method=TIGHT)
     errors = [
-        float((flow.pull(z, method=RungeKutta4(steps)) - exact).abs().max()) for steps in (40, 80)
+        float((flow.pull(z, method=RungeKutta4(steps)) - exact).abs().max()) for steps in (100, 200)
     ]
     assert math.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.5)
 
 
 def test_the_reverse_sde_samples_a_gaussian() -> None:
-    space, flow = gaussian(2.0)
-    n, generator = 40_000, torch.Generator().manual_seed(3)
+    _, flow = gaussian(2.0)
+    n, generator = 10_000, torch.Generator().manual_seed(3)
     points = flow.sample(
         n, (4,), method=StochasticHeun(200), generator=generator, dtype=torch.float64
     )
     x = gaussian_data()
     mean = torch.cat((x.mean(dim=0), torch.zeros(2).double()))
-    covariance = torch.block_diag(torch.cov(x.mT, correction=0), 0.04 * torch.eye(2).double())
+    covariance = torch.block_diag(torch.cov(x.mT, correction=0), 0.04 * torch.eye(2).double())  # type: ignore[no-untyped-call]
     deviation = covariance.diagonal().sqrt()
     assert float(((points.mean(dim=0) - mean) / deviation).abs().max()) < 4.5 / math.sqrt(n)
     apart = (torch.cov(points.mT) - covariance) / (deviation[:, None] * deviation)
     assert float(apart.abs().max()) < 4.5 * math.sqrt(2 / n) + 2e-3
 
 
-@pytest.mark.parametrize("c", [0.5, 2.0, 5.0])
-def test_the_likelihood_of_a_gaussian_is_exact(c: float) -> None:
-    space, flow = gaussian(c)
+def test_the_likelihood_of_a_gaussian_is_exact() -> None:
+    space, flow = gaussian(2.0)
     x = gaussian_data()
     law = torch.distributions.MultivariateNormal(x.mean(dim=0), torch.cov(x.mT, correction=0))
+    # Whatever the velocities that were drawn: an average over them is exact as well.
     generator = torch.Generator().manual_seed(0)
-    ours = position_log_density(flow, space, x[:6], generator=generator, method=TIGHT)
-    torch.testing.assert_close(ours, law.log_prob(x[:6]), rtol=0, atol=1e-6)
-    # Whatever the velocities: then an average over them is exact as well.
-    more = position_log_density(flow, space, x[:6], draws=3, generator=generator, method=TIGHT)
-    torch.testing.assert_close(more, ours, rtol=0, atol=1e-6)
+    ours = position_log_density(flow, space, x[:6], draws=3, generator=generator, method=TIGHT)
+    torch.testing.assert_close(ours, law.log_prob(x[:6]), rtol=0, atol=1e-6)  # type: ignore[no-untyped-call]
+    points = space.lift(x[:6], generator)
+    joint = law.log_prob(x[:6]) + space.log_density(space.velocities(points))  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(log_density(flow, points), joint, rtol=0, atol=1e-2)
 
 
 @cache
@@ -162,7 +165,7 @@ def test_velocities_are_as_good_as_none() -> None:
         Flow(coarse), space, x, generator=generator, method=method
     ).mean()
     assert float(ours) == pytest.approx(float(theirs), abs=0.1)
-    assert float(ours) > float(gaussian) + 0.2
+    assert float(ours) > float(gaussian) + 0.4
 
 
 def test_the_density_of_points_integrates_to_one() -> None:
@@ -176,7 +179,7 @@ def test_the_density_of_points_integrates_to_one() -> None:
     x = normal(n, 2, seed=4) @ torch.linalg.cholesky(scale * torch.cov(moons(4000, 0).mT)).mT
     points = torch.cat((x, 0.2 * scale**0.5 * normal(n, 2, seed=5)), dim=1)
     wide = PhaseSpace(space.process, 0.04 * scale)
-    proposal = law.log_prob(x) + wide.log_density(points[:, 2:])
+    proposal = law.log_prob(x) + wide.log_density(points[:, 2:])  # type: ignore[no-untyped-call]
     ratio = (log_density(flow, points, method=RungeKutta4(32)) - proposal).exp()
     assert float(ratio.mean()) == pytest.approx(1, abs=4 * float(ratio.std()) / math.sqrt(n))
 
@@ -195,7 +198,7 @@ def test_ways_to_the_divergence_agree() -> None:
         flow, 20, (4,), method=RungeKutta4(64), generator=generator, dtype=torch.float64
     )
     again = log_density(flow, drawn, method=RungeKutta4(64))
-    torch.testing.assert_close(again, dense, rtol=0, atol=1e-2)
+    torch.testing.assert_close(again, dense, rtol=0, atol=5e-3)
 
 
 def test_a_process_of_independent_parts_flows_like_its_parts() -> None:
@@ -230,11 +233,11 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(TypeError, match="process must be of type Isotropic"):
         _ = flow.noising
     with pytest.raises(TypeError, match="process must be of type Isotropic or Linear"):
-        Flow(lambda x, t: x, "fast", CLOCK)  # type: ignore[arg-type]
+        Flow(lambda x, t: x, "fast", flow.clock)  # type: ignore[arg-type]
 
     def score(x: Tensor, t: Tensor) -> Tensor:
         return -x
 
-    plain = Flow(score, space.process, CLOCK)
+    plain = Flow(score, space.process, flow.clock)
     with pytest.raises(TypeError, match="score_and_diffused_divergence"):
         log_density(plain, normal(3, 4), divergence=ClosedForm())

@@ -56,7 +56,9 @@ def test_slopes_are_derivatives(dim: int, degree: int, seed: int) -> None:
     u = normal(3, dim, seed=seed + 1)
 
     def along(n: Tensor) -> Tensor:
-        return torch.func.jvp(lambda y: products(y, ladder.indices), (u,), (n.expand_as(u),))[1]
+        moved = torch.func.jvp(lambda y: products(y, ladder.indices), (u,), (n.expand_as(u),))
+        slope: Tensor = moved[1]
+        return slope
 
     ours = ladder.slopes(direction) @ products(u, ladder.indices)[:, : ladder.count(degree - 1)].mT
     for one, n in zip(ours, direction, strict=True):

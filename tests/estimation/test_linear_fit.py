@@ -154,7 +154,7 @@ def test_order_two_is_the_exact_gaussian(dim: int, seed: int, c: float, whole: b
     space = PhaseSpace(CriticallyDamped(dim, c=c), gamma=0.2)
     data = normal(30, dim, seed=seed) @ normal(dim, dim, seed=seed + 1) + 2
     score = fit_linear(data, space, 2, whole=whole)
-    start = torch.block_diag(
+    start = torch.block_diag(  # type: ignore[no-untyped-call]
         torch.cov(data.mT, correction=0).reshape(dim, dim), 0.2 * torch.eye(dim).double()
     )
     x = normal(5, 2 * dim, seed=seed + 2)

@@ -67,7 +67,7 @@ def test_the_noise_is_the_score_given_the_data(c: float) -> None:
     centre = law.mean(torch.cat((x, torch.zeros(6, 2).double()), dim=1))
     given = torch.distributions.MultivariateNormal(centre, covariance)
     points.requires_grad_()
-    (slope,) = torch.autograd.grad(given.log_prob(points).sum(), points)
+    (slope,) = torch.autograd.grad(given.log_prob(points).sum(), points)  # type: ignore[no-untyped-call]
 
     def target(x: Tensor, tau: Tensor) -> Tensor:
         return noise[:, 2:]
@@ -115,7 +115,7 @@ def test_training_comes_near_the_optimum_and_samples() -> None:
     for _ in range(250):
         data = SPREAD * torch.randn(512, 1, generator=generator)
         optimiser.zero_grad()
-        objective(network, data, generator).backward()
+        objective(network, data, generator).backward()  # type: ignore[no-untyped-call]
         optimiser.step()
     assert before > best + 0.4
     assert best - 0.01 < value() < best + 0.03

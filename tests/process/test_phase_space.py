@@ -45,7 +45,7 @@ def test_lifting_and_taking_apart(dim: int, n: int) -> None:
     again = space.lift(x, torch.Generator().manual_seed(0))
     assert torch.equal(space.velocities(points), space.velocities(again))
     law = torch.distributions.Normal(0.0, 0.3)
-    expected = law.log_prob(space.velocities(points)).sum(dim=1)
+    expected = law.log_prob(space.velocities(points)).sum(dim=1)  # type: ignore[no-untyped-call]
     torch.testing.assert_close(space.log_density(space.velocities(points)), expected)
 
 

@@ -46,8 +46,8 @@ class Polynomials(Functions):
     >>> process = Linear(torch.tensor([[-1.0, -3.0], [3.0, -1.0]]), 2**0.5 * torch.eye(2))
     >>> basis = Polynomials(process, order=2)
     >>> basis.generator[1:3, 1:3]  # on linear functions it is F
-    tensor([[-1.0000, -3.0000],
-            [ 3.0000, -1.0000]], dtype=torch.float64)
+    tensor([[-1., -3.],
+            [ 3., -1.]], dtype=torch.float64)
     >>> means = torch.tensor([1.0, 0.5, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64)
     >>> basis.evolve(means, torch.tensor([1.0]).double())[0, 1]  # ½e^{-t}cos 3t
     tensor(-0.1821, dtype=torch.float64)

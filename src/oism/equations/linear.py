@@ -54,7 +54,7 @@ def matched(slopes: Tensor, products: Tensor, means: Tensor) -> tuple[Tensor, Te
 
 
 class Moment(NamedTuple):
-    """The law of X_t at some times: X_t = m_t + S_tTz + noise, with a leading axis for the times."""
+    """The law of X_t at some times, along leading axes: X_t = m_t + S_tTz + noise."""
 
     mean: Tensor  # m_t, (..., d)
     covariance: Tensor  # C_t, (..., d, d)

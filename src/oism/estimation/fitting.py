@@ -72,6 +72,7 @@ def fit(  # noqa: PLR0913 (the one place where everything is tied together)
 
     Examples
     --------
+    >>> import torch
     >>> from oism import Fourier, fit
     >>> angles = torch.randn(500, 1, generator=torch.Generator().manual_seed(0))
     >>> score = fit(angles, Fourier.lattice(dim=1, max_eigenvalue=100))

@@ -77,7 +77,7 @@ def fit_linear(  # noqa: PLR0913 (the one place where everything is tied togethe
     >>> score = fit_linear(x, space, order=2)
     >>> points = Flow(score).sample(1000, (4,), generator=torch.Generator().manual_seed(0))
     >>> space.positions(points).mean(dim=0), space.positions(points).std(dim=0)
-    (tensor([0.9..., 1.0...]), tensor([0.5..., 0.5...]))
+    (tensor([0.9..., 1.0...]), tensor([0.4..., 0.5...]))
     """
     process, width = _space(space)
     order = checks.integer(order, "order", minimum=2)

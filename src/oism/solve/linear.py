@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import torch
@@ -42,8 +43,9 @@ class LinearSystem(HermiteFamilySystem):
 
     @property
     def _entries(self) -> int:
-        # Tables of the quadrature rule behind E[φφᵀ] are larger than the matrices.
-        return int((2 * self.order) ** len(self.law.shift) * self.order)
+        # The tables behind E[φφᵀ] are larger than it: lower functions at the nodes of a rule.
+        dim = len(self.law.shift)
+        return int((2 * self.order - 1) ** dim * math.comb(dim + self.order - 1, dim))
 
     def _equations(self, part: str, t: Tensor) -> tuple[Tensor, Tensor]:
         return self._parts[part].at(t)
