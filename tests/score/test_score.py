@@ -14,14 +14,17 @@ from torch import Tensor
 from oism import (
     Basis,
     Brownian,
+    CriticallyDamped,
     Fourier,
     Hermite,
+    Linear,
     OperatorScore,
     OrnsteinUhlenbeck,
     OrthogonalFrame,
     TensorHermite,
     VariancePreserving,
     fit,
+    fit_linear,
 )
 from oism.basis import ScatteredSeries
 from oism.score import FourierScore, soft_clamp
@@ -48,7 +51,11 @@ BASES: dict[str, Basis] = {
     "tensor hermite, rotated": TensorHermite(2, 3, OU, ROTATION),
     "gaussian": TensorHermite(2, 2, OU),
 }
-cases = pytest.mark.parametrize("name", BASES)
+LINEAR: dict[str, tuple[Linear, int]] = {
+    "linear": (Linear(torch.tensor([[-1.0, -1.5], [1.5, -1.0]]), torch.eye(2)), 4),
+    "linear, gaussian": (CriticallyDamped(1), 2),
+}
+cases = pytest.mark.parametrize("name", [*BASES, *LINEAR])
 INSIDE = skewed(4)
 POINTS = torch.cat((INSIDE, torch.tensor([[5.0, -4.0], [7.0, 7.0]], dtype=torch.float64)))
 TIMES = torch.tensor([0.01, 0.02, 0.1, 0.3, 0.05, 1.0], dtype=torch.float64)
@@ -56,12 +63,14 @@ TIMES = torch.tensor([0.01, 0.02, 0.1, 0.3, 0.05, 1.0], dtype=torch.float64)
 
 @cache
 def fitted(name: str) -> OperatorScore:
+    if name in LINEAR:
+        return fit_linear(skewed(), *LINEAR[name], whole=True)
     return fit(skewed(), BASES[name])
 
 
 @cases
 def test_score_is_the_gradient_of_log_density(name: str) -> None:
-    score, process = fitted(name), BASES[name].process
+    score, process = fitted(name), fitted(name).basis.process
     x = POINTS.clone().requires_grad_(True)
     (slope,) = torch.autograd.grad(score.log_ratio(x, TIMES).sum(), x)
     expected = slope + process.invariant.score(x.detach())
@@ -107,7 +116,7 @@ def test_interpolation_agrees_with_an_exact_solve(name: str) -> None:
     t = torch.tensor([low, 0.013, 0.09, 0.4, 2.0, high], dtype=torch.float64)
     exact = score.coefficients(t, exact=True)
     assert exact.shape == score.coefficients(t).shape
-    if name == "gaussian":
+    if "gaussian" in name:
         assert exact.shape == (6, 0), "all of it is in the coordinates"
         return
     size = score.system().norm(t, exact) + 1e-2

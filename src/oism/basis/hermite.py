@@ -227,9 +227,12 @@ def lowered(indices: Tensor) -> tuple[Tensor, Tensor]:
     return place[kind[size:]].reshape(size, dim), indices.double().sqrt()
 
 
-def products(u: Tensor, indices: Tensor) -> Tensor:
-    """Return Πᵢ φ_{mᵢ}(uᵢ) at points ``(n, dim)`` for multi-indices ``(size, dim)``."""
-    table = tabulate(u, int(indices.max()))
+def products(u: Tensor, indices: Tensor, degree: int | None = None) -> Tensor:
+    """Return Πᵢ φ_{mᵢ}(uᵢ) at points ``(n, dim)`` for multi-indices ``(size, dim)``.
+
+    ``degree`` is the largest mᵢ, or more, where the indices must not be read.
+    """
+    table = tabulate(u, int(indices.max()) if degree is None else degree)
     result = table[:, indices[:, 0], 0]
     for i in range(1, u.shape[1]):
         result = result * table[:, indices[:, i], i]

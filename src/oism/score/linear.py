@@ -55,10 +55,13 @@ class LinearScore(OperatorScore):
     high: Tensor
     metric: Tensor
     means: Tensor
+    functions: Tensor
+    lower: Tensor
     steps: Tensor
+    more_steps: Tensor
     spectral = (
         *OperatorScore.spectral,
-        *("shift", "factor", "noise", "low", "high", "metric", "means", "steps"),
+        *("shift", "factor", "noise", "low", "high", "metric", "means"),
     )
 
     def __init__(  # noqa: PLR0913, PLR0917
@@ -78,12 +81,22 @@ class LinearScore(OperatorScore):
         self.register_buffer("metric", metric)
         self.register_buffer("means", means)
         self._metric = Metric(metric)
-        self._ladder = Ladder(basis.dim, basis.order) if basis.order > 2 else None
-        steps = torch.zeros(0, dtype=torch.float64)
-        if self._ladder is not None:
-            self._kept = (self._ladder.indices[:, self._metric.hidden :] > 0).any(dim=1)
-            steps = self._ladder.slopes(torch.eye(basis.dim, dtype=torch.float64))
-        self.register_buffer("steps", steps, persistent=False)
+        if basis.order > 2:
+            self._lay_steps(Ladder(basis.dim, basis.order))
+
+    def _lay_steps(self, ladder: Ladder) -> None:
+        """Keep the matrices of derivatives, those of f and then those of lower functions."""
+        steps = ladder.slopes(torch.eye(ladder.dim, dtype=torch.float64))
+        kept = (ladder.indices[:, self._metric.hidden :] > 0).any(dim=1)
+        lower, below = steps.shape[-1], ladder.count(ladder.degree - 2)
+        parts = {
+            "functions": ladder.indices[kept],
+            "lower": ladder.indices[:lower],
+            "steps": steps[:, kept],
+            "more_steps": steps[:, :lower, :below],
+        }
+        for name, part in parts.items():
+            self.register_buffer(name, part, persistent=False)
 
     def law(self) -> LinearLaw:
         """Return mean and covariance of X_t as functions of time."""
@@ -109,17 +122,17 @@ class LinearScore(OperatorScore):
         inner, slope, bend = soft_clamp(x, low, high, WIDTH * deviations)
         return Place(whiten, u, _along(whiten, inner - moment.mean.to(x)), slope, bend)
 
+    def _values(self, u: Tensor) -> Tensor:
+        return products(u, self.functions, self.basis.order)
+
     def _derivatives(self, u: Tensor, alpha: Tensor, times: int) -> Tensor:
         """Return ∇f, ``(n, d)``, or the matrix of second derivatives, ``(n, d, d)``, in u."""
-        assert self._ladder is not None
-        steps, few = self.steps.to(alpha), self.steps.shape[-1]
-        weights = matmul(alpha[..., None, None, :], steps[:, self._kept])[..., 0, :].mT
+        weights = matmul(alpha[..., None, None, :], self.steps.to(alpha))[..., 0, :]
         if times == 2:
-            below = self._ladder.count(self._ladder.degree - 2)
-            again = steps[:, :few, :below]
-            weights = matmul(weights.mT[..., None, :, :], again).movedim(-1, -3)
-            few = below
-        table = products(u, self._ladder.indices[:few].to(u.device))
+            weights = matmul(weights[..., None, :, :], self.more_steps.to(alpha))
+        weights = weights.movedim(-1, -1 - times)
+        few = weights.shape[-1 - times]
+        table = products(u, self.lower[:few], self.basis.order - times)
         return matmul(table[:, None], weights.flatten(-times)).reshape(
             len(u), *[u.shape[1]] * times
         )
@@ -178,9 +191,7 @@ class LinearScore(OperatorScore):
         place = self._place(x, t, alpha)
         total: Tensor = torch.linalg.slogdet(place.whiten)[1] - 0.5 * place.u.square().sum(dim=1)
         if alpha.shape[-1]:
-            assert self._ladder is not None
-            indices = self._ladder.indices[self._kept].to(x.device)
-            total = total + (products(place.inner, indices) * alpha).sum(dim=1)
+            total = total + (self._values(place.inner) * alpha).sum(dim=1)
         return total - self.basis.process.invariant.log_density(x)
 
 
