@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import cache
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from oism import (
     Adaptive,
     CriticallyDamped,
+    EulerMaruyama,
     ExactTrace,
     Flow,
     Hutchinson,
@@ -31,6 +33,7 @@ from oism import (
     position_log_density,
     sample_with_log_density,
 )
+from oism.flow import StochasticMethod
 from oism.likelihood import ClosedForm
 from oism.score import LinearScore
 
@@ -57,18 +60,18 @@ def gaussian(c: float) -> tuple[PhaseSpace, Flow]:
     return space, Flow(fit_linear(gaussian_data(), space, 2, clock=clock))
 
 
-def affine_map(flow: Flow) -> tuple[Tensor, Tensor]:
+@cache
+def affine_map(c: float) -> tuple[Tensor, Tensor]:
     """Return offset and matrix of the flow from noise to data, which is affine for a Gaussian."""
-    eye = torch.eye(4, dtype=torch.float64)
-    ends = flow.pull(torch.cat((torch.zeros(1, 4).double(), eye)), method=TIGHT)
+    eye, method = torch.eye(4, dtype=torch.float64), TIGHT if c == 2 else Adaptive(1e-6, 1e-6)
+    ends = gaussian(c)[1].pull(torch.cat((torch.zeros(1, 4).double(), eye)), method=method)
     return ends[0], (ends[1:] - ends[0]).mT
 
 
 @pytest.mark.parametrize("c", [0.5, 2.0, 5.0])
 def test_a_gaussian_is_sampled_exactly(c: float) -> None:
     # No draws: the flow maps N(0, I) to N(offset, MMᵀ), known to the accuracy of the solver.
-    _, flow = gaussian(c)
-    offset, matrix = affine_map(flow)
+    offset, matrix = affine_map(c)
     x = gaussian_data()
     covariance = torch.block_diag(torch.cov(x.mT, correction=0), 0.04 * torch.eye(2).double())  # type: ignore[no-untyped-call]
     mean = torch.cat((x.mean(dim=0), torch.zeros(2).double()))
@@ -78,12 +81,39 @@ def test_a_gaussian_is_sampled_exactly(c: float) -> None:
 
 def test_the_flow_is_solved_with_the_order_of_the_method() -> None:
     _, flow = gaussian(2.0)
-    z = normal(20, 4)
-    exact = flow.pull(z, method=TIGHT)
+    z, (offset, matrix) = normal(20, 4), affine_map(2.0)
+    exact = offset + z @ matrix.mT
     errors = [
         float((flow.pull(z, method=RungeKutta4(steps)) - exact).abs().max()) for steps in (100, 200)
     ]
     assert math.log2(errors[0] / errors[1]) == pytest.approx(4, abs=0.5)
+
+
+def simulated_covariance(flow: Flow, method: StochasticMethod) -> Tensor:
+    """Return the covariance that a method arrives at, without draws: a step is affine here."""
+    eye, zero = torch.eye(4, dtype=torch.float64), torch.zeros(5, 4, dtype=torch.float64)
+    x, noise = torch.cat((zero[:1], eye, zero[1:])), torch.cat((zero, eye))
+    covariance, diffusion = eye, flow.process.diffusion(4)
+    grid = torch.linspace(1, 0, method.steps + 1, dtype=torch.float64)
+    for tau, to in itertools.pairwise(grid):
+        ends = method.step(lambda tau, x: flow._drift(x, tau, 2.0), x, tau, to, noise)
+        moved, kicked = (ends[1:5] - ends[0]).mT, (ends[5:] - ends[0]).mT
+        passed = flow.clock.time(tau) - flow.clock.time(to)
+        added = 2 * passed * kicked @ diffusion @ kicked.mT
+        covariance = moved @ covariance @ moved.mT + added
+    return covariance
+
+
+@pytest.mark.parametrize("kind", [EulerMaruyama, StochasticHeun])
+def test_the_reverse_sde_has_the_weak_order_of_the_method(kind: type[StochasticMethod]) -> None:
+    _, flow = gaussian(2.0)
+    exact = torch.block_diag(  # type: ignore[no-untyped-call]
+        torch.cov(gaussian_data().mT, correction=0), 0.04 * torch.eye(2).double()
+    )
+    errors = [
+        float((simulated_covariance(flow, kind(steps)) - exact).abs().max()) for steps in (200, 400)
+    ]
+    assert math.log2(errors[0] / errors[1]) == pytest.approx(kind.order, abs=0.3)
 
 
 def test_the_reverse_sde_samples_a_gaussian() -> None:

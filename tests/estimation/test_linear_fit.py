@@ -207,6 +207,15 @@ def test_processes_without_a_stationary_law_are_fitted_too() -> None:
         _ = Flow(score).base
 
 
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+def test_data_in_a_plane_have_scores_at_all_times(unit: float) -> None:
+    data = unit * skewed()[:, :1].repeat(1, 2)
+    for space in (PhaseSpace(CriticallyDamped(2)), CriticallyDamped(1)):
+        score = fit_linear(data, space, 3, whole=True)
+        for t in (0.0, 1e-6, 0.1, 5.0):
+            assert bool(score.score(normal(5, score.basis.dim), t).isfinite().all())
+
+
 def test_shrinkage_and_weights_are_heard() -> None:
     space, x = PhaseSpace(CriticallyDamped(1)), normal(5, 2)
     data = skewed()[:, 1:]
@@ -231,6 +240,8 @@ def test_wrong_arguments_are_named() -> None:
         fit_linear(skewed(), space, 1)
     with pytest.raises(ValueError, match="order must be an integer >= 2, got 0"):
         fit_linear(skewed(), space, 0)
+    with pytest.raises(ValueError, match="order must be smaller in 10 dimensions, got 4"):
+        fit_linear(normal(30, 5), PhaseSpace(CriticallyDamped(5)), 4)
     with pytest.raises(ValueError, match="data must have rows of 2 entries"):
         fit_linear(normal(10, 3), space, 2)
     with pytest.raises(ValueError, match="data must have rows of 4 entries"):

@@ -15,9 +15,9 @@ Integration by parts gives
     A_kℓ = E[∇φ_kᵀR∇φ_ℓ],    b_k = E[∇·R∇φ_k - ⟨RC_t⁻¹(x - m_t), ∇φ_k⟩]
 
 (with π for the Gaussian and R = G: b = E[½(L + L*)φ], neither L nor L* alone). With R = NNᵀ and a
-matrix V_q for the derivative along each column of W_tN this is
+matrix J_q for the derivative along each column of W_tN this is
 
-    A = Σ_q V_q E[φφᵀ] V_qᵀ,    b = -Σ_q V_qV_qᵀ E[φ].
+    A = Σ_q J_q E[φφᵀ] J_qᵀ,    b = -Σ_q J_qJ_qᵀ E[φ].
 
 b vanishes to degree two, where the Gaussian knows everything. Where R is singular, W_t is
 triangular in coordinates that begin with its kernel: functions of those alone do not occur in A and
@@ -26,6 +26,7 @@ b, and are left out.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -46,8 +47,12 @@ SINGULAR = 1e-12
 """An eigenvalue of the metric below this part of the largest counts as zero."""
 
 
+MOST_ENTRIES = 2**27
+"""The largest table of functions at the nodes of the rule for their products: a gigabyte."""
+
+
 def matched(slopes: Tensor, products: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
-    """Return A and b from V ``(..., q, s, l)``, E[φφᵀ] ``(..., l, l)`` and E[φ] ``(..., s)``."""
+    """Return A and b from J ``(..., q, s, l)``, E[φφᵀ] ``(..., l, l)`` and E[φ] ``(..., s)``."""
     matrix = (slopes @ products[..., None, :, :] @ slopes.mT).sum(dim=-3)
     right = -(slopes @ (slopes.mT @ means[..., None, :, None])).sum(dim=-3)
     return matrix, right[..., 0]
@@ -110,7 +115,8 @@ def start(space: Linear | PhaseSpace, standard: Standardised) -> LinearLaw:
     shift[:width] = rotation.mT @ standard.shift
     factor[:width] = rotation.mT * standard.scale
     # Where data do not spread at all, the law at t = 0 has no density and no score.
-    missing = torch.where(standard.scale.square() < FLOOR, FLOOR, 0.0)
+    floor = FLOOR * standard.scale.square().max().clamp(min=1.0)
+    missing = torch.where(standard.scale.square() < floor, floor, 0.0)
     noise[:width, :width] = (rotation.mT * missing) @ rotation
     if isinstance(space, PhaseSpace):
         noise[width:, width:] = space.gamma * torch.eye(dim - width, dtype=torch.float64)
@@ -158,6 +164,13 @@ class LinearEquations:
         self.order, self.law, self.metric = order, law, metric
         dim, width = law.factor.shape
         degree = max(order, 2 * order - 2)
+        entries = (2 * order - 1) ** dim * math.comb(dim + degree, dim)
+        if entries > MOST_ENTRIES:
+            raise ValueError(
+                f"order must be smaller in {dim} dimensions, got {order}: products of gradients "
+                f"would need a table of {entries:.2g} numbers, allowed {MOST_ENTRIES:.2g} (order 2 "
+                "serves any dimension)"
+            )
         self.ladder, self._source = Ladder(dim, degree), Ladder(width, degree)
         self.means = means[..., : len(self._source.indices)]
 
