@@ -5,18 +5,18 @@
 
 from oism.equations.fourier import FourierEquations, GalerkinOperator
 from oism.equations.hermite import Coordinates, HermiteEquations, TensorHermiteEquations
-from oism.equations.products import ProductEquations
 from oism.equations.linear import LinearEquations, LinearLaw, Metric, start
+from oism.equations.products import ProductEquations
 
 __all__ = [
     "Coordinates",
     "FourierEquations",
     "GalerkinOperator",
     "HermiteEquations",
-    "ProductEquations",
     "LinearEquations",
     "LinearLaw",
     "Metric",
+    "ProductEquations",
     "TensorHermiteEquations",
     "start",
 ]

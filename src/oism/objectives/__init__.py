@@ -16,8 +16,8 @@ from oism.objectives.denoising import (
     Weighting,
 )
 from oism.objectives.fokker_planck import FokkerPlanckResidual
-from oism.objectives.implicit import GeneralisedScoreMatching, ImplicitScoreMatching
 from oism.objectives.hybrid import HybridScoreMatching
+from oism.objectives.implicit import GeneralisedScoreMatching, ImplicitScoreMatching
 from oism.objectives.levels import NoiseLevels, UniformLogSNR, UniformTime, low_discrepancy
 from oism.objectives.models import Model, score_of, time_score_of
 from oism.objectives.sliced import Probes, SlicedScoreMatching
@@ -28,8 +28,8 @@ __all__ = [
     "DenoisingScoreMatching",
     "FokkerPlanckResidual",
     "GeneralisedScoreMatching",
-    "ImplicitScoreMatching",
     "HybridScoreMatching",
+    "ImplicitScoreMatching",
     "LikelihoodWeighting",
     "Model",
     "NoiseLevels",
