@@ -21,7 +21,12 @@ from oism import (
     OperatorScore,
     OrnsteinUhlenbeck,
     PhaseSpace,
+    PlacedKnots,
+    Quadrature,
+    Semigroup,
     TensorHermite,
+    Whitening,
+    WhitenedHermite,
     fit,
     fit_linear,
 )
@@ -132,6 +137,29 @@ def test_along_positions_nothing_is_said() -> None:
     along = fitted("damped, one position").score(0.3 * normal(50, 2), 0.5)
     assert float((whole - along)[:, 1].abs().max()) < 0.1 * float(whole[:, 1].abs().max())
     assert float(whole[:, 0].abs().max()) > 0.1
+
+
+@pytest.mark.parametrize("t", [0.05, 0.4])
+def test_symmetric_processes_are_fitted_by_their_eigenfunctions(t: float) -> None:
+    """With rates of their own in each direction: α = -A⁻¹b, b = λe^{λt}E[φ], A by quadrature."""
+    process = Linear(matrix([-2.0, 1.0], [1.0, -2.0]), matrix([2.0, 0.0], [0.0, 2.0]))
+    data, basis = skewed(60), WhitenedHermite(process, order=3)
+    assert Whitening(process).rates.tolist() == pytest.approx([1.0, 3.0])
+    metric = process.diffusion(2)
+
+    def products(y: Tensor) -> Tensor:
+        slopes = basis.gradients(y)
+        return (slopes @ metric @ slopes.mT).flatten(1)
+
+    noised = Semigroup(process, t, Quadrature(8))(products)(data)
+    gram = noised.mean(dim=0).reshape(basis.size, basis.size)
+    decay = basis.eigenvalues * (basis.eigenvalues * t).exp()
+    alpha = -torch.linalg.solve(gram, decay * basis(data).mean(dim=0))
+    x = data[:10]
+    expected = process.invariant.score(x) + torch.einsum("k,nki->ni", alpha, basis.gradients(x))
+    found = fit_linear(data, process, order=3, ridge=0.0, knots=PlacedKnots(1e-6))
+    torch.testing.assert_close(found.score(x, t), expected, rtol=1e-4, atol=1e-4)
+
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])
