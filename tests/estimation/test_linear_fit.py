@@ -25,8 +25,8 @@ from oism import (
     Quadrature,
     Semigroup,
     TensorHermite,
-    Whitening,
     WhitenedHermite,
+    Whitening,
     fit,
     fit_linear,
 )
@@ -159,7 +159,6 @@ def test_symmetric_processes_are_fitted_by_their_eigenfunctions(t: float) -> Non
     expected = process.invariant.score(x) + torch.einsum("k,nki->ni", alpha, basis.gradients(x))
     found = fit_linear(data, process, order=3, ridge=0.0, knots=PlacedKnots(1e-6))
     torch.testing.assert_close(found.score(x, t), expected, rtol=1e-4, atol=1e-4)
-
 
 
 @pytest.mark.parametrize("order", [2, 3, 4])

@@ -245,6 +245,14 @@ def test_closed_form_cifar(runs: Runs) -> None:
     assert all(0 < error < 1.1 for name in protocol for error in protocol[name])
 
 
+def test_critically_damped(runs: Runs) -> None:
+    numbers = runs("critically-damped").numbers
+    distance = numbers["energy_distance"]
+    assert max(distance["degree 4"], distance["degree 4, reverse SDE"]) < 0.25 * distance["degree 2"]
+    assert numbers["gaussian_error"] < 1e-5
+    assert numbers["log_density"]["degree 4"] > numbers["log_density"]["degree 2"] + 0.1
+
+
 def test_coefficients(runs: Runs) -> None:
     numbers = runs("coefficients").numbers
     worst = {name: max(errors) for name, errors in numbers["errors"].items()}

@@ -19,6 +19,7 @@ Name = Literal[
     "stein",
     "polynomials",
     "fokker-planck",
+    "critically-damped",
     "coefficients",
     "closed-form-cifar",
 ]
@@ -35,6 +36,7 @@ class Reproduce(Command):
       stein         where shrinkage pays, what it breaks, and memorisation
       polynomials   a higher order does not hurt, on the line
       fokker-planck the equation of all scores: does a network solve it, does it help to ask
+      critically-damped  noise that reaches data through velocities: moons in closed form
       coefficients  Figure 5: coefficients over time, exact and interpolated
       closed-form-cifar  images without a network: errors, bits per dimension, samples
 

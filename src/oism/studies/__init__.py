@@ -22,6 +22,7 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "stein": "oism.studies.stein:Stein",
         "polynomials": "oism.studies.polynomials:Polynomials",
         "fokker-planck": "oism.studies.fokker_planck:FokkerPlanck",
+        "critically-damped": "oism.studies.critically_damped:Damped",
         "coefficients": "oism.studies.coefficients:Coefficients",
         "closed-form-cifar": "oism.studies.closed_form_cifar:ClosedFormCifar",
     }
