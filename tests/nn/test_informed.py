@@ -151,7 +151,7 @@ def test_half_precision_does_not_reach_the_prior(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(type(prior), "noise", watched)
     net = Linear(prior)
-    predictor = OperatorInformed(net, prior, gate=Open()).requires_grad_(False)
+    predictor = OperatorInformed(net, prior, gate=Open(), condition=True).requires_grad_(False)
     x, tau = rows(4, 6).float(), torch.full((4,), 1e-5)
     with torch.autocast("cpu", torch.bfloat16):
         found = predictor(x, tau)
@@ -171,28 +171,35 @@ def test_the_networks_of_the_library_fit() -> None:
     prior = prior_of("images")
     sizes: dict[str, Any] = {"width": 4, "multipliers": (1,), "blocks": 1}
     x, tau = rows(3, *prior.shape).float(), torch.tensor(0.4)
-    informed = OperatorInformed(DDPMpp(prior.shape, extra=1, **sizes), prior)
-    known = per_row(prior.gate(tau), x) * prior.noise(x, tau)
+    net = DDPMpp(prior.shape, extra=1, **sizes)
+    informed = OperatorInformed(net, prior, gate=RULE, condition=True)
+    known = per_row(prior.gate(tau, RULE), x) * prior.noise(x, tau)
     torch.testing.assert_close(informed(x, tau), known, rtol=1e-5, atol=1e-7)
     assert informed.shape == (1, 2, 3)
     points = prior_of("points")
-    assert OperatorInformed(MLP(6, extra=6), points)(x.flatten(1), tau).shape == (3, 6)
-    assert OperatorInformed.paper(MLP(6), points)(x.flatten(1), tau).shape == (3, 6)
+    shown = OperatorInformed(MLP(6, extra=6), points, condition=True)
+    for predictor in (
+        shown,
+        OperatorInformed(MLP(6), points),
+        OperatorInformed.paper(MLP(6), points),
+    ):
+        assert predictor(x.flatten(1), tau).shape == (3, 6)
 
 
 def test_a_network_that_does_not_fit() -> None:
     points, images = prior_of("points"), prior_of("images")
     sizes: dict[str, Any] = {"width": 4, "multipliers": (1,), "blocks": 1}
     with pytest.raises(ValueError, match=r"prior's shape \(6,\), got \(5,\)"):
-        OperatorInformed(MLP(5, extra=6), points)
+        OperatorInformed(MLP(5, extra=6), points, condition=True)
     with pytest.raises(ValueError, match=r"prior's shape \(1, 2, 3\), got \(1, 3, 2\)"):
         OperatorInformed.paper(DDPMpp((1, 3, 2), **sizes), images)
     with pytest.raises(ValueError, match="extra = 6 channels to be shown the prior, got 0"):
-        OperatorInformed(MLP(6), points)
+        OperatorInformed(MLP(6), points, condition=True)
     with pytest.raises(ValueError, match="extra = 1 channels to be shown the prior, got 3"):
-        OperatorInformed(DDPMpp((1, 2, 3), extra=3, **sizes), images)
-    with pytest.raises(ValueError, match="extra = 0 channels to be used without condition, got 6"):
-        OperatorInformed.paper(MLP(6, extra=6), points)
+        OperatorInformed(DDPMpp((1, 2, 3), extra=3, **sizes), images, condition=True)
+    for form in (OperatorInformed.paper, OperatorInformed):
+        with pytest.raises(ValueError, match="extra = 0 channels to be used without cond.*, got 6"):
+            form(MLP(6, extra=6), points)
 
 
 def test_mistakes() -> None:
@@ -215,11 +222,11 @@ def test_mistakes() -> None:
 
 def test_its_state_is_that_of_the_network_and_of_the_prior() -> None:
     prior, other = prior_of("points"), fit_prior(rows(100, 6, seed=9), order=3)
-    one = OperatorInformed(MLP(6, extra=6), prior, gate=RULE)
+    one = OperatorInformed(MLP(6, extra=6), prior, gate=RULE, condition=True)
     state = one.state_dict()
     kept = {f"net.{name}" for name in one.net.state_dict()}
     assert set(state) == kept | {f"prior.{name}" for name in prior.state_dict()}
-    two = OperatorInformed(MLP(6, extra=6), prior, gate=RULE)
+    two = OperatorInformed(MLP(6, extra=6), prior, gate=RULE, condition=True)
     x, tau = rows(3, 6).float(), torch.rand(3)
     assert not torch.equal(one(x, tau), two(x, tau))
     two.load_state_dict(state)

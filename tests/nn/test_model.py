@@ -27,7 +27,7 @@ from oism import (
     fit_prior,
 )
 from oism.likelihood import ExactTrace, log_density
-from oism.nn.model import half_precision, no_gradients_of
+from oism.nn.modes import half_precision, no_gradients_of
 from oism.prior.base import Setting
 
 CLOCK = VariancePreserving()

@@ -63,21 +63,22 @@ def stirred(net: nn.Module) -> nn.Module:
 
 def model_of(kind: str) -> Diffusion:
     if kind == "mlp":
-        net = MLP(2, width=8, depth=1, angular=2, horizon=1.0)
-        return Diffusion(stirred(net), Setting((2,), CLOCK, CLOCK), first=1e-4, precision="bf16")
+        net = stirred(MLP(2, width=8, depth=1, angular=2, horizon=1.0))
+        return Diffusion(net, Setting((2,), CLOCK, CLOCK), first=1e-4, precision="bf16")
     if kind == "ddpmpp":
         return Diffusion(stirred(DDPMpp(SHAPE, **SIZES)), prior_of("images").setting)
     if kind in ("mlp, prior", "mlp, transform"):
         prior = prior_of("points" if kind == "mlp, prior" else "transform")
-        informed = OperatorInformed(stirred(MLP(2, extra=2)), prior, gate=ByError(0.2, 3.0))
+        net = stirred(MLP(2, extra=2))
+        informed = OperatorInformed(net, prior, gate=ByError(0.2, 3.0), condition=True)
         return Diffusion(informed, prior.setting)
     prior = prior_of("mixture" if kind == "ddpmpp, mixture" else "images")
     if kind == "ddpmpp, paper":
         return Diffusion(
             OperatorInformed.paper(stirred(DDPMpp(SHAPE, **SIZES)), prior), prior.setting
         )
-    net_ = stirred(DDPMpp(SHAPE, extra=1, **SIZES))
-    return Diffusion(OperatorInformed(net_, prior), prior.setting)
+    net = stirred(DDPMpp(SHAPE, extra=1, **SIZES))
+    return Diffusion(OperatorInformed(net, prior, condition=True), prior.setting)
 
 
 KINDS = ["mlp", "ddpmpp", "mlp, prior", "mlp, transform", "ddpmpp, paper", "ddpmpp, prior",
@@ -128,6 +129,17 @@ class OwnGate(Gate):
         return torch.zeros_like(error)
 
 
+class OwnForm(OperatorInformed):
+    """A form of one's own."""
+
+
+def test_a_form_of_ones_own_cannot_be_saved(tmp_path: Path) -> None:
+    prior = prior_of("points")
+    model = Diffusion(OwnForm(MLP(2), prior), prior.setting)
+    with pytest.raises(TypeError, match=r"of the kind Combined or OperatorInformed .*OwnForm'"):
+        model.save(tmp_path / "model")
+
+
 class Tied(nn.Module):
     """A network that uses one matrix twice."""
 
@@ -170,7 +182,7 @@ def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
 
 def test_a_gate_of_ones_own_is_given_again(tmp_path: Path) -> None:
     prior, path = prior_of("points"), tmp_path / "model"
-    model = Diffusion(OperatorInformed(MLP(2, extra=2), prior, gate=OwnGate()), prior.setting)
+    model = Diffusion(OperatorInformed(MLP(2), prior, gate=OwnGate()), prior.setting)
     model.save(path)
     with pytest.raises(ValueError, match=r"a gate of the kind '.*OwnGate'.*: give it as gate"):
         Diffusion.load(path)
@@ -200,8 +212,11 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     after(lambda about: about["settings"]["net"].update(kind="Transformer"))
     with pytest.raises(ValueError, match="a network of the kind 'Transformer', which is not"):
         Diffusion.load(path)
-    after(lambda about: about["settings"]["gate"].update(kind="Ajar"))
+    after(lambda about: about["settings"]["form"]["gate"].update(kind="Ajar"))
     with pytest.raises(ValueError, match="a gate of the kind 'Ajar', which is not"):
+        Diffusion.load(path)
+    after(lambda about: about["settings"]["form"].update(kind="Stacked"))
+    with pytest.raises(ValueError, match="a network and a prior in an unknown form, 'Stacked'"):
         Diffusion.load(path)
     after(lambda about: about["settings"]["prior"].update(kind="Oracle"))
     with pytest.raises(ValueError, match="a prior of an unknown kind, 'Oracle'"):
@@ -236,7 +251,7 @@ def test_truncated_and_other_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gate", [Open(), ByError(0.02, 7.0)])
 def test_gates_come_back(gate: Gate, tmp_path: Path) -> None:
     prior = prior_of("points")
-    model = Diffusion(OperatorInformed(MLP(2, extra=2), prior, gate=gate), prior.setting)
+    model = Diffusion(OperatorInformed(MLP(2), prior, gate=gate), prior.setting)
     model.save(tmp_path / "model")
     again = Diffusion.load(tmp_path / "model").predictor
     assert isinstance(again, OperatorInformed)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oism import IdentityFrame, Pixels, Prior, fit_prior
+from oism import ByError, IdentityFrame, Pixels, Prior, fit_prior
 from oism.nn import DDPMpp, OperatorInformed
 from oism.objectives import UniformLogSNR
 from oism.training import checkpoint
@@ -37,12 +37,13 @@ def fitted(data: Tensor | None = None, *, shared: bool = False) -> Prior:
 
 
 def predictor(prior: Prior | None = None, *, dropout: float = 0.1, **net: Any) -> nn.Module:
-    """Return a network with weights of its own, around a prior where there is one."""
+    """Return a network with weights of its own, and on what a prior leaves where there is one."""
     torch.manual_seed(0)
     arguments: dict[str, Any] = {**NET, "dropout": dropout, **net}
     if prior is None:
         return DDPMpp(SHAPE, **arguments)
-    return OperatorInformed(DDPMpp(SHAPE, extra=1, **arguments), prior)
+    net = DDPMpp(SHAPE, extra=1, **arguments)
+    return OperatorInformed(net, prior, gate=ByError(half=0.05), condition=True)
 
 
 def told(**changes: Any) -> Training:

@@ -178,5 +178,5 @@ def test_settings_say_what_data_and_levels_are() -> None:
 def test_vectors_are_data_too() -> None:
     x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     prior = fit_prior(x, order=3, frame=IdentityFrame())
-    net = OperatorInformed(MLP(3, extra=3), prior)
+    net = OperatorInformed(MLP(3), prior)
     demand_alike(net, Rows(x), UniformLogSNR(prior.noising), prior.setting)

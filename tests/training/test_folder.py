@@ -34,11 +34,11 @@ def run(folder: Path, steps: int = 2, *, resume: bool = False, **more: object) -
     data = more.pop("data", points())
     assert isinstance(data, torch.Tensor)
     prior = more.pop("prior", None) or prior_of(data)
-    gate = more.pop("gate", ByError())
+    gate = more.pop("gate", ByError(half=0.05))
     assert isinstance(prior, Prior)
     assert isinstance(gate, ByError)
     torch.manual_seed(0)
-    predictor = OperatorInformed(MLP(2, extra=2, width=8), prior, gate=gate)
+    predictor = OperatorInformed(MLP(2, extra=2, width=8), prior, gate=gate, condition=True)
     settings = Training(steps=steps, batch=16, flip=False, **more)  # type: ignore[arg-type]
     levels = UniformLogSNR(prior.noising)
     done = Run(folder, predictor, Rows(data), levels, settings, prior.setting, resume=resume)
@@ -85,7 +85,7 @@ def test_a_run_of_ones_own_network_and_gate(tmp_path: Path) -> None:
     prior, rows = prior_of(points()), Rows(points())
     for steps in (2, 4):
         settings = Training(steps=steps, batch=16, flip=False)
-        predictor = OperatorInformed(Line(), prior, gate=Ajar())
+        predictor = OperatorInformed(Line(), prior, gate=Ajar(), condition=True)
         levels = UniformLogSNR(prior.noising)
         done = Run(tmp_path, predictor, rows, levels, settings, prior.setting, resume=steps == 4)
         assert done.loop.step_number == steps - 2
@@ -183,7 +183,7 @@ def test_places(tmp_path: Path) -> None:
 
 def test_settings_agree_with_what_is_trained(tmp_path: Path) -> None:
     prior, rows = prior_of(points()), Rows(points())
-    predictor = OperatorInformed(MLP(2, extra=2, width=8), prior)
+    predictor = OperatorInformed(MLP(2, width=8), prior)
     levels, settings = UniformLogSNR(prior.noising, 1e-3), Training(batch=16, flip=False)
     with pytest.raises(ValueError, match=r"levels must begin at first = 1e-05, got 0.001"):
         Run(tmp_path, predictor, rows, levels, settings, prior.setting)
@@ -194,7 +194,7 @@ def test_settings_agree_with_what_is_trained(tmp_path: Path) -> None:
 
 def test_arguments_of_other_kinds_are_named(tmp_path: Path) -> None:
     prior, rows = prior_of(points()), Rows(points())
-    predictor = OperatorInformed(MLP(2, extra=2, width=8), prior)
+    predictor = OperatorInformed(MLP(2, width=8), prior)
     levels, settings = UniformLogSNR(prior.noising), Training(batch=16, flip=False)
     good = {"predictor": predictor, "rows": rows, "levels": levels, "settings": settings}
     for name, wrong in {"rows": points(), "levels": prior.noising, "settings": {}}.items():

@@ -165,7 +165,7 @@ def test_another_prior_is_another_run(done: Path) -> None:
     net = predictor(fitted())
     assert isinstance(net, OperatorInformed)
     net.gate = Open()
-    with pytest.raises(CheckpointError, match=r"gate = 'ByError\(.*cannot go on with 'Open\(\)'"):
+    with pytest.raises(CheckpointError, match=r"gate.kind = 'ByError', and .* with 'Open'"):
         short_run(done, net, resume=True)
 
 

@@ -1,4 +1,4 @@
-"""``oism train``: what a network starts from, the prior and how far it is trusted."""
+"""``oism train``: the noise levels, the prior, and how far it is trusted."""
 
 from __future__ import annotations
 
@@ -20,14 +20,22 @@ FITTED = ("pca", "pixel")
 NONE = "none"
 
 
-def clock(command: Train) -> Clock:
-    """Return the noise levels."""
+def clock(command: Train, given: Prior | None = None) -> Clock:
+    """Return the noise levels: those that are asked for, those of a prior of a file, or usual."""
     from oism.clock import VariancePreserving
+    from oism.files import FileError
 
-    clock = clock_of(command.clock) or VariancePreserving()
-    if not isinstance(clock, VariancePreserving):
+    asked = clock_of(command.clock)
+    if asked is not None and not isinstance(asked, VariancePreserving):
         raise UsageError("--clock: the noise of images preserves variance: vp:BETA_0:BETA_1")
-    return clock
+    if given is None:
+        return asked or VariancePreserving()
+    if asked not in (None, given.clock):
+        raise FileError(
+            f"{command.prior}: the prior was fitted for the clock {given.clock!r}, and --clock "
+            f"says {asked!r}: they must be the same"
+        )
+    return given.clock
 
 
 def gate(command: Train) -> Gate | None:
@@ -42,15 +50,23 @@ def gate(command: Train) -> Gate | None:
         return ByError(*command.gate)
 
 
-def prior(command: Train, rows: Rows, clock: Clock, engine: Accelerator) -> Prior | None:
-    """Return the prior: none, that of a file, or a fitted one, the same in every process."""
+def loaded(command: Train) -> Prior | None:
+    """Return the prior of a file, where one is named."""
+    from oism.cli import models
+
+    if command.prior in (*FITTED, NONE):
+        return None
+    with models.opened(command.prior) as stored:
+        return stored.prior()
+
+
+def fitted(command: Train, rows: Rows, clock: Clock, engine: Accelerator) -> Prior | None:
+    """Return a prior of the rows, the same in every process, or none."""
     from oism.basis import IdentityFrame
     from oism.prior import PCA, fit_mixture, fit_prior
 
     if command.prior == NONE:
         return None
-    if command.prior not in FITTED:
-        return _loaded(command.prior, rows, clock)
     common: dict[str, Any] = {
         "flip": not command.no_flip,
         "dequantise": rows.dequantise,
@@ -64,22 +80,14 @@ def prior(command: Train, rows: Rows, clock: Clock, engine: Accelerator) -> Prio
     return fit_prior(share, order=command.order, frame=frame, shared=True, **common)
 
 
-def _loaded(path: str, rows: Rows, clock: Clock) -> Prior:
-    from oism.cli import models
+def demand_alike(command: Train, given: Prior, rows: Rows) -> None:
+    """Raise unless the prior of a file is one of such rows."""
     from oism.files import FileError
 
-    with models.opened(path) as stored:
-        prior = stored.prior()
     try:
-        rows.demand(prior.setting, "prior")
+        rows.demand(given.setting, "prior")
     except ValueError as error:
-        raise FileError(f"{path}: {error}") from error
-    if prior.clock != clock:
-        raise FileError(
-            f"{path}: the prior was fitted for the clock {prior.clock!r}, and --clock says "
-            f"{clock!r}: they must be the same"
-        )
-    return prior
+        raise FileError(f"{command.prior}: {error}") from error
 
 
 def as_before(prior: Prior, folder: Path) -> Prior:

@@ -159,7 +159,8 @@ def ready(command: Train, engine: Accelerator) -> Ready:
     from oism.training import Rows
     from oism.training.data import array_of
 
-    clock = beginnings.clock(command)
+    prior = beginnings.loaded(command)
+    clock = beginnings.clock(command, prior)
     with naming_options({"first": "first"}):
         levels = UniformLogSNR(Noising(OrnsteinUhlenbeck(), clock), command.first)
     images = files.open_images(
@@ -172,7 +173,10 @@ def ready(command: Train, engine: Accelerator) -> Ready:
     net = _net(command, images.shape)
     rows = Rows(array_of(_read(images)), dequantise=not command.no_dequantise)
     start = time.perf_counter()
-    prior = beginnings.prior(command, rows, clock, engine)
+    if prior is None:
+        prior = beginnings.fitted(command, rows, clock, engine)
+    else:
+        beginnings.demand_alike(command, prior, rows)
     if prior is not None and command.resume:
         prior = beginnings.as_before(prior, Path(command.output))
     seconds = time.perf_counter() - start

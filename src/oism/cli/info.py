@@ -18,7 +18,8 @@ class Info(Command):
 
     Of a prior of images: its shape, frame, order or components, clock and pixels, and the error of
     the predicted noise that it expects of itself by noise level. Of a trained model, or of the
-    folder of a run: network, prior, gate, noise levels and precision.
+    folder of a run: network, prior and how they are put together,
+    noise levels, precision.
 
     Examples:
       oism info moons.safetensors

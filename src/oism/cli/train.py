@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,11 +43,11 @@ SETTINGS = {
 class Train(Command):
     """Train a diffusion model of images with a head start: a prior that is fitted in closed form.
 
-    The network predicts what the prior leaves of the noise. The folder then holds settings.json,
-    prior.safetensors, metrics.jsonl, samples, checkpoints to go on from and, at the end,
-    model.safetensors with the average weights; `oism sample`, `evaluate` and `info` take the folder
-    at any time. `accelerate launch -m oism train ...` or `torchrun ... -m oism train ...` trains
-    with several processes.
+    The network learns to predict the noise, and counts at every noise level as much as it is worth
+    there beside the prior. The folder then holds settings.json, prior.safetensors, metrics.jsonl,
+    samples, checkpoints to go on from and, at the end, model.safetensors with the average weights;
+    `oism sample`, `evaluate` and `info` take the folder at any time. `accelerate launch -m oism
+    train ...` or `torchrun ... -m oism train ...` trains with several processes.
 
     The schedule is by default the paper's for CIFAR-10, but for the warm-up: half a million steps
     are days without a GPU. The network has a size that suits the images, unless it is given.
@@ -69,11 +70,11 @@ class Train(Command):
     components: Annotated[int | None, arg(metavar="K")] = None
     """Make the prior a mixture of K Gaussians instead, along principal directions."""
     gate: Annotated[tuple[float, float] | None, arg(metavar="HALF SHARPNESS")] = None
-    """Learn what the prior leaves where its error is less than HALF, instead of everything."""
+    """Learn what the prior leaves where its error is below HALF, as 0.001 4, not everything."""
     paper: bool = False
     """The paper's form: learn what the prior leaves, at every noise level."""
     clock: ClockName = None
-    """The range of noise levels, vp:0.1:20 by default."""
+    """The range of noise levels, by default that of the prior's file or vp:0.1:20."""
     width: int | None = None
     """The number of features at full resolution."""
     multipliers: Numbers = None
@@ -154,6 +155,8 @@ class Train(Command):
                 picture=head_start.draw, resume=self.resume, accelerator=accelerator,
             )  # fmt: skip
             begun, start = run.loop.step_number, time.perf_counter()
+            if is_main:
+                self._begin(ready, begun)
             with head_start.way_on(run):
                 run.run()
         if is_main:
@@ -170,6 +173,21 @@ class Train(Command):
                 dequantise=not self.no_dequantise,
                 compile=self.compile,
             )
+
+    def _begin(self, ready: Ready, begun: int) -> None:
+        """Say where numbers are to be found, to whom no bar is shown."""
+        from oism.cli import priors
+        from oism.training.folder import METRICS
+
+        if self.quiet or sys.stderr.isatty() or begun == self.steps:
+            return
+        print(
+            f"oism: training in {self.output}: {priors.images_text(len(ready.rows))} of "
+            f"{priors.shape_text(ready.rows.shape)}, {ready.parameters:,} parameters, steps "
+            f"{begun + 1} to {self.steps}; numbers in {Path(self.output) / METRICS}",
+            file=sys.stderr,
+            flush=True,
+        )
 
     def _tell(self, ready: Ready, begun: int, seconds: float, accelerator: Accelerator) -> None:
         from oism.cli import priors

@@ -93,7 +93,7 @@ def _head_start(found: Mapping[str, Any]) -> list[str]:
 def _form(form: Mapping[str, Any]) -> str:
     """Return how a prior and a network are put together, in words."""
     if form["kind"] == "Combined":
-        return "of both what is best, by noise level"
+        return "network and prior, each as much as it is worth at a noise level"
     gate = form["gate"]
     words = {
         "Open": "at every noise level",

@@ -1,16 +1,21 @@
 """A network and a prior, each by itself, and of both what is best at every noise level.
 
 A network that learns the whole of the noise is at first wrong everywhere, and at high noise for
-long; the prior is right there from the start, and never learns. Of all affine combinations
+long; the prior is right there from the start, and never learns. Of all mixtures
 
-    ε̂ = ε̂_prior + c(τ)·(net - ε̂_prior),    c = E⟨ε - ε̂_prior, net - ε̂_prior⟩ / E‖net - ε̂_prior‖²
+    ε̂ = ε̂_prior + c(τ)·(net - ε̂_prior),    0 ≤ c ≤ 1,
 
-has the least error at τ: at most that of either, whatever the network. Both expectations are sample
-averages, so the share c of the network is known in closed form whenever it is wanted; it is told in
-equal intervals of the log-SNR and interpolated. Nothing changes for the network in training.
+that with the least error at τ has
 
-That is also the reason for it. Trained on the rest that a prior leaves, a network no longer sees
-the noise it would have learned from at high levels, and falls behind at those in between.
+    c = E⟨ε - ε̂_prior, net - ε̂_prior⟩ / E‖net - ε̂_prior‖², or the nearest of 0 and 1 beyond,
+
+and its error is at most that of either, whatever the network. Both expectations are sample
+averages, so the share c of the network is known in closed form whenever it is wanted. It is told in
+equal intervals of the log-SNR, and interpolated between their midpoints.
+
+Nothing changes for the network in training, and that is the reason for it. A network that is
+trained on what a prior leaves (`OperatorInformed`) no longer sees at high noise what it would have
+learned from there, and falls behind at the levels in between.
 """
 
 from __future__ import annotations
@@ -22,7 +27,9 @@ from torch import Tensor, nn
 
 from oism import checks
 from oism.nn.embedding import one_per_row
-from oism.nn.informed import Informed, full_precision
+from oism.nn.informed import Informed
+from oism.nn.modes import at_rest, full_precision
+from oism.objectives.levels import FIRST, UniformLogSNR
 from oism.prior.base import Prior
 from oism.transforms import per_row
 
@@ -31,16 +38,19 @@ INTERVALS = 48
 
 
 class Combined(Informed):
-    """A noise predictor: the affine combination of a network and a prior with the least error.
+    """A noise predictor: the mixture of a network and a prior with the least error.
+
+    The network is trained by itself, ``loss(predictor.net, x)`` in a loop of one's own; then
+    `weigh` settles what it counts. `oism.training` does both.
 
     Parameters
     ----------
     net
-        Any module ``net(x, tau)``; it is trained by itself.
+        Any module ``net(x, tau)``.
     prior
         The prior, which is not trained.
     first
-        The least clock time of the network.
+        The least clock time that the network is trained on.
     intervals
         The number of intervals of the log-SNR, from ``first`` to the horizon of the clock.
 
@@ -57,25 +67,20 @@ class Combined(Informed):
     """
 
     share: Tensor
-    ends: Tensor
 
     def __init__(
-        self, net: nn.Module, prior: Prior, *, first: float = 1e-5, intervals: int = INTERVALS
+        self, net: nn.Module, prior: Prior, *, first: float = FIRST, intervals: int = INTERVALS
     ) -> None:
         super().__init__(net, prior)
-        self.first = checks.positive(first, "first")
-        times = torch.tensor([self.first, prior.clock.horizon], dtype=torch.float64)
-        if self.first >= prior.clock.horizon:
-            raise ValueError(
-                f"first must be less than the clock's horizon {prior.clock.horizon:g}, got "
-                f"{first!r}"
-            )
+        self.levels = UniformLogSNR(prior.noising, first)
         count = checks.integer(intervals, "intervals", minimum=1)
         self.register_buffer("share", torch.zeros(count, dtype=torch.float64))
-        self.register_buffer("ends", prior.noising.log_snr(times))
 
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
-        """Return the predicted noise, in float32 or float64 as ``x`` is."""
+        """Return the predicted noise, in float32 or float64 as ``x`` is.
+
+        ``tau`` is one per row or one number; the network is given one per row.
+        """
         with full_precision(x.device):
             known, share = self._known(x, tau), self._share_at(tau)
         found: Tensor = self.net(x, one_per_row(tau, x))
@@ -83,32 +88,38 @@ class Combined(Informed):
 
     @torch.no_grad()
     def weigh(self, draws: Iterable[tuple[Tensor, Tensor, Tensor]]) -> None:
-        """Settle the share of the network, from noised tensors, their times and their noise."""
+        """Settle the share of the network, from noised tensors, their times and their noise.
+
+        Dropout is off. Where nothing was drawn the share stays what it was. Raises
+        `FloatingPointError` where the network predicts what is no number.
+        """
         sums = torch.zeros(2, len(self.share), dtype=torch.float64, device=self.share.device)
-        for x, tau, noise in draws:
-            with full_precision(x.device):
-                known = self._known(x, tau)
-            step = self.net(x, one_per_row(tau, x)).to(known.dtype) - known
-            products = torch.stack(((noise - known) * step, step.square())).flatten(2).sum(dim=2)
-            place = self._place(tau).floor().long().clamp(0, len(self.share) - 1)
-            sums.index_add_(1, place, products.double())
-        if not bool(sums[1].isfinite().all()):
-            raise ValueError("net must predict finite noise to be combined with a prior")
+        with at_rest(self):
+            for x, tau, noise in draws:
+                times = one_per_row(tau, x)
+                with full_precision(x.device):
+                    known = self._known(x, times)
+                step = self.net(x, times).to(known.dtype) - known
+                products = torch.stack(((noise - known) * step, step.square())).double()
+                place = self._place(times).clamp(0.0, len(self.share) - 1).long()
+                sums.index_add_(1, place, products.flatten(2).sum(dim=2))
+        if not bool(sums.isfinite().all()):
+            raise FloatingPointError("net must predict finite noise to be combined with a prior")
         seen = sums[1] > 0  # elsewhere both say the same, or nothing was drawn
         share = torch.where(seen, sums[0] / sums[1].where(seen, 1.0), self.share)
         self.share.copy_(share.clamp(0.0, 1.0))
 
     def _share_at(self, tau: Tensor) -> Tensor:
         """Return c(τ), linear between the midpoints of intervals."""
-        place = (self._place(tau) - 0.5).clamp(0.0, len(self.share) - 1)
-        low = place.floor().long()
-        high = (low + 1).clamp(max=len(self.share) - 1)
+        last = len(self.share) - 1
+        place = (self._place(tau) - 0.5).clamp(0.0, last)
+        low = place.long()
+        high = (low + 1).clamp(max=last)
         return torch.lerp(self.share[low], self.share[high], place - low)
 
     def _place(self, tau: Tensor) -> Tensor:
-        """Return where τ lies, in intervals of the log-SNR from the least noise."""
-        tau = torch.as_tensor(tau, dtype=torch.float64, device=self.share.device)
-        noising = self.prior.noising
+        """Return where τ lies, in intervals from the least noise; the prior has checked it."""
+        noising, tau = self.levels.noising, tau.to(self.share)
         t = noising.clock._time(tau)
         log_snr = 2 * noising.process._alpha(t).log() - noising.process._variance(t).log()
-        return (self.ends[0] - log_snr) / (self.ends[0] - self.ends[1]) * len(self.share)
+        return (self.levels.highest - log_snr) / self.levels.width * len(self.share)

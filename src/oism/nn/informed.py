@@ -6,21 +6,24 @@ A network alone is one. Around it, with a prior whose scores are known in closed
     ε̂(x, τ) = g(τ)·ε̂_prior(x, τ) + c(τ)·net(x, τ),    ε̂_prior = σ(x - s̃),
 
 so that the network learns the residual only. The paper has g = c = 1. By default the gate g follows
-the prior's own expected error, c is the deviation of what is then left, and the network is also
-shown g·ε̂_prior, as further channels: it knows what it adds to. Where the gate is closed it sees
-nothing of the prior, whose predictions are large just where they are wrong.
+the prior's own expected error, and c is the deviation of what is then left. With ``condition`` the
+network is also shown g·ε̂_prior, as further channels: it knows what it adds to, and where the gate
+is closed it sees nothing of the prior, whose predictions are large just where they are wrong.
+
+A network that learns the residual has less to learn at high noise, and learns less there that it
+needs at the levels in between: `oism.nn.combined` leaves it everything.
 """
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
 from oism import checks
 from oism.nn.embedding import one_per_row
+from oism.nn.modes import full_precision
 from oism.prior.base import Prior
 from oism.prior.gate import GATE, Gate, Open
 from oism.transforms import per_row
@@ -46,13 +49,6 @@ class Informed(nn.Module):
         return self.prior.noise(x if x.dtype == torch.float64 else x.float(), tau)
 
 
-def full_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """Within, autocast is off: half precision would drown the lowest noise."""
-    if not torch.amp.is_autocast_available(device.type):
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)
-
-
 class OperatorInformed(Informed):
     """A noise predictor around a network ``net(x, tau)``, with a prior beside it.
 
@@ -66,7 +62,7 @@ class OperatorInformed(Informed):
     gate
         How far the prior is trusted: by its expected error, or `Open()` for the paper's form.
     condition
-        Whether the network is shown what the prior contributes.
+        Whether the network is shown what the prior contributes, as ``extra`` channels.
 
     Examples
     --------
@@ -74,7 +70,7 @@ class OperatorInformed(Informed):
     >>> from oism.nn import DDPMpp, OperatorInformed
     >>> images = torch.randint(0, 256, (200, 1, 8, 8), generator=torch.Generator().manual_seed(0))
     >>> prior = fit_prior(images.byte(), order=2)
-    >>> net = DDPMpp(prior.shape, extra=1, width=16, multipliers=(1, 2), blocks=1)
+    >>> net = DDPMpp(prior.shape, width=16, multipliers=(1, 2), blocks=1)
     >>> predictor = OperatorInformed(net, prior)
     >>> x, tau = torch.randn(3, 1, 8, 8), torch.full((3,), 0.9)
     >>> known = prior.gate(tau).reshape(-1, 1, 1, 1) * prior.noise(x, tau)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Self
 
 import torch
@@ -23,6 +21,7 @@ from oism.flow import Flow, OrdinaryMethod, RungeKutta4
 from oism.likelihood import Hutchinson, log_density
 from oism.nn.embedding import one_per_row
 from oism.nn.informed import Informed
+from oism.nn.modes import at_rest, half_precision, no_gradients_of, precision_of
 from oism.nn.score import NoiseScore
 from oism.prior.base import Setting, TensorModel
 from oism.prior.gate import Gate
@@ -69,7 +68,7 @@ class Diffusion(TensorModel):
         checks.instance(setting, Setting, "setting")
         _demand_alike(predictor, setting)
         self.predictor, self.setting = predictor, setting
-        self.first, self.precision = checks.positive(first, "first"), _known(precision)
+        self.first, self.precision = checks.positive(first, "first"), precision_of(precision)
         if self.first >= self.clock.horizon:
             raise ValueError(
                 f"first must be less than the clock's horizon {self.clock.horizon:g}, got {first!r}"
@@ -90,7 +89,7 @@ class Diffusion(TensorModel):
     def noise(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return ε̂(x, τ) with dropout off; τ is one number or one per row."""
         tau = torch.as_tensor(tau, dtype=torch.float64, device=x.device)
-        with at_rest(self.predictor, self.device, self.precision):
+        with at_rest(self.predictor), half_precision(self.device, self.precision):
             result: Tensor = self.predictor(x, one_per_row(tau, x))
         return result.to(x.dtype)
 
@@ -187,12 +186,6 @@ class Diffusion(TensorModel):
         return load(path, frame, net=net, gate=gate)
 
 
-def _known(precision: str) -> str:
-    if precision not in ("no", "bf16"):
-        raise ValueError(f"precision must be 'no' or 'bf16', got {precision!r}")
-    return precision
-
-
 def _source(generator: torch.Generator | None, device: torch.device) -> torch.Generator:
     return torch.Generator(device).manual_seed(0) if generator is None else generator
 
@@ -210,39 +203,3 @@ def _demand_alike(predictor: nn.Module, setting: Setting) -> None:
             f"predictor must have a prior with the clock of the setting, {setting.clock!r}, got "
             f"{predictor.prior.clock!r}"
         )
-
-
-@contextmanager
-def half_precision(device: torch.device, precision: str) -> Iterator[None]:
-    """Within, layers work in bfloat16 for "bf16"; "no" changes nothing."""
-    if _known(precision) == "no":
-        yield
-        return
-    with torch.autocast(device.type, torch.bfloat16):
-        yield
-
-
-@contextmanager
-def at_rest(module: nn.Module, device: torch.device, precision: str) -> Iterator[None]:
-    """Within, dropout is off and layers work in a precision."""
-    trained = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        with half_precision(device, precision):
-            yield
-    finally:
-        for part in trained:  # a part that was at rest already stays so
-            part.training = True
-
-
-@contextmanager
-def no_gradients_of(module: nn.Module) -> Iterator[None]:
-    """Within, the parameters of a module ask for no gradients; its inputs still may."""
-    wanted = [part for part in module.parameters() if part.requires_grad]
-    for part in wanted:
-        part.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for part in wanted:
-            part.requires_grad_(True)

@@ -28,7 +28,7 @@ from oism.score import storage
 
 FORMAT = "oism.Diffusion"
 SHARE = "combined.share"
-"""The name of what a network counts beside a prior, among those of the weights."""
+"""The share of a network in a `Combined`, among the weights that it was settled for."""
 
 NETWORKS: dict[str, type[nn.Module]] = {kind.__name__: kind for kind in (DDPMpp, MLP)}
 GATES: dict[str, type[Gate]] = {kind.__name__: kind for kind in (ByError, Open)}
@@ -131,18 +131,27 @@ def _fill(net: nn.Module, weights: dict[str, Tensor]) -> None:
 
 def describe_form(informed: Informed) -> dict[str, Any]:
     """Return how a network and a prior are put together."""
-    if isinstance(informed, Combined):
-        return {"kind": "Combined", "first": informed.first, "intervals": len(informed.share)}
-    assert isinstance(informed, OperatorInformed)
-    gate = describe_gate(informed.gate)
-    return {"kind": "OperatorInformed", "gate": gate, "condition": informed.condition}
+    if isinstance(informed, Combined) and type(informed) is Combined:
+        levels, intervals = informed.levels, len(informed.share)
+        return {"kind": "Combined", "first": levels.first, "intervals": intervals}
+    if isinstance(informed, OperatorInformed) and type(informed) is OperatorInformed:
+        gate = describe_gate(informed.gate)
+        return {"kind": "OperatorInformed", "gate": gate, "condition": informed.condition}
+    raise TypeError(
+        f"predictor must be of the kind Combined or OperatorInformed to be saved, got "
+        f"{_name(informed)!r}"
+    )
 
 
 def _form_of(settings: dict[str, Any], net: nn.Module, prior: Prior, gate: Gate | None) -> Informed:
-    if settings["kind"] == "Combined":
+    """Return the form that was described, around a network and a prior."""
+    kind = settings["kind"]
+    if kind == "Combined":
         return Combined(net, prior, first=settings["first"], intervals=settings["intervals"])
-    gate = _gate_of(settings["gate"], gate)
-    return OperatorInformed(net, prior, gate=gate, condition=settings["condition"])
+    if kind == "OperatorInformed":
+        gate = _gate_of(settings["gate"], gate)
+        return OperatorInformed(net, prior, gate=gate, condition=settings["condition"])
+    raise ValueError(f"the file holds a network and a prior in an unknown form, {kind!r}")
 
 
 def describe_gate(gate: Gate) -> dict[str, Any]:

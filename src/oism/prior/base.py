@@ -159,7 +159,7 @@ class Prior(TensorModel, SpectralModule, ABC):
         return as_given(logarithm.exp().clamp(max=1), tau)
 
     def gate(self, tau: Tensor | float, rule: Gate = GATE) -> Tensor:
-        """Return g(τ) in [0, 1]: how far a network should trust the prior."""
+        """Return g(τ) in [0, 1]: how far a network that learns what is left trusts the prior."""
         checks.instance(rule, Gate, "rule")
         return rule.opening(self.skill(tau))
 

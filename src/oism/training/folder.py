@@ -72,8 +72,10 @@ def model_of(
     if found is None:
         raise CheckpointError(f"{folder}: the run has no checkpoint yet")
     weights = {**found.net, **found.average}
-    tensors = {name: weights.pop(name) for name in (SHARE,) if name in weights}
-    tensors |= {f"net.{name}": part for name, part in weights.items()}
+    share = weights.pop(SHARE, None)
+    tensors = {f"net.{name}": part for name, part in weights.items()}
+    if share is not None:
+        tensors[SHARE] = share
     if settings["prior"] is not None:
         _, state = storage.read(folder / PRIOR, FORMAT)
         tensors |= {f"prior.{name}": part for name, part in state.items()}

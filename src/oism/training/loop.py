@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from oism.nn.combined import Combined
 from oism.nn.ddpmpp import Block
 from oism.nn.informed import Informed
-from oism.nn.model import at_rest, half_precision
-from oism.objectives import DenoisingScoreMatching, UniformLogSNR
+from oism.nn.modes import half_precision
+from oism.objectives import DenoisingScoreMatching
 from oism.training.average import Average
 from oism.training.data import Rows
 from oism.training.draws import Batch, Draws, mixed
@@ -143,20 +143,25 @@ class Loop:
             yield
 
     def _weigh(self, predictor: Combined) -> None:
-        """Settle what the network counts, on rows that follow from the seed alone."""
+        """Settle what the network counts, on rows and noise that follow from the seed alone."""
         if self._weighed == self.step_number:
             return
-        rows, noising, settings = self.draws.rows, self.objective.noising, self.settings
+        rows, settings = self.draws.rows, self.settings
         size = min(len(rows), WEIGHED)
-        objective = DenoisingScoreMatching(UniformLogSNR(noising, predictor.first))
+        objective = DenoisingScoreMatching(predictor.levels)
         draws = Draws(
-            rows, objective.levels, size=size, seed=mixed(settings.seed, 2), flip=settings.flip
+            rows, predictor.levels, size=size, seed=mixed(settings.seed, 2), flip=settings.flip
         )
         batches = (draws.step(k) for k in range(-(-WEIGHINGS // size)))
-        with at_rest(predictor, self.device, settings.precision):
-            predictor.weigh(
-                (objective.noised(one.x, one.tau, one.noise), one.tau, one.noise) for one in batches
-            )
+        noised = (
+            (objective.noised(one.x, one.tau, one.noise), one.tau, one.noise) for one in batches
+        )
+        try:
+            with half_precision(self.device, settings.precision):
+                predictor.weigh(noised)
+        except FloatingPointError as error:  # weights may be finite still
+            step = self.step_number
+            raise DivergedError(f"predictions were not finite after step {step}") from error
         self._weighed = self.step_number
 
     def _note(self, loss: Tensor, norm: Tensor) -> None:

@@ -130,7 +130,7 @@ class Run:
             with Metrics(self.folder, after=loop.step_number) as metrics, progress_bar(None) as bar:
                 bar.stage("training", settings.steps)
                 self._steps(metrics, bar)
-            with loop.settled():
+            with self._settled():
                 self.model.save(self.folder / places.MODEL)
         self.accelerator.wait_for_everyone()
 
@@ -182,6 +182,11 @@ class Run:
             good = f"the last good checkpoint is {last}" if last else "there is no checkpoint"
             raise DivergedError(f"{error}; {good}") from None
 
+    @contextmanager
+    def _settled(self) -> Iterator[None]:
+        with self._last_good(), self.loop.settled():
+            yield
+
     def _save(self, metrics: Metrics | None) -> None:
         with self._last_good():
             self.loop.demand_finite()
@@ -200,11 +205,11 @@ class Run:
         self.accelerator.wait_for_everyone()
 
     def _share(self) -> dict[str, Tensor]:
-        """Return what the network counts beside a prior, where that is settled after training."""
+        """Return the share of the network with average weights, where a prior has the rest."""
         predictor = self.loop.predictor
         if not isinstance(predictor, Combined):
             return {}
-        with self.loop.settled():
+        with self._settled():
             return {SHARE: predictor.share.clone()}
 
     def _draw(self, k: int) -> None:
@@ -212,7 +217,7 @@ class Run:
             return
         path = self.folder / places.SAMPLES / f"step-{k:08d}.png"
         path.parent.mkdir(exist_ok=True)
-        with self.loop.settled():  # randomness is seeded anew in every step
+        with self._settled():  # randomness is seeded anew in every step
             self.picture(path, self.model)
 
     def _demand_same(self, found: Checkpoint) -> None:
