@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from oism.basis import IdentityFrame
 from oism.cli.ending import Terminated
 from oism.cli.train import SETTINGS, Train
 from oism.files import write_images
-from oism.nn import MLP, Diffusion, OperatorInformed, unet_for
+from oism.nn import MLP, Combined, Diffusion, Informed, OperatorInformed, unet_for
 from oism.nn.storage import describe_net
 from oism.prior import ByError, Open, Prior
 from oism.prior.base import Setting
@@ -87,10 +87,19 @@ def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bo
     )
 
 
-def informed(folder: Path) -> OperatorInformed:
+def informed(folder: Path) -> Informed:
     predictor = model_of(folder).predictor
-    assert isinstance(predictor, OperatorInformed)
+    assert isinstance(predictor, Informed)
     return predictor
+
+
+def started(folder: Path, count: int, begun: int, steps: int) -> str:
+    """Return what is said on standard error when training starts, and nobody sees a bar."""
+    told = json.loads((folder / "settings.json").read_text())
+    return (
+        f"oism: training in {folder}: {count} images of 1 × 8 × 8, {told['parameters']:,} "
+        f"parameters, steps {begun + 1} to {steps}; numbers in {folder}/metrics.jsonl\n"
+    )
 
 
 def same_prior(found: Prior, expected: Prior) -> None:
@@ -116,15 +125,16 @@ def test_a_run_is_told_and_explains_itself(here: Run, place: Path, tmp_path: Pat
     assert re.fullmatch(rf"5 steps in [\d.]+ s, loss {told[-1]['loss']:.4f}", lines[1])
     assert lines[2] == f"model written to {out}/model.safetensors"
     assert lines[3].startswith(f"next: `oism sample {out} -n 64 -o grid.png`")
-    assert ended.err == ""
+    assert ended.err == started(out, 100, 0, 5)
     found = json.loads((out / "settings.json").read_text())
     assert found["seed"] == 3
     assert found["net"]["dropout"] == 0.2
-    assert found["gate"] == "ByError(half=0.1, sharpness=2.0)"
+    assert found["form"]["gate"] == {"kind": "ByError", "half": 0.1, "sharpness": 2.0}
     assert (out / "samples" / "step-00000005.png").stat().st_size > 0
     predictor = informed(out)
+    assert isinstance(predictor, OperatorInformed)
     assert predictor.gate == ByError(0.1, 2.0)
-    assert predictor.condition
+    assert not predictor.condition
     same_prior(predictor.prior, fit_prior(images(place), order=2, flip=True))
 
 
@@ -147,7 +157,7 @@ def test_every_setting_is_an_option() -> None:
         sample_every=11, keep=12,
     )  # fmt: skip
     assert set(WATCHING) < set(SETTINGS) | set(flags)
-    told = f"{GATE.half:g} and {GATE.sharpness:g} by default"
+    told = f"as {GATE.half:g} {GATE.sharpness:g}"
     assert told in Path(inspect.getfile(Train)).read_text(encoding="utf-8")
 
 
@@ -156,39 +166,45 @@ def test_sizes_reach_the_network(here: Run, place: Path, tmp_path: Path) -> None
     sizes = "--width 6 --multipliers 1 1 2 --blocks 2 --attention 4 2 --dropout 0"
     assert here(f"{words}/given {sizes}").code == 0
     expected = unet_for(
-        (1, 8, 8), extra=1, width=6, multipliers=(1, 1, 2), blocks=2, attention=(4, 2), dropout=0
+        (1, 8, 8), width=6, multipliers=(1, 1, 2), blocks=2, attention=(4, 2), dropout=0
     )
     assert describe_net(informed(tmp_path / "given").net) == describe_net(expected)
     assert here(f"{words}/chosen --attention").code == 0
-    expected = unet_for((1, 8, 8), extra=1, attention=())
+    expected = unet_for((1, 8, 8), attention=())
     assert describe_net(informed(tmp_path / "chosen").net) == describe_net(expected)
 
 
 def test_priors(here: Run, place: Path, tmp_path: Path) -> None:
     words, data = f"train digits.npz --steps 2 {TINY} --json -o {tmp_path}", images(place)
 
-    def trained(name: str, options: str) -> tuple[OperatorInformed, Any]:
+    def trained(name: str, options: str) -> tuple[Informed, Any]:
         ended = here(f"{words}/{name} {options}")
         assert ended.code == 0, ended.err
         return informed(tmp_path / name), json.loads(ended.text)
 
     found, told = trained("pixel", "--prior pixel --order 3 --paper --no-flip")
     same_prior(found.prior, fit_prior(data, order=3, frame=IdentityFrame()))
+    assert isinstance(found, OperatorInformed)
     assert (found.gate, found.condition) == (Open(), False)
     assert told["prior"]["order"] == 3
     found, _ = trained("file", "--prior test.safetensors")
     same_prior(found.prior, Prior.load(place / "test.safetensors"))
-    assert (found.gate, found.condition) == (GATE, True)
+    assert isinstance(found, Combined)
+    assert found.levels.first == 1e-5
     found, told = trained("mixture", "--components 2 --no-dequantise")
     same_prior(found.prior, fit_mixture(data, components=2, flip=True, dequantise=False))
     assert told["prior"]["components"] == 2
-    found, _ = trained("clock", "--prior fast.safetensors --clock vp:0.1:10")
-    assert found.prior.clock == VariancePreserving(0.1, 10.0)
-    assert model_of(tmp_path / "clock").clock == VariancePreserving(0.1, 10.0)
+    for name, options in (("clock", "--clock vp:0.1:10 --first 0.01"), ("its-clock", "")):
+        found, _ = trained(name, f"--prior fast.safetensors {options}")
+        assert found.prior.clock == VariancePreserving(0.1, 10.0)
+        assert isinstance(found, Combined)
+        model = model_of(tmp_path / name)
+        assert found.levels.first == model.first == (0.01 if options else 1e-5)
+        assert model.clock == VariancePreserving(0.1, 10.0)
     ended = here(f"{words}/none --prior none --first 0.001")
     assert json.loads(ended.text)["prior"] is None
     model = model_of(tmp_path / "none")
-    assert not isinstance(model.predictor, OperatorInformed)
+    assert not isinstance(model.predictor, Informed)
     assert model.first == 0.001
     assert not (tmp_path / "none" / "prior.safetensors").exists()
 
@@ -267,7 +283,8 @@ def test_what_stops_a_run_says_how_to_go_on(
     ended = here(f"train digits.npz -o {tmp_path} --steps 4 --save-every 2 {TINY}")
     assert ended.code == code
     place = tmp_path / "checkpoints" / "step-00000002"
-    assert ended.err == f"oism: error: {word}; {way.format(place)}\n"
+    error_line = f"oism: error: {word}; {way.format(place)}\n"
+    assert ended.err == started(tmp_path, 100, 0, 4) + error_line
 
 
 @pytest.mark.parametrize(
@@ -291,8 +308,13 @@ def test_a_signal_stops_a_run_with_a_checkpoint(
         patched.setattr(Loop, "differentiate", signalled)
         ended = here(words)
     place = tmp_path / "run" / "checkpoints" / "step-00000003"
-    assert (ended.code, ended.err) == (code, f"oism: error: {word}; --resume goes on: {place}\n")
-    assert here(f"{words} --resume").code == 0
+    beginning = started(tmp_path / "run", 100, 0, 6)
+    error_line = f"oism: error: {word}; --resume goes on: {place}\n"
+    assert (ended.code, ended.err) == (code, beginning + error_line)
+    ended = here(f"{words} --resume")
+    assert (ended.code, ended.err) == (0, started(tmp_path / "run", 100, 3, 6))
+    ended = here(f"{words} --resume")
+    assert (ended.code, ended.err) == (0, ""), "there was nothing to do"
     assert here(words.replace("/run", "/whole")).code == 0
     assert equal(weights(tmp_path / "run"), weights(tmp_path / "whole"))
     steps = [row["step"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl")]
@@ -311,25 +333,46 @@ def test_a_second_signal_stops_a_run_at_once(
 
     monkeypatch.setattr(Loop, "differentiate", signalled)
     ended = here(f"train digits.npz -o {tmp_path}/run --steps 6 {TINY}")
-    assert (ended.code, ended.err) == (
-        130, "oism: error: interrupted; there is no checkpoint yet\n"
-    )  # fmt: skip
+    error_line = "oism: error: interrupted; there is no checkpoint yet\n"
+    assert (ended.code, ended.err) == (130, started(tmp_path / "run", 100, 0, 6) + error_line)
 
 
 def test_info(here: Run) -> None:
     found = json.loads(here("info run --json").text)
     assert found["network"]["width"] == 4
     assert found["prior"]["order"] == 2
-    assert found["gate"] == {"kind": "ByError", **asdict(GATE)}
-    assert (found["first"], found["precision"], found["condition"]) == (1e-5, "no", True)
+    assert found["form"] == {"kind": "Combined", "first": 1e-5, "intervals": 48}
+    assert (found["first"], found["precision"]) == (1e-5, "no")
     assert found["run"] == {"steps": 6, "planned": 6}
     text = here("info run").text
     assert f"{found['parameters']:,} parameters" in text
     assert "prior       Hermite polynomials, order 2, 64 principal directions" in text
+    assert "form        network and prior, each as much as it is worth at a noise level" in text
     assert "run         6 of 6 steps" in text
     of_file = here("info run/model.safetensors").text
     assert of_file == text.replace("run         6 of 6 steps\n", "")
     assert "prior       none" in here("info bare").text
+
+
+@pytest.mark.parametrize(
+    ("options", "gate", "words"),
+    [
+        ("--paper", {"kind": "Open"}, "leaves, at every noise level"),
+        (
+            "--gate 0.001 4",
+            {"kind": "ByError", "half": 0.001, "sharpness": 4.0},
+            "leaves, where its error is less than 0.001",
+        ),
+    ],
+)
+def test_info_of_a_network_that_learns_what_is_left(
+    here: Run, tmp_path: Path, options: str, gate: object, words: str
+) -> None:
+    assert here(f"train digits.npz -o {tmp_path}/run --steps 1 {TINY} {options}").code == 0
+    found = json.loads(here(f"info {tmp_path}/run --json").text)
+    assert found["form"] == {"kind": "OperatorInformed", "gate": gate, "condition": False}
+    text = here(f"info {tmp_path}/run").text
+    assert f"form        the network learns what the prior {words}\n" in text
 
 
 def test_samples_are_those_of_the_model(here: Run, place: Path, tmp_path: Path) -> None:
@@ -351,7 +394,7 @@ def test_evaluation_is_that_of_the_library(here: Run, place: Path) -> None:
     found = json.loads(here(f"{words} --intervals 3 --steps 4 --batch 8").text)
     model, data = model_of(place / "run"), images(place, 20)
     errors = errors_by_level(model, data, intervals=3, seed=3, batch=8)
-    assert isinstance(model.predictor, OperatorInformed)
+    assert isinstance(model.predictor, Informed)
     alone = errors_by_level(model.predictor.prior, data, intervals=3, seed=3, batch=8)
     assert found["images"] == 20
     assert [one["error"] for one in found["noise"]] == [one.error.mean for one in errors]
@@ -419,7 +462,7 @@ DATA_OR_FILES = [
         "test.safetensors: prior must be for data that are of shape (3, 8, 8), as these, got one",
     ),
     (
-        f"train digits.npz -o new {TINY} --prior fast.safetensors",
+        f"train digits.npz -o new {TINY} --prior fast.safetensors --clock vp:0.1:20",
         "fast.safetensors: the prior was fitted for the clock VariancePreserving(beta_0=0.1, "
         "beta_1=10.0), and --clock says",
     ),
@@ -439,7 +482,7 @@ DATA_OR_FILES = [
     (f"train digits.npz -o run --resume {TINY} --width 8", "the run has net.width = 4, and cannot"),
     (
         f"train digits.npz -o run --resume {TINY} --gate 1 1",
-        "run has gate = 'ByError(half=0.05",
+        "run has form.kind = 'Combined', and cannot go on with 'OperatorInformed'",
     ),
     (f"train test -o run --resume {TINY}", "the run has rows = 100, and cannot go on with 30"),
     (f"train digits.npz -o bare --resume {TINY} --prior pca --paper", "the run has prior = None"),
@@ -448,7 +491,7 @@ DATA_OR_FILES = [
         "run: the run has another prior, that of prior.safetensors",
     ),
     (f"train digits.npz -o run --resume {TINY} --prior none", "run has prior = "),
-    (f"train digits.npz -o run --resume {TINY} --paper", "run has gate = 'ByError"),
+    (f"train digits.npz -o run --resume {TINY} --paper", "run has form.kind = 'Combined'"),
     (f"train digits.npz -o run --resume {TINY} --no-dequantise", "run has dequantise = True, and"),
     (f"train digits.npz -o run --resume {TINY} --steps 5", "the run has taken 6 steps"),
     ("evaluate run moons.csv", "moons.csv: csv holds no images"),
@@ -550,8 +593,13 @@ def test_a_mistake(bad: Run, place: Path, words: str, message: str, code: int) -
 
 def test_a_loss_that_is_no_number(here: Run, tmp_path: Path) -> None:
     words = f"train digits.npz -o {tmp_path}/run {TINY}"
-    assert here(f"{words} --steps 1 --rate 1e30 --clip 1e30 --warmup 0").code == 0
-    ended = here(f"{words} --steps 9 --rate 1e30 --clip 1e30 --warmup 0 --resume --log-every 1")
+    wild = "--rate 1e30 --clip 1e30 --warmup 0"
+    ended = here(f"{words} --steps 1 {wild}")
+    assert ended.code == 1, "weights that predict no numbers cannot be combined with a prior"
+    assert "predictions were not finite after step 1; there is no checkpoint" in ended.err
+    wild += " --gate 0.05 4"
+    assert here(f"{words} --steps 1 {wild}").code == 0
+    ended = here(f"{words} --steps 9 {wild} --resume --log-every 1 --quiet")
     assert ended.code == 1
     assert (
         "the loss or its gradient was not finite in step 2; the last good checkpoint" in ended.err
@@ -565,7 +613,7 @@ def test_a_full_disk(here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("oism.training.checkpoint._write", full)
-    ended = here(f"train digits.npz -o {tmp_path}/run --steps 2 {TINY}")
+    ended = here(f"train digits.npz -o {tmp_path}/run --steps 2 {TINY} --quiet")
     assert ended.code == 1
     assert "the checkpoint of step 2 could not be written" in ended.err
     assert "No space left on device; there is no earlier one" in ended.err

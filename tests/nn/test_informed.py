@@ -198,7 +198,7 @@ def test_a_network_that_does_not_fit() -> None:
     with pytest.raises(ValueError, match="extra = 1 channels to be shown the prior, got 3"):
         OperatorInformed(DDPMpp((1, 2, 3), extra=3, **sizes), images, condition=True)
     for form in (OperatorInformed.paper, OperatorInformed):
-        with pytest.raises(ValueError, match="extra = 0 channels to be used without cond.*, got 6"):
+        with pytest.raises(ValueError, match=r"extra = 0 channels unless it is shown .*, got 6"):
             form(MLP(6, extra=6), points)
 
 

@@ -42,8 +42,8 @@ def predictor(prior: Prior | None = None, *, dropout: float = 0.1, **net: Any) -
     arguments: dict[str, Any] = {**NET, "dropout": dropout, **net}
     if prior is None:
         return DDPMpp(SHAPE, **arguments)
-    net = DDPMpp(SHAPE, extra=1, **arguments)
-    return OperatorInformed(net, prior, gate=ByError(half=0.05), condition=True)
+    shown = DDPMpp(SHAPE, extra=1, **arguments)
+    return OperatorInformed(shown, prior, gate=ByError(half=0.05), condition=True)
 
 
 def told(**changes: Any) -> Training:

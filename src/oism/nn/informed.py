@@ -117,6 +117,6 @@ def _demand_fit(net: nn.Module, prior: Prior, shown: int) -> None:
         raise ValueError(f"net must take tensors of the prior's shape {prior.shape}, got {shape}")
     if extra is not None and extra != shown:
         raise ValueError(
-            f"net must have extra = {shown} channels to be "
-            f"{'shown the prior' if shown else 'used without condition'}, got {extra}"
+            f"net must have extra = {shown} channels {'to be' if shown else 'unless it is'} shown "
+            f"the prior, got {extra}"
         )

@@ -1,0 +1,169 @@
+"""Runs of a network that is combined with a prior: it learns by itself, and is weighed at rest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from oism.nn import Combined, DDPMpp, Diffusion
+from oism.objectives import DenoisingScoreMatching
+from oism.training import CheckpointError, checkpoint, model_of
+from oism.training.draws import Draws, mixed
+from oism.training.evaluation import errors_by_level
+from oism.training.loop import WEIGHED, WEIGHINGS, DivergedError
+
+from .small import (
+    NET,
+    SHAPE,
+    assert_same,
+    fitted,
+    images,
+    predictor,
+    short_run,
+    state_of,
+    steps_and_losses,
+)
+
+
+def combined(**more: float) -> Combined:
+    torch.manual_seed(0)
+    return Combined(DDPMpp(SHAPE, **NET, dropout=0.1), fitted(), **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that is never changed."""
+    folder = tmp_path_factory.mktemp("run")
+    short_run(folder, combined(), save_every=5).run()
+    return folder
+
+
+def share_of(model: Diffusion) -> torch.Tensor:
+    assert isinstance(model.predictor, Combined)
+    return model.predictor.share
+
+
+def test_the_network_is_trained_as_if_alone(done: Path, tmp_path: Path) -> None:
+    """Bit for bit, with checkpoints, and so weighings, in between: nothing changes for it."""
+    short_run(tmp_path, predictor(), save_every=0).run()
+    assert steps_and_losses(done) == steps_and_losses(tmp_path)
+    own, alone = state_of(done), state_of(tmp_path)
+    assert set(own) == {*alone, "average.combined.share"}
+    assert [name for name in alone if not torch.equal(own[name], alone[name])] == []
+
+
+def test_the_share_is_that_of_the_average_weights_on_known_draws(done: Path) -> None:
+    model = model_of(done)
+    net = model.predictor
+    assert isinstance(net, Combined)
+    again = Combined(net.net, net.prior)
+    run = short_run(done, combined(), resume=True)
+    size = min(len(images()), WEIGHED)
+    draws = Draws(run.loop.draws.rows, again.levels, size=size, seed=mixed(0, 2), flip=True)
+    batches = [draws.step(k) for k in range(-(-WEIGHINGS // size))]
+    assert sum(len(batch.x) for batch in batches) >= WEIGHINGS
+    noised = DenoisingScoreMatching(again.levels).noised
+    again.weigh((noised(one.x, one.tau, one.noise), one.tau, one.noise) for one in batches)
+    assert torch.equal(again.share, net.share)
+    assert float(net.share.max()) > 0
+
+
+def test_the_model_comes_from_the_last_step_or_the_newest_checkpoint(
+    done: Path, tmp_path: Path
+) -> None:
+    whole = model_of(done)
+    for name in ("settings.json", "prior.safetensors"):
+        (tmp_path / name).write_bytes((done / name).read_bytes())
+    (tmp_path / "checkpoints").symlink_to(done / "checkpoints")
+    other = model_of(tmp_path)
+    assert torch.equal(share_of(whole), share_of(other))
+    assert len(set(share_of(whole).tolist())) > 10
+    x, tau = torch.randn(5, *SHAPE), torch.rand(5)
+    assert torch.equal(whole.noise(x, tau), other.noise(x, tau))
+    settings = json.loads((done / "settings.json").read_text())
+    assert settings["form"] == {"kind": "Combined", "first": 1e-5, "intervals": 48}
+
+
+@pytest.mark.parametrize("stop", [1, 7])
+def test_a_run_in_parts_is_the_run_at_once(stop: int, done: Path, tmp_path: Path) -> None:
+    short_run(tmp_path, combined(), save_every=5, steps=stop).run()
+    other = combined()
+    with torch.no_grad():
+        other.share.fill_(0.7)
+        for part in other.parameters():
+            part.add_(1)  # what a new process starts from does not matter
+    short_run(tmp_path, other, save_every=5, resume=True).run()
+    assert_same(done, tmp_path)
+    assert steps_and_losses(done) == steps_and_losses(tmp_path)
+
+
+def test_another_form_is_another_run(done: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"form\.intervals = 48, and cannot go on with 6"):
+        short_run(done, combined(intervals=6), resume=True)
+    with pytest.raises(CheckpointError, match=r"prior = '\w+', and cannot go on with None"):
+        short_run(done, predictor(), resume=True)
+
+
+def test_it_is_better_than_both(tmp_path: Path) -> None:
+    """On images that none of them has seen, in every sixth, up to what 4,096 draws tell."""
+    short_run(tmp_path, combined(), steps=80, save_every=0).run()
+    model = model_of(tmp_path)
+    predictor = model.predictor
+    assert isinstance(predictor, Combined)
+    alone = Diffusion(predictor.net, model.setting)
+    data = images(2000, seed=5)
+    own, net, prior = (errors_by_level(one, data) for one in (model, alone, predictor.prior))
+    for parts in zip(own, net, prior, strict=True):
+        first, *others = (one.error.mean for one in parts)
+        assert first <= 1.01 * min(others)
+
+
+def test_predictions_that_are_no_numbers_end_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights may be finite still; the last checkpoint that can be used is named."""
+    run = short_run(tmp_path, combined())
+    real = Combined.weigh
+
+    def weigh(self: Combined, draws: object) -> None:
+        if run.loop.step_number == 8:
+            raise FloatingPointError("net must predict finite noise")
+        real(self, draws)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Combined, "weigh", weigh)
+    message = r"predictions were not finite after step 8; the last good .* is .*step-00000004"
+    with pytest.raises(DivergedError, match=message):
+        run.run()
+    assert checkpoint.latest(tmp_path / "checkpoints") == tmp_path / "checkpoints/step-00000004"
+
+
+def test_pictures_and_shares_are_of_average_weights(tmp_path: Path) -> None:
+    """Weighed once for a step, however often it is asked for."""
+    run = short_run(tmp_path, combined())
+    net, weighed = run.loop.predictor, []
+    assert isinstance(net, Combined)
+    real = net.weigh
+    net.weigh = lambda draws: (weighed.append(run.loop.step_number), real(draws))[1]  # type: ignore[method-assign, func-returns-value]
+    for _ in range(2):
+        run.loop.step()
+        before = net.share.clone()
+        for _ in range(2):
+            with run.loop.settled():
+                assert all(
+                    torch.equal(part, run.loop.average.state()[name])
+                    for name, part in net.net.named_parameters()
+                )
+        assert not torch.equal(net.share, before)
+    assert weighed == [1, 2]
+    assert net.net.training
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    short_run(tmp_path, combined(), precision="bf16", steps=4).run()
+    model = model_of(tmp_path)
+    assert model.precision == "bf16"
+    assert share_of(model).dtype == torch.float64
+    assert bool(share_of(model).isfinite().all())
