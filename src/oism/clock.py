@@ -63,6 +63,16 @@ class Clock(ABC):
         return checks.instants(tau, "tau", low=0.0, high=self.horizon)
 
 
+def first_time(first: float, clock: Clock) -> float:
+    """Return the least clock time of a model, where signal and noise both count, if it is one."""
+    found = checks.positive(first, "first")
+    if found >= clock.horizon:
+        raise ValueError(
+            f"first must be less than the clock's horizon {clock.horizon:g}, got {first!r}"
+        )
+    return found
+
+
 @dataclass(frozen=True)
 class VariancePreserving(Clock):
     """t = β₀τ/2 + (β₁ - β₀)τ²/4, the clock of dX = -½β_τ X dτ + √β_τ dW with β_τ linear in τ.

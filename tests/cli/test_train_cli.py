@@ -190,7 +190,7 @@ def test_priors(here: Run, place: Path, tmp_path: Path) -> None:
     found, _ = trained("file", "--prior test.safetensors")
     same_prior(found.prior, Prior.load(place / "test.safetensors"))
     assert isinstance(found, Combined)
-    assert found.levels.first == 1e-5
+    assert found.first == 1e-5
     found, told = trained("mixture", "--components 2 --no-dequantise")
     same_prior(found.prior, fit_mixture(data, components=2, flip=True, dequantise=False))
     assert told["prior"]["components"] == 2
@@ -199,7 +199,7 @@ def test_priors(here: Run, place: Path, tmp_path: Path) -> None:
         assert found.prior.clock == VariancePreserving(0.1, 10.0)
         assert isinstance(found, Combined)
         model = model_of(tmp_path / name)
-        assert found.levels.first == model.first == (0.01 if options else 1e-5)
+        assert found.first == model.first == (0.01 if options else 1e-5)
         assert model.clock == VariancePreserving(0.1, 10.0)
     ended = here(f"{words}/none --prior none --first 0.001")
     assert json.loads(ended.text)["prior"] is None

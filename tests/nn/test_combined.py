@@ -358,7 +358,7 @@ def test_round_trip(tmp_path: Path) -> None:
     model.save(path)
     again = Diffusion.load(path)
     assert isinstance(again.predictor, Combined)
-    assert again.predictor.levels.first == 1e-3
+    assert again.predictor.first == 1e-3
     assert torch.equal(again.predictor.share, predictor.share)
     assert len(set(predictor.share.tolist())) > 1
     x, tau = torch.randn(3, *prior.shape), torch.tensor([1e-3, 0.3, 1.0])

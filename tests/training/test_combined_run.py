@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from oism.nn import Combined, DDPMpp, Diffusion
-from oism.objectives import DenoisingScoreMatching
 from oism.training import CheckpointError, checkpoint, model_of
 from oism.training.draws import Draws, mixed
 from oism.training.evaluation import errors_by_level
@@ -62,10 +61,11 @@ def test_the_share_is_that_of_the_average_weights_on_known_draws(done: Path) -> 
     again = Combined(net.net, net.prior)
     run = short_run(done, combined(), resume=True)
     size = min(len(images()), WEIGHED)
-    draws = Draws(run.loop.draws.rows, again.levels, size=size, seed=mixed(0, 2), flip=True)
+    levels = run.loop.objective.levels
+    draws = Draws(run.loop.draws.rows, levels, size=size, seed=mixed(0, 2), flip=True)
     batches = [draws.step(k) for k in range(-(-WEIGHINGS // size))]
     assert sum(len(batch.x) for batch in batches) >= WEIGHINGS
-    noised = DenoisingScoreMatching(again.levels).noised
+    noised = run.loop.objective.noised
     again.weigh((noised(one.x, one.tau, one.noise), one.tau, one.noise) for one in batches)
     assert torch.equal(again.share, net.share)
     assert float(net.share.max()) > 0

@@ -26,10 +26,10 @@ import torch
 from torch import Tensor, nn
 
 from oism import checks
+from oism.clock import first_time
 from oism.nn.embedding import one_per_row
 from oism.nn.informed import Informed
 from oism.nn.modes import at_rest, full_precision
-from oism.objectives.levels import FIRST, UniformLogSNR
 from oism.prior.base import Prior
 from oism.transforms import per_row
 
@@ -69,10 +69,12 @@ class Combined(Informed):
     share: Tensor
 
     def __init__(
-        self, net: nn.Module, prior: Prior, *, first: float = FIRST, intervals: int = INTERVALS
+        self, net: nn.Module, prior: Prior, *, first: float = 1e-5, intervals: int = INTERVALS
     ) -> None:
         super().__init__(net, prior)
-        self.levels = UniformLogSNR(prior.noising, first)
+        self.first = first_time(first, prior.clock)
+        ends = torch.tensor([self.first, prior.clock.horizon], dtype=torch.float64)
+        self._highest, self._lowest = prior.noising.log_snr(ends).tolist()
         count = checks.integer(intervals, "intervals", minimum=1)
         self.register_buffer("share", torch.zeros(count, dtype=torch.float64))
 
@@ -119,7 +121,7 @@ class Combined(Informed):
 
     def _place(self, tau: Tensor) -> Tensor:
         """Return where τ lies, in intervals from the least noise; the prior has checked it."""
-        noising, tau = self.levels.noising, tau.to(self.share)
-        t = noising.clock._time(tau)
-        log_snr = 2 * noising.process._alpha(t).log() - noising.process._variance(t).log()
-        return (self.levels.highest - log_snr) / self.levels.width * len(self.share)
+        process, t = self.prior.process, self.prior.clock._time(tau.to(self.share))
+        log_snr = 2 * process._alpha(t).log() - process._variance(t).log()
+        part: Tensor = (self._highest - log_snr) / (self._highest - self._lowest)
+        return part * len(self.share)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from oism import checks
 from oism.basis import TransformFrame
-from oism.clock import Logarithmic
+from oism.clock import Logarithmic, first_time
 from oism.flow import Flow, OrdinaryMethod, RungeKutta4
 from oism.likelihood import Hutchinson, log_density
 from oism.nn.embedding import one_per_row
@@ -68,11 +68,7 @@ class Diffusion(TensorModel):
         checks.instance(setting, Setting, "setting")
         _demand_alike(predictor, setting)
         self.predictor, self.setting = predictor, setting
-        self.first, self.precision = checks.positive(first, "first"), precision_of(precision)
-        if self.first >= self.clock.horizon:
-            raise ValueError(
-                f"first must be less than the clock's horizon {self.clock.horizon:g}, got {first!r}"
-            )
+        self.first, self.precision = first_time(first, self.clock), precision_of(precision)
         self.chunk = CHUNK
 
     @property

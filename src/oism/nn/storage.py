@@ -132,8 +132,7 @@ def _fill(net: nn.Module, weights: dict[str, Tensor]) -> None:
 def describe_form(informed: Informed) -> dict[str, Any]:
     """Return how a network and a prior are put together."""
     if isinstance(informed, Combined) and type(informed) is Combined:
-        levels, intervals = informed.levels, len(informed.share)
-        return {"kind": "Combined", "first": levels.first, "intervals": intervals}
+        return {"kind": "Combined", "first": informed.first, "intervals": len(informed.share)}
     if isinstance(informed, OperatorInformed) and type(informed) is OperatorInformed:
         gate = describe_gate(informed.gate)
         return {"kind": "OperatorInformed", "gate": gate, "condition": informed.condition}

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from oism import checks
-from oism.clock import Noising
+from oism.clock import Noising, first_time
 
 FIRST = 1e-5
 """The least τ: at 0 the signal-to-noise ratio is infinite."""
@@ -31,13 +31,7 @@ class NoiseLevels(ABC):
 
     def __init__(self, noising: Noising, first: float = FIRST) -> None:
         checks.instance(noising, Noising, "noising")
-        first = checks.positive(first, "first")
-        if first >= noising.clock.horizon:
-            raise ValueError(
-                f"first must be less than the clock's horizon {noising.clock.horizon:g}, got "
-                f"{first:g}"
-            )
-        self.noising, self.first = noising, first
+        self.noising, self.first = noising, first_time(first, noising.clock)
 
     @property
     def last(self) -> float:

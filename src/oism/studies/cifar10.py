@@ -1,9 +1,10 @@
 """Figure 3 and Table 1: what a head start is worth to a network, and what it costs.
 
 A network alone, DDPM; the paper's form, OISM(3) and OISM(6), polynomials of each pixel in full at
-every noise level; and a prior along principal directions, in two ways: *residual*, what is left by
-the prior where its error is small is learned there, and *gated*, the network learns everything and
-counts as much as it has been measured to be worth at a noise level. Arms differ in nothing else.
+every noise level; and a Gaussian along principal directions, in two ways: *residual*, the network
+learns what the prior leaves where its error is small (`OperatorInformed`), and *gated*, it learns
+everything and counts at a noise level as much as it is worth there (`Combined`). Arms differ in
+nothing else. DDPM is the network of the gated arm, measured alone, unless it is run by itself.
 The paper warms the rate up over 5,000 steps, which flatters every head start: those arms stand
 apart. The quick form does the same on scikit-learn's digits.
 

@@ -21,7 +21,7 @@ from oism.nn.combined import Combined
 from oism.nn.ddpmpp import Block
 from oism.nn.informed import Informed
 from oism.nn.modes import half_precision
-from oism.objectives import DenoisingScoreMatching
+from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.training.average import Average
 from oism.training.data import Rows
 from oism.training.draws import Batch, Draws, mixed
@@ -148,10 +148,9 @@ class Loop:
             return
         rows, settings = self.draws.rows, self.settings
         size = min(len(rows), WEIGHED)
-        objective = DenoisingScoreMatching(predictor.levels)
-        draws = Draws(
-            rows, predictor.levels, size=size, seed=mixed(settings.seed, 2), flip=settings.flip
-        )
+        levels = UniformLogSNR(self.objective.noising, predictor.first)
+        objective = DenoisingScoreMatching(levels)
+        draws = Draws(rows, levels, size=size, seed=mixed(settings.seed, 2), flip=settings.flip)
         batches = (draws.step(k) for k in range(-(-WEIGHINGS // size)))
         noised = (
             (objective.noised(one.x, one.tau, one.noise), one.tau, one.noise) for one in batches
