@@ -248,7 +248,9 @@ def test_closed_form_cifar(runs: Runs) -> None:
 def test_critically_damped(runs: Runs) -> None:
     numbers = runs("critically-damped").numbers
     distance = numbers["energy_distance"]
-    assert max(distance["degree 4"], distance["degree 4, reverse SDE"]) < 0.25 * distance["degree 2"]
+    assert (
+        max(distance["degree 4"], distance["degree 4, reverse SDE"]) < 0.25 * distance["degree 2"]
+    )
     assert numbers["gaussian_error"] < 1e-5
     assert numbers["log_density"]["degree 4"] > numbers["log_density"]["degree 2"] + 0.1
 

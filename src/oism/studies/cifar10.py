@@ -189,7 +189,9 @@ class Cifar10(Study):
     def _findings(self, results: Sequence[Result], times: Times) -> Findings:
         by_key = {result.arm.key: result for result in results}
         seconds = sum(mark.seconds for one in results for mark in one.marks)
-        seconds += sum(one.marks[-1].train_seconds for one in results)
+        shared = {one.arm.alone for one in results if one.arm.form == COMBINED}
+        apart = [one for one in results if one.arm not in shared]  # trained by themselves
+        seconds += sum(one.marks[-1].train_seconds for one in apart)
         seconds += sum(times.ready.values())
         numbers = {
             "seconds": round(seconds, 1),
@@ -309,12 +311,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("folder", type=Path, help="that of the study, as runs/cifar10")
     parser.add_argument("--data", default=Cifar10.data)
-    parser.add_argument("--only", nargs="*", default=[], metavar="KEY", help="the arms")
+    parser.add_argument("--only", nargs="*", metavar="KEY", help="the arms, all by default")
     parser.add_argument("--times", action="store_true", help="time steps as well")
     arguments = parser.parse_args()
     study = Cifar10(data=arguments.data)
     known = [arm.key for arm in study.arms]
-    for key in arguments.only:
+    for key in arguments.only or ():
         if key not in known:
             parser.error(f"--only: {key!r} is none of {', '.join(known)}")
     study.results(arguments.folder, arguments.only)
