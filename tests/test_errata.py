@@ -226,3 +226,31 @@ def test_brownian_motion_has_no_stationary_covariance() -> None:
     ours = process.transition(t).covariance(2)
     assert float(ours[0, 0]) == pytest.approx(4 / 3 * t**3 * (1 - 1.5 * t), rel=1e-11, abs=0)
     assert abs(float(printed[0, 0] / ours[0, 0]) - 1) > 0.5
+
+
+def test_likelihood_weighting_bounds_the_likelihood_and_does_not_equal_it() -> None:
+    # Data N(0, v) and a score -kx/v_t that is off by a factor k: the reverse SDE is linear, and the
+    # variance w of its law solves an ordinary equation, from w = 1 at the end of the noising.
+    data, last = 0.25, 6.0
+
+    def variance(t: float) -> float:
+        return data * math.exp(-2 * t) - math.expm1(-2 * t)
+
+    def sampled(k: float) -> float:
+        def rate(t: float, w: float) -> float:
+            return -2 * w * (1 - 2 * k / variance(t)) - 2
+
+        ends = scipy.integrate.solve_ivp(rate, (last, 0.0), [1.0], rtol=1e-10, atol=1e-12)
+        return float(ends.y[0, -1])
+
+    def likelihood(k: float) -> float:  # -E log of the sampler's density
+        w = sampled(k)
+        return 0.5 * math.log(2 * math.pi * w) + 0.5 * data / w
+
+    def loss(k: float) -> float:  # ½∫ g² E‖ŝ - ∇log ρ_t‖² dt, g² = 2, and the entropy of the data
+        whole, _ = scipy.integrate.quad(lambda t: (k - 1) ** 2 / variance(t), 0, last)
+        return float(whole) + 0.5 * math.log(2 * math.pi * math.e * data)
+
+    assert likelihood(1.0) == pytest.approx(loss(1.0), abs=1e-6)  # at the minimum they meet
+    for k in (0.8, 1.3, 2.0):
+        assert likelihood(k) < loss(k) - 0.01
