@@ -97,8 +97,8 @@ def test_instances_and_dtypes() -> None:
         (torch.tensor([0.1, math.inf]), ValueError, r"t must be finite, but t\[1\] = inf"),
         (torch.tensor([1, 2]), TypeError, r"t must have a floating-point dtype"),
         (torch.zeros(2, 2), ValueError, r"t must have shape \(\) or \(n,\), got \(2, 2\)"),
-        ("now", TypeError, r"t must be a number or a tensor, got str 'now'"),
-        ([0.1], TypeError, r"t must be a number or a tensor, got list"),
+        ("now", TypeError, r"t must be a finite number or a tensor, got str 'now'"),
+        ([0.1], TypeError, r"t must be a finite number or a tensor, got list"),
     ],
 )
 def test_times(t: object, error: type[Exception], words: str) -> None:

@@ -265,6 +265,23 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(TypeError, match="process must be of type Isotropic or Linear"):
         Flow(lambda x, t: x, "fast", flow.clock)  # type: ignore[arg-type]
 
+    with pytest.raises(ValueError, match=r"space must have the gamma = 0\.04 of the fit, got 1"):
+        position_log_density(flow, PhaseSpace(space.process, gamma=1.0), normal(3, 2))
+    with pytest.raises(ValueError, match="space must be that of the flow"):
+        position_log_density(flow, PhaseSpace(CriticallyDamped(2, c=3.0)), normal(3, 2))
+    with pytest.raises(TypeError, match="flow must be of type Flow, got LinearScore"):
+        log_density(flow.score, normal(3, 4))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="process must be that of the fitted score"):
+        Flow(flow.score, CriticallyDamped(2, c=3.0))
+    same = CriticallyDamped(2)
+    assert Flow(flow.score, same).process == space.process == Linear(*same._matrices, copies=2)
+    assert hash(same) == hash(space.process)
+    assert log_density(flow, normal(0, 4)).shape == (0,)
+    with pytest.raises(ValueError, match=r"score must return a tensor of the shape \(3, 4\)"):
+        Flow(lambda x, t: -x[:1], space.process, flow.clock).sample(3, (4,))
+    with pytest.raises(ValueError, match=r"score must return a tensor .* got NoneType"):
+        Flow(lambda x, t: None, space.process, flow.clock).sample(3, (4,))  # type: ignore[arg-type]
+
     def score(x: Tensor, t: Tensor) -> Tensor:
         return -x
 

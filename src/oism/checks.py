@@ -175,7 +175,7 @@ def instants(
     rounded on their way here.
     """
     if not isinstance(t, Tensor):
-        t = torch.tensor(number(t, name, "a number or a tensor"), dtype=torch.float64)
+        t = torch.tensor(number(t, name, "a finite number or a tensor"), dtype=torch.float64)
     t = floating(t, name)
     if t.ndim > 1:
         raise ValueError(f"{name} must have shape () or (n,), got {tuple(t.shape)}")

@@ -184,7 +184,9 @@ class Flow:
     Parameters
     ----------
     score
-        ∇ log ρ_t as a function of points ``(n, *shape)`` and the process's own time.
+        ∇ log ρ_t as a function of points ``(n, *shape)`` and the process's own time t, one number
+        as a float64 tensor without dimensions. A network that wants one per row in its own dtype is
+        ``lambda x, t: net(x, t.to(x).expand(len(x)))``.
     process, clock
         What diffuses and how fast; a fitted `OperatorScore` brings its own. Of a `Linear` process
         whose noise does not reach every direction only Gs is read: the score along velocities.
@@ -214,12 +216,14 @@ class Flow:
         span: tuple[float, float] | None = None,
     ) -> None:
         if isinstance(score, OperatorScore):
-            process = process or _process_of(score)
-            clock = clock or score.clock
+            own = _process_of(score)
+            process, clock = process or own, clock or score.clock
+            if isinstance(own, Linear) and process != own:  # its scores are in its coordinates
+                raise ValueError(f"process must be that of the fitted score, {own!r}, or None")
         if not callable(score):
             raise TypeError(f"score must be a function of x and t, got {type(score).__name__}")
         if process is None or clock is None:
-            raise TypeError("process and clock must be given unless the score is an OperatorScore")
+            raise TypeError("process and clock must be given unless a fitted score brings its own")
         if not isinstance(process, Isotropic | Linear):
             raise TypeError(
                 f"process must be of type Isotropic or Linear, got {type(process).__name__}"
@@ -245,7 +249,7 @@ class Flow:
 
     @property
     def base(self) -> Measure:
-        """The law at the last time: the invariant one, or N(0, σ² I) for Brownian motion."""
+        """The law at the last time: the invariant one, or N(0, σ² I) for `Brownian` motion."""
         process = self.process
         if process.invariant.is_probability:
             return process.invariant
@@ -262,8 +266,13 @@ class Flow:
         """Return t'(τ) (b - share · G s)."""
         return self._motion(x, self.score(x, self.clock._time(tau)), tau, share)
 
-    def _motion(self, x: Tensor, score: Tensor, tau: Tensor, share: float = 1.0) -> Tensor:
+    def _motion(self, x: Tensor, score: object, tau: Tensor, share: float = 1.0) -> Tensor:
         """Return t'(τ) (b - share · G s) where the score is known already."""
+        if not isinstance(score, Tensor) or score.shape != x.shape:
+            got = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
+            raise ValueError(
+                f"score must return a tensor of the shape {tuple(x.shape)} of its points, got {got}"
+            )
         pull = self.process.drift(x).sub(self.process._diffuse(score), alpha=share)
         return pull * self.clock._rate(tau).to(pull.dtype)
 

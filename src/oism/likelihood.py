@@ -30,6 +30,7 @@ from oism import checks
 from oism.flow import CHUNK, Adaptive, Flow, OrdinaryMethod, Score, State, chunks
 from oism.process import Isotropic, PhaseSpace, Process
 from oism.progress import progress_bar
+from oism.score import LinearScore
 
 Joint = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -173,6 +174,7 @@ def log_density(
     >>> log_density(flow, x)  # N(0, 4I) at 0: -log(2π·4) = -3.224
     tensor([-3.224...], dtype=torch.float64)
     """
+    checks.instance(flow, Flow, "flow")
     x = checks.points(x)
     result, _ = _along(flow, x, flow.span, method, divergence, chunk, progress)
     return result
@@ -223,13 +225,29 @@ def position_log_density(  # noqa: PLR0913
     >>> position_log_density(flow, space, x, generator=generator)  # N(0, 4) at 0: -1.612
     tensor([-1.61...], dtype=torch.float64)
     """
+    checks.instance(flow, Flow, "flow")
     checks.instance(space, PhaseSpace, "space")
+    _demand_space(flow, space)
     draws = checks.integer(draws, "draws", minimum=1)
     x = checks.points(x, dim=space.dim)
     points = space.lift(x.repeat(draws, 1), generator)
     joint, _ = _along(flow, points, flow.span, method, divergence, chunk, progress)
     ratio = (joint - space.log_density(space.velocities(points))).reshape(draws, len(x))
     return torch.logsumexp(ratio, dim=0) - math.log(draws)
+
+
+def _demand_space(flow: Flow, space: PhaseSpace) -> None:
+    """Raise unless velocities begin in a space as they did in the fit."""
+    if flow.process != space.process:
+        raise ValueError(
+            f"space must be that of the flow, which moves {flow.process!r}, got {space.process!r}"
+        )
+    if isinstance(flow.score, LinearScore):
+        fitted = float(flow.score.noise[-1, -1])
+        if not math.isclose(fitted, space.gamma, rel_tol=1e-5):
+            raise ValueError(
+                f"space must have the gamma = {fitted:g} of the fit, got {space.gamma:g}"
+            )
 
 
 @torch.no_grad()
@@ -249,7 +267,7 @@ def _along(  # noqa: PLR0913, PLR0917
     checks.instance(divergence, Divergence, "divergence")
     process, clock = flow.process, flow.clock
     forward = ends[0] < ends[1]
-    drift = process.drift_divergence(x[0].numel() if len(x) else 1)
+    drift = process.drift_divergence(x.shape[1:].numel())
     end, result = torch.empty_like(x), x.new_empty(len(x))
     with progress_bar(progress) as bar:
         for rows, tell in chunks(len(x), chunk, ends, bar, "densities along the flow"):

@@ -172,7 +172,8 @@ def fit_ratio(
     Parameters
     ----------
     data
-        Rows, or an iterable of batches of rows, as `oism.fit` takes them.
+        Rows, or an iterable of batches of rows, as `oism.fit` takes them. Polynomials are those of
+        the invariant law: data should have its mean and spread, about 0 and 1.
     basis
         `TensorHermite`, or `Fourier` on the torus.
     last, rule, ridge

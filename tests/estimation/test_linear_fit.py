@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import (
+    Adaptive,
     CriticallyDamped,
     Flow,
     IdentityClock,
@@ -29,8 +30,8 @@ from oism import (
     Whitening,
     fit,
     fit_linear,
+    log_density,
 )
-from oism.estimation.linear import default_clock
 from oism.process import NotAProbabilityError
 from oism.score import LinearScore
 
@@ -257,8 +258,19 @@ def test_shrinkage_and_weights_are_heard() -> None:
 def test_the_default_clock_runs_until_all_is_forgotten() -> None:
     for c in (0.5, 2.0, 5.0):
         process = CriticallyDamped(1, c=c)
-        left = process.transition(default_clock(process).time(1.0)).means
+        score = fit_linear(normal(50, 2), process, 2)
+        left = process.transition(score.clock.time(1.0)).means
         assert float(left.abs().max()) < 1e-3
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1e4, 0.0), (1.0, 1e3), (1e-3, 0.0)])
+def test_data_far_from_the_stationary_law_are_sampled_too(scale: float, shift: float) -> None:
+    data = scale * normal(300, 2, seed=1) + shift
+    flow = Flow(fit_linear(data, SWIRL, order=2))
+    law = torch.distributions.MultivariateNormal(data.mean(dim=0), torch.cov(data.mT, correction=0))
+    found = log_density(flow, data[:5], method=Adaptive(1e-8, 1e-8 * min(1.0, scale)))
+    expected = law.log_prob(data[:5])  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
 
 
 def test_wrong_arguments_are_named() -> None:
@@ -269,15 +281,23 @@ def test_wrong_arguments_are_named() -> None:
         fit_linear(skewed(), space, 0)
     with pytest.raises(ValueError, match="order must be smaller in 10 dimensions, got 4"):
         fit_linear(normal(30, 5), PhaseSpace(CriticallyDamped(5)), 4)
-    with pytest.raises(ValueError, match="data must have rows of 2 entries"):
+    with pytest.raises(ValueError, match=r"data must have 2 columns, got shape \(10, 3\)"):
         fit_linear(normal(10, 3), space, 2)
-    with pytest.raises(ValueError, match="data must have rows of 4 entries"):
+    with pytest.raises(ValueError, match="data must have 4 columns: for positions without veloc"):
         fit_linear(skewed(), space.process, 2)
+    with pytest.raises(ValueError, match="data must have 2 columns: positions alone"):
+        fit_linear(normal(10, 4), space, 2)
+    with pytest.raises(ValueError, match="data must have rows of 2 entries"):
+        fit_linear(iter([normal(10, 3)]), space, 2)
+    with pytest.raises(ValueError, match="space must have noise, but its noise_matrix is zero"):
+        fit_linear(skewed(), Linear(-torch.eye(2), torch.zeros(2, 1)), 2)
+    with pytest.raises(NotAProbabilityError, match=r"eigenvalue 1.*a clock must be given"):
+        fit_linear(skewed(), Linear(torch.eye(2), torch.eye(2)), 2)
     with pytest.raises(TypeError, match="space must be a Linear process or a PhaseSpace"):
         fit_linear(skewed(), OrnsteinUhlenbeck(), 2)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="ridge must be"):
         fit_linear(skewed(), space, 3, ridge=-1.0)
-    with pytest.raises(ValueError, match=r"t must be in \[0, 10\]"):
+    with pytest.raises(ValueError, match=r"t must be in \[0, 10\.3"):
         fitted("damped, two positions").score(normal(1, 4), 13.0)
     with pytest.raises(ValueError, match="x must have rows of 4 entries"):
         fitted("damped, two positions").score(normal(1, 2), 1.0)

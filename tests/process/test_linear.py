@@ -387,7 +387,7 @@ def test_noise_that_does_not_reach_every_direction() -> None:
     draws = law.sample(x, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(draws[:, 1], math.exp(-1) * x[:, 1])
     assert float((draws - law.mean(x))[:, 0].abs().min()) > 1e-3
-    with pytest.raises(ValueError, match=r"\(F, L\) controllable, so that Σ_t is not singular"):
+    with pytest.raises(ValueError, match=r"\(F, L\) must be controllable"):
         law.log_density(x, x)
     with pytest.raises(ValueError, match=r"rank 1, not 2 .*\(F, L\) is not controllable"):
         process.invariant.log_density(x)

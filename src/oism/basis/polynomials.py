@@ -122,7 +122,7 @@ class Polynomials(Functions):
 
     @cached_property
     def generator(self) -> Tensor:
-        """M, the matrix of L: ``(size, size)``, float64."""
+        """M, the matrix of L, Lφ_k = Σ_j M_kj φ_j: ``(size, size)``, float64."""
         drift, diffusion = (spread(part, self.process.copies) for part in self._in_y)
         matrix = self.ladder.drift(drift)
         if self.is_stationary:

@@ -8,12 +8,14 @@ The averages are those of the data alone, whatever the process: what it does to 
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from oism import checks
 from oism.basis import Polynomials, TensorHermite
 from oism.clock import Clock, VariancePreserving
-from oism.equations.linear import Metric, start
+from oism.equations.linear import SINGULAR, LinearLaw, Metric, start
 from oism.estimation.tables import (
     CrossValidation,
     EvenKnots,
@@ -23,7 +25,13 @@ from oism.estimation.tables import (
     tabulate,
 )
 from oism.moments import HermiteFamilyMoments, gather
-from oism.process import Linear, PhaseSpace
+from oism.process import (
+    CriticallyDamped,
+    Linear,
+    NotAProbabilityError,
+    PhaseSpace,
+)
+from oism.process.covariance import spread
 from oism.progress import progress_bar
 from oism.score import LinearScore
 from oism.shrinkage import SampleMeans, Shrinkage, shrink_hermite
@@ -65,7 +73,7 @@ def fit_linear(  # noqa: PLR0913 (the one place where everything is tied togethe
         Match the whole score ∇log ρ_t. By default only G^{½}∇log ρ_t, all that flow, reverse SDE
         and likelihood need: for a damped process, the derivative along velocities.
     clock
-        The range of times; by default that of `default_clock`.
+        The range of times; by default that of `default_clock`, which needs a stationary law.
     shrinkage, ridge, knots, sample_weight, progress
         As for `fit`.
 
@@ -85,8 +93,10 @@ def fit_linear(  # noqa: PLR0913 (the one place where everything is tied togethe
     shrinkage = SampleMeans() if shrinkage is None else shrinkage
     checks.instance(shrinkage, Shrinkage, "shrinkage")
     ridge = checked_ridge(ridge)
-    clock = default_clock(process) if clock is None else clock
-    checks.instance(clock, Clock, "clock")
+    checks.optional(clock, Clock, "clock")
+    if clock is None:
+        _demand_rest(process)
+    _demand_width(data, space, width)
     folds = ridge.folds if isinstance(ridge, CrossValidation) and order > 2 else 1
     eye = torch.eye(process.size, dtype=torch.float64)
     metric = eye if whole else process.diffusion(process.size)
@@ -104,6 +114,7 @@ def fit_linear(  # noqa: PLR0913 (the one place where everything is tied togethe
         assert isinstance(moments, HermiteFamilyMoments)
         standard = shrink_hermite(moments, shrinkage)
         law = start(space, standard)
+        clock = default_clock(process, law) if clock is None else clock
         if order == 2:
             parts = nothing_to_solve(clock)
         else:
@@ -123,13 +134,42 @@ def _space(space: Linear | PhaseSpace) -> tuple[Linear, int]:
     return space, space.size
 
 
-def default_clock(process: Linear) -> VariancePreserving:
+def _demand_rest(process: Linear) -> None:
+    """Raise unless a process comes to rest, as the default clock takes it to."""
+    if not process.noise_matrix.any():
+        raise ValueError("space must have noise, but its noise_matrix is zero")
+    try:
+        _ = process.stationary_covariance
+    except NotAProbabilityError as error:
+        raise NotAProbabilityError(f"{error}; without one, a clock must be given") from None
+
+
+def _demand_width(data: object, space: Linear | PhaseSpace, width: int) -> None:
+    """Raise where rows of an array are not those of the space, with what may have been meant."""
+    shape = tuple(getattr(data, "shape", ()))
+    if len(shape) != 2 or shape[1] == width:
+        return  # the moments know more about data
+    hint = ""
+    if isinstance(space, PhaseSpace) and shape[1] == space.size:
+        hint = ": positions alone, for velocities are integrated out"
+    elif isinstance(space, CriticallyDamped) and shape[1] == space.dim:
+        hint = ": for positions without velocities give PhaseSpace(process)"
+    raise ValueError(f"data must have {width} columns{hint}, got shape {shape}")
+
+
+def default_clock(process: Linear, law: LinearLaw) -> VariancePreserving:
     """Return a clock that runs until a linear process has forgotten where it began.
 
-    t grows with τ²: slowly where data lose their detail, yet nowhere so fast that a flow would have
-    to turn far in a step. An asymmetric process does not rest: at the end, the flow of a damped one
-    still turns positions into velocities, one radian in a unit of t.
+    That takes longer the further data are from the stationary law, in its own units. t grows with
+    τ²: slowly where data lose their detail, yet nowhere so fast that a flow would have to turn far
+    in a step. An asymmetric process does not rest: at the end, the flow of a damped one still turns
+    positions into velocities, one radian in a unit of t.
     """
-    _ = process.stationary_covariance  # refuses F that is not Hurwitz
-    last = REST / float(-torch.linalg.eigvals(process.drift_matrix).real.max())
+    values, vectors = torch.linalg.eigh(process.stationary_covariance)
+    values = values.clamp(min=SINGULAR * float(values.max()))  # where noise does not reach
+    whiten = spread(values.rsqrt()[:, None] * vectors.mT, process.copies)
+    away = torch.cat((law.shift[:, None], law.factor), dim=1)
+    reach = max(1.0, float((whiten @ away).norm()))
+    rate = float(-torch.linalg.eigvals(process.drift_matrix).real.max())
+    last = (REST + math.log(reach)) / rate
     return VariancePreserving(beta_0=EARLY * 4 * last, beta_1=(1 - EARLY) * 4 * last)

@@ -6,11 +6,15 @@ import torch
 from torch import Tensor
 
 from oism import checks
-from oism.clock import Clock
+from oism.clock import Clock, first_time
+from oism.flow import Flow
 from oism.nn.embedding import one_per_row
 from oism.nn.score import NoisePredictor
 from oism.process import PhaseSpace
 from oism.transforms import per_row
+
+FIRST = 1e-3
+"""The least clock time: at t = 0 the velocity's own noise vanishes."""
 
 
 class VelocityScore:
@@ -19,12 +23,29 @@ class VelocityScore:
     ε̂ maps points ``(n, 2·dim)`` and clock times to the noise of their velocities, ``(n, dim)``;
     ℓ_t² is the variance of V_t given X_t and the data, see `oism.objectives.HybridScoreMatching`.
     Along positions, where the process has no noise and the flow does not look, the score is 0.
+    ``first`` is the least clock time that the predictor was trained on, where `flow` ends.
+
+    >>> from oism import CriticallyDamped, Logarithmic
+    >>> from oism.nn import MLP
+    >>> space = PhaseSpace(CriticallyDamped(dim=2))
+    >>> score = VelocityScore(MLP(2, extra=2), space, Logarithmic(first=0.05, last=12.0))
+    >>> score.flow.sample(5, (4,), generator=torch.Generator().manual_seed(0)).shape
+    torch.Size([5, 4])
     """
 
-    def __init__(self, predictor: NoisePredictor, space: PhaseSpace, clock: Clock) -> None:
+    def __init__(
+        self, predictor: NoisePredictor, space: PhaseSpace, clock: Clock, first: float = FIRST
+    ) -> None:
         checks.instance(space, PhaseSpace, "space")
         checks.instance(clock, Clock, "clock")
         self.predictor, self.space, self.clock = predictor, space, clock
+        self.first = first_time(first, clock)
+
+    @property
+    def flow(self) -> Flow:
+        """The probability flow and the reverse SDE, from the least time that was trained on."""
+        span = (self.first, self.clock.horizon)
+        return Flow(self, self.space.process, self.clock, span=span)
 
     def __call__(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return (0, ∇_v log ρ_t), in the dtype of ``x``; t is one number or one per row."""

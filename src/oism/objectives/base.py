@@ -38,7 +38,10 @@ class Objective(ABC):
 
     def __call__(self, model: Model, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the mean over draws of X_t, as ``process.transition(t).sample`` makes them."""
-        return self.terms(model, x, t).mean()
+        terms = self.terms(model, x, t)
+        if not len(terms):
+            raise ValueError("x must have at least one point to average over, got none")
+        return terms.mean()
 
     def on_clean(
         self, model: Model, x: Tensor, t: Tensor | float, rule: Rule | None = None

@@ -18,14 +18,12 @@ import torch
 from torch import Tensor
 
 from oism import checks
-from oism.clock import Clock
+from oism.clock import Clock, first_time
 from oism.nn.score import NoisePredictor
+from oism.nn.velocity import FIRST
 from oism.objectives.levels import low_discrepancy
 from oism.process import PhaseSpace
 from oism.transforms import per_row
-
-FIRST = 1e-3
-"""The least clock time: at t = 0 the velocity's own noise vanishes."""
 
 
 class HybridScoreMatching:
@@ -54,12 +52,7 @@ class HybridScoreMatching:
     def __init__(self, space: PhaseSpace, clock: Clock, first: float = FIRST) -> None:
         checks.instance(space, PhaseSpace, "space")
         checks.instance(clock, Clock, "clock")
-        first = checks.positive(first, "first")
-        if first >= clock.horizon:
-            raise ValueError(
-                f"first must be less than the clock's horizon {clock.horizon:g}, got {first:g}"
-            )
-        self.space, self.clock, self.first = space, clock, first
+        self.space, self.clock, self.first = space, clock, first_time(first, clock)
 
     def __call__(
         self, predictor: NoisePredictor, x: Tensor, generator: torch.Generator | None = None

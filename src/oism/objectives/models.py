@@ -55,8 +55,10 @@ def _frozen(model: Model, t: Tensor | float, name: str, *, field: bool) -> Funct
     return frozen
 
 
-def _checked(model: Model, x: Tensor, t: Tensor, name: str, *, field: bool) -> Tensor:
-    """Return what the model says, if it has the right shape and follows x."""
+def _checked(
+    model: Model, x: Tensor, t: Tensor, name: str, *, field: bool, variable: str = "x"
+) -> Tensor:
+    """Return what the model says, if it has the right shape and follows what is varied."""
     if not callable(model):
         raise TypeError(f"{name} must be a function of (x, t), got {type(model).__name__}")
     values = _evaluated(model, x, t, name)
@@ -72,8 +74,8 @@ def _checked(model: Model, x: Tensor, t: Tensor, name: str, *, field: bool) -> T
         raise TypeError(f"{name} must have floating-point values, got {values.dtype}")
     if _wrapped(x) and not _follows(values):
         raise ValueError(
-            f"{name} must be differentiable in x, but what it returned was not computed from x by "
-            "operations of torch, or was detached"
+            f"{name} must be differentiable in {variable}, but what it returned was not computed "
+            f"from {variable} by operations of torch, or was detached"
         )
     return values
 
@@ -107,7 +109,7 @@ def derivative_in_time(model: Model, t: Tensor | float, name: str, *, field: boo
         own = times(t, x)
 
         def along(s: Tensor) -> Tensor:
-            return _checked(model, x, s, name, field=field)
+            return _checked(model, x, s, name, field=field, variable="t")
 
         slope: Tensor = jvp(along, (own,), (torch.ones_like(own),))[1]
         return slope

@@ -114,9 +114,14 @@ class LinearTransition(Transition):
         checks.like(y, checks.points(x))
         inverse, log_det, definite = whitener(self.covariances)
         if not checks.holds(definite):
+            if checks.holds(self.time > 0):
+                raise ValueError(
+                    "(F, L) must be controllable for a transition density: noise does not reach "
+                    f"every direction, and Σ_t is singular at t {self._range()}"
+                )
             raise ValueError(
-                "t must be positive for a transition density (at t = 0 the law is a point mass) "
-                f"and (F, L) controllable, so that Σ_t is not singular, got t {self._range()}"
+                "t must be positive for a transition density (at t = 0 the law is a point mass), "
+                f"got t {self._range()}"
             )
         if not checks.holds(inverse.to(x.dtype).isfinite()):
             raise ValueError(f"t must leave Σ_t^(-1/2) finite in {x.dtype}, got t {self._range()}")

@@ -22,7 +22,7 @@ from oism.process.linear import Linear
 from oism.process.propagator import Propagator
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CriticallyDamped(Linear):
     """F = (0 I; -I -cI), L = (0; √(2c) I) on points of 2·dim entries, positions before velocities.
 
@@ -33,10 +33,10 @@ class CriticallyDamped(Linear):
            dtype=torch.float64)
     """
 
-    drift_matrix: Tensor = field(init=False, repr=False, compare=False)
-    noise_matrix: Tensor = field(init=False, repr=False, compare=False)
-    copies: int = field(init=False, repr=False, compare=False)
-    _propagator: Propagator = field(init=False, repr=False, compare=False)
+    drift_matrix: Tensor = field(init=False, repr=False)
+    noise_matrix: Tensor = field(init=False, repr=False)
+    copies: int = field(init=False, repr=False)
+    _propagator: Propagator = field(init=False, repr=False)
     dim: int
     c: float = 2.0
 

@@ -70,6 +70,20 @@ class Linear(Process):
         checks.settle(self, drift_matrix=drift, noise_matrix=noise, copies=copies)
         checks.settle(self, _propagator=Propagator(drift, noise))
 
+    def __eq__(self, other: object) -> bool:
+        """Tell whether two processes have the same matrices."""
+        if not isinstance(other, Linear):
+            return NotImplemented
+        pairs = zip(self._matrices, other._matrices, strict=True)
+        return self.copies == other.copies and all(torch.equal(a, b) for a, b in pairs)
+
+    def __hash__(self) -> int:
+        return hash((self.copies, *(tuple(part.flatten().tolist()) for part in self._matrices)))
+
+    @property
+    def _matrices(self) -> tuple[Tensor, Tensor]:
+        return self.drift_matrix, self.noise_matrix
+
     @property
     def size(self) -> int:
         """The number of entries of a point."""

@@ -93,8 +93,7 @@ def trained(x: Tensor, steps: int, generator: torch.Generator, bar: Progress) ->
         optimiser.step()
         schedule.step()
         bar.advance(1)
-    score = VelocityScore(network.eval(), SPACE, CLOCK)
-    return Flow(score, SPACE.process, CLOCK, span=(objective.first, CLOCK.horizon))
+    return VelocityScore(network.eval(), SPACE, CLOCK, objective.first).flow
 
 
 @dataclass(frozen=True)
