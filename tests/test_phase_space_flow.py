@@ -7,9 +7,7 @@ import math
 from functools import cache
 
 import pytest
-import scipy.spatial.distance
 import torch
-from sklearn.datasets import make_moons
 from torch import Tensor
 
 from oism import (
@@ -36,6 +34,7 @@ from oism import (
 from oism.flow import StochasticMethod
 from oism.likelihood import ClosedForm
 from oism.score import LinearScore
+from oism.studies.critically_damped import energy_distance, moons
 
 TIGHT = Adaptive(rtol=1e-8, atol=1e-8)
 LAST = {0.5: 40.0, 2.0: 20.0, 5.0: 40.0}
@@ -145,24 +144,9 @@ def test_the_likelihood_of_a_gaussian_is_exact() -> None:
 
 
 @cache
-def moons(n: int, seed: int) -> Tensor:
-    x = torch.from_numpy(make_moons(n, noise=0.1, random_state=seed)[0])
-    return (x - torch.tensor([0.5, 0.25])) / torch.tensor([0.87, 0.5])
-
-
-@cache
 def moons_score(order: int) -> tuple[PhaseSpace, LinearScore]:
     space = PhaseSpace(CriticallyDamped(2))
     return space, fit_linear(moons(4000, 0), space, order)
-
-
-def energy(x: Tensor, y: Tensor) -> float:
-    """Return the energy distance 2E|X - Y| - E|X - X'| - E|Y - Y'|."""
-    cross, left, right = (
-        float(scipy.spatial.distance.cdist(a, b).sum()) for a, b in ((x, y), (x, x), (y, y))
-    )
-    n, m = len(x), len(y)
-    return 2 * cross / (n * m) - left / (n * (n - 1)) - right / (m * (m - 1))
 
 
 @pytest.mark.parametrize("method", [Adaptive(), StochasticHeun(200)], ids=["flow", "reverse SDE"])
@@ -175,7 +159,7 @@ def test_moons_of_degree_four_are_at_most_a_quarter_as_far(
         points = Flow(score).sample(
             2500, (4,), method=method, generator=torch.Generator().manual_seed(1)
         )
-        distance[order] = energy(space.positions(points), moons(2500, 1))
+        distance[order] = energy_distance(space.positions(points), moons(2500, 1))
     assert distance[2] > 0.02
     assert distance[4] < 0.25 * distance[2]
 

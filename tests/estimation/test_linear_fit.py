@@ -290,7 +290,7 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="data must have rows of 2 entries"):
         fit_linear(iter([normal(10, 3)]), space, 2)
     with pytest.raises(ValueError, match="space must have noise, but its noise_matrix is zero"):
-        fit_linear(skewed(), Linear(-torch.eye(2), torch.zeros(2, 1)), 2)
+        fit_linear(skewed(), Linear(-torch.eye(2), torch.zeros(2, 1)), 2, clock=IdentityClock(1.0))
     with pytest.raises(NotAProbabilityError, match=r"eigenvalue 1.*a clock must be given"):
         fit_linear(skewed(), Linear(torch.eye(2), torch.eye(2)), 2)
     with pytest.raises(TypeError, match="space must be a Linear process or a PhaseSpace"):

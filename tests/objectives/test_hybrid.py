@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import CriticallyDamped, Flow, HybridScoreMatching, Logarithmic, PhaseSpace, RungeKutta4
+from oism import CriticallyDamped, HybridScoreMatching, Logarithmic, PhaseSpace, RungeKutta4
 from oism.nn import MLP, VelocityScore
 
 CLOCK = Logarithmic(first=0.1, last=12.0)
@@ -119,10 +119,7 @@ def test_training_comes_near_the_optimum_and_samples() -> None:
         optimiser.step()
     assert before > best + 0.4
     assert best - 0.01 < value() < best + 0.03
-    flow = Flow(
-        VelocityScore(network, objective.space, CLOCK), objective.space.process, CLOCK,
-        span=(objective.first, 1.0),
-    )  # fmt: skip
+    flow = VelocityScore(network, objective.space, CLOCK, objective.first).flow
     points = flow.sample(2000, (2,), method=RungeKutta4(32), generator=generator)
     assert float(objective.space.positions(points).std()) == pytest.approx(SPREAD, rel=0.25)
 

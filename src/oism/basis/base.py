@@ -69,9 +69,14 @@ class Functions(ABC):
     def _laplacians(self, table: Tensor) -> Tensor:
         """Return Δφ_k(x_i) from the table."""
 
-    @abstractmethod
     def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
-        """Return f = Σ α_k φ_k, its gradient or its Laplacian for checked arguments."""
+        """Return f = Σ α_k φ_k, its gradient or its Laplacian for checked arguments.
+
+        For functions that can do no better than to list all terms.
+        """
+        terms = (self._values, self._gradients, self._laplacians)[derivative](self._table(x))
+        rows = alpha[None] if alpha.ndim == 1 else alpha  # not einsum, which autocast would reach
+        return (rows.reshape(*rows.shape, *[1] * (terms.ndim - 2)) * terms).sum(dim=1)
 
     def series(self, x: Tensor, alpha: Tensor, derivative: int = 0) -> Tensor:
         """Return f = Σ α_k φ_k at points ``(n, dim)``, or its derivatives.

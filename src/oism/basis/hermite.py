@@ -397,9 +397,3 @@ class TensorHermite(HermiteFamily):
 
     def _laplacians(self, table: Tensor) -> Tensor:
         return self._replaced(table, self._slopes(self._slopes(table))).sum(dim=2)
-
-    def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
-        table = self._table(x)
-        terms = (self._values, self._gradients, self._laplacians)[derivative](table)
-        rows = alpha[None] if alpha.ndim == 1 else alpha  # not einsum, which autocast would reach
-        return (rows.reshape(*rows.shape, *[1] * (terms.ndim - 2)) * terms).sum(dim=1)

@@ -175,8 +175,3 @@ class Polynomials(Functions):
         lower = steps.shape[-1]
         twice = matmul(steps, steps[:, :lower]).sum(dim=0)
         return matmul(table[:, :lower], twice.mT)
-
-    def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
-        terms = (self._values, self._gradients, self._laplacians)[derivative](self._table(x))
-        rows = alpha[None] if alpha.ndim == 1 else alpha
-        return (rows.reshape(*rows.shape, *[1] * (terms.ndim - 2)) * terms).sum(dim=1)

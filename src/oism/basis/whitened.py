@@ -17,7 +17,7 @@ from torch import Tensor
 
 from oism import checks
 from oism.basis.base import Basis
-from oism.basis.hermite import demand_few, lowered, multi_indices, tabulate
+from oism.basis.hermite import demand_few, lowered, multi_indices, products
 from oism.process import Linear, Whitening
 from oism.transforms import matmul
 
@@ -55,16 +55,19 @@ class WhitenedHermite(Basis):
         """-Σ θᵢmᵢ."""
         return -self._decay
 
+    @property
+    def _from_constant(self) -> Tensor:
+        """The multi-indices of the table: that of the constant first."""
+        return torch.cat((torch.zeros(1, self.dim, dtype=torch.int64), self.indices))
+
     @cached_property
     def _lowered(self) -> tuple[Tensor, Tensor]:
-        """Where m - eᵢ stands in the table, and √mᵢ: ``(size + 1, dim)``; the constant is first."""
-        return lowered(torch.cat((torch.zeros(1, self.dim, dtype=torch.int64), self.indices)))
+        """Where m - eᵢ stands in the table, and √mᵢ: ``(size + 1, dim)``."""
+        return lowered(self._from_constant)
 
     def _table(self, x: Tensor) -> Tensor:
         """Return the constant and all φ_m: ``(n, size + 1)``."""
-        degrees = tabulate(self.whitening.analyse(x), self.order)
-        values = degrees[:, self.indices, torch.arange(self.dim)].prod(dim=2)
-        return torch.cat((torch.ones_like(values[:, :1]), values), dim=1)
+        return products(self.whitening.analyse(x), self._from_constant, self.order)
 
     def _in_y(self, table: Tensor) -> Tensor:
         """Return ∂/∂yᵢ of every function of the table: ``(n, size + 1, dim)``."""
@@ -84,8 +87,3 @@ class WhitenedHermite(Basis):
         for i in range(self.dim):
             total = total + (self._in_y(slopes[:, :, i]) * metric[i]).sum(dim=2)
         return total[:, 1:]
-
-    def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
-        terms = (self._values, self._gradients, self._laplacians)[derivative](self._table(x))
-        rows = alpha[None] if alpha.ndim == 1 else alpha  # not einsum, which autocast would reach
-        return (rows.reshape(*rows.shape, *[1] * (terms.ndim - 2)) * terms).sum(dim=1)

@@ -94,6 +94,8 @@ def fit_linear(  # noqa: PLR0913 (the one place where everything is tied togethe
     checks.instance(shrinkage, Shrinkage, "shrinkage")
     ridge = checked_ridge(ridge)
     checks.optional(clock, Clock, "clock")
+    if not whole and not process.noise_matrix.any():
+        raise ValueError("space must have noise, but its noise_matrix is zero")
     if clock is None:
         _demand_rest(process)
     _demand_width(data, space, width)
@@ -136,8 +138,6 @@ def _space(space: Linear | PhaseSpace) -> tuple[Linear, int]:
 
 def _demand_rest(process: Linear) -> None:
     """Raise unless a process comes to rest, as the default clock takes it to."""
-    if not process.noise_matrix.any():
-        raise ValueError("space must have noise, but its noise_matrix is zero")
     try:
         _ = process.stationary_covariance
     except NotAProbabilityError as error:

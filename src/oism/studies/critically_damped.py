@@ -13,7 +13,6 @@ by hybrid score matching.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -36,7 +35,7 @@ from oism.likelihood import log_density, position_log_density
 from oism.nn import MLP, VelocityScore
 from oism.objectives import HybridScoreMatching
 from oism.plot import ACCENT, GREY, INK
-from oism.process import CriticallyDamped, OrnsteinUhlenbeck, PhaseSpace
+from oism.process import CriticallyDamped, OrnsteinUhlenbeck, PhaseSpace, Process
 from oism.progress import Progress, progress_bar
 from oism.studies.study import Claim, Findings, Study, figure, table, text
 
@@ -230,16 +229,14 @@ class Damped(Study):
         count = 600
         times = np.linspace(0, END, count + 1)
         starts = data[:PATHS]
-        kinds: dict[str, tuple[str, Callable[[Tensor], Tensor]]] = {
-            "noise on positions": (GREY, OrnsteinUhlenbeck().transition(END / count).sample),
-            "noise on velocities": (ACCENT, SPACE.process.transition(END / count).sample),
+        kinds: dict[str, tuple[str, Process, Tensor]] = {
+            "noise on positions": (GREY, OrnsteinUhlenbeck(), starts),
+            "noise on velocities": (ACCENT, SPACE.process, SPACE.lift(starts, self.generator(5))),
         }
-        for name, (colour, step) in kinds.items():
-            generator = self.generator(4)
-            x = starts if name == "noise on positions" else SPACE.lift(starts, generator)
-            path = [x]
+        for name, (colour, process, start) in kinds.items():
+            step, generator, path = process.transition(END / count), self.generator(4), [start]
             for _ in range(count):
-                path.append(step(path[-1], generator=generator))  # type: ignore[call-arg]
+                path.append(step.sample(path[-1], generator=generator))
             heights = torch.stack(path)[:, :, 0].numpy()
             lines = ax.plot(times, heights, color=colour, lw=1.0)
             lines[0].set_label(name)
