@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 
 from oism.basis import IdentityFrame
 from oism.prior import Prior, fit_prior, learn_law
@@ -266,7 +265,7 @@ class Cifar10(Study):
         return text(
             "cifar10",
             data=self.data,
-            device=_device(),
+            device=times.device,
             batch=self.batch,
             tested=self.tested,
             likelihoods=self.likelihoods,
@@ -300,10 +299,6 @@ def _bits(found: list[float] | None) -> float:
 
 def _spread(found: list[float] | None) -> float:
     return float("nan") if found is None else float(np.std(found, ddof=1) / np.sqrt(len(found)))
-
-
-def _device() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "two cores"
 
 
 def main() -> None:

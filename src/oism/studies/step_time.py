@@ -85,12 +85,13 @@ def solved(law: Law, order: int) -> HermitePrior:
 
 @dataclass(frozen=True)
 class Times:
-    """Median seconds of a step by name, what was done to get ready, and the work of a step."""
+    """Median seconds of a step by name, those to get ready, the work of a step, and where."""
 
     seconds: dict[str, float]
     ready: dict[str, float]
     operations: float
     matrix_rate: float
+    device: str = "two cores"
 
     def ratio(self, name: str, other: str = FAST) -> float:
         """Return a step's time as a multiple of another's."""
@@ -124,7 +125,7 @@ def step_times(  # noqa: PLR0913
     found |= timed({name: loops[name] for name in slow}, max(1, rounds // 4), steps)
     rate = matrix_rate(loops[PLAIN].device)
     ordered = {name: found[name] for name in loops}
-    return Times(ordered, ready, float(counter.get_total_flops()), rate)
+    return Times(ordered, ready, float(counter.get_total_flops()), rate, _device())
 
 
 def _loops(
@@ -202,6 +203,10 @@ def matrix_rate(device: torch.device) -> float:
         _wait()
         times.append(time.perf_counter() - start)
     return 2 * size**3 / statistics.median(times)
+
+
+def _device() -> str:
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else Times.device
 
 
 def _wait() -> None:
