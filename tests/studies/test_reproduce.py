@@ -1,7 +1,4 @@
-"""Every study in its quick form: its claims hold, by its numbers as well, and its folder is whole.
-
-A study runs once, for all tests of it.
-"""
+"""Every study in its quick form: its claims hold by its numbers, and its folder is whole."""
 
 from __future__ import annotations
 
@@ -10,8 +7,6 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,38 +19,12 @@ from oism.studies import STUDIES, by_name
 from oism.studies.bart_simpson import TIMES
 from oism.studies.contest import DEFAULT, FEWER, KERNELS, NETWORK, PAPER
 from oism.studies.gallery import Gallery
-from oism.studies.study import Claim, Study, Written, reproduce
+from oism.studies.study import Claim, Study, Written
+
+Runs = Callable[[str], Any]
 
 SECONDS = 120
 HEADINGS = ["## What the paper shows", "## What came out here", "## Why they differ", "## Claims"]
-
-
-@dataclass(frozen=True)
-class Run:
-    """What came of a study."""
-
-    study: Study
-    written: Written
-
-    @property
-    def numbers(self) -> Any:
-        content = (self.written.folder / "numbers.json").read_text(encoding="utf-8")
-        return json.loads(content, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
-
-
-Runs = Callable[[str], Run]
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Run a study, the first time it is asked for."""
-
-    @cache
-    def run(name: str) -> Run:
-        one = by_name(name, quick=True)
-        return Run(one, reproduce(one, tmp_path_factory.mktemp(name)))
-
-    return run
 
 
 def each_study(test: Callable[..., None]) -> Callable[..., None]:

@@ -18,7 +18,7 @@ from oism.prior import Pixels, Prior, fit_mixture, fit_prior
 from oism.studies import STUDIES, by_name
 from oism.studies.images import DIGITS, ImageSets, bits, image_sets, noise_errors
 
-OF_IMAGES = {"coefficients", "closed-form-cifar"}
+OF_IMAGES = {"coefficients", "closed-form-cifar", "cifar10"}
 
 
 # Where they come from

@@ -22,6 +22,7 @@ Name = Literal[
     "critically-damped",
     "coefficients",
     "closed-form-cifar",
+    "cifar10",
 ]
 
 
@@ -39,8 +40,9 @@ class Reproduce(Command):
       critically-damped  noise that reaches data through velocities: moons in closed form
       coefficients  Figure 5: coefficients over time, exact and interpolated
       closed-form-cifar  images without a network: errors, bits per dimension, samples
+      cifar10       Figure 3, Table 1: what a head start is worth to a network, and what it costs
 
-    The last two are about images: --data is a folder that holds train*.parquet and test*.parquet
+    The last three are about images: --data is a folder that holds train*.parquet and test*.parquet
     as the Hub's uoft-cs/cifar10 and ylecun/mnist do, by default cifar10 in this one; or the word
     digits, for those of scikit-learn, as with --quick.
 

@@ -25,6 +25,7 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "critically-damped": "oism.studies.critically_damped:Damped",
         "coefficients": "oism.studies.coefficients:Coefficients",
         "closed-form-cifar": "oism.studies.closed_form_cifar:ClosedFormCifar",
+        "cifar10": "oism.studies.cifar10:Cifar10",
     }
 )
 """The class of each study, imported when it is asked for: some need matplotlib."""

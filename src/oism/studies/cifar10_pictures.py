@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from oism.plot import image_grid
-from oism.studies.arms import SIXTHS, Result
+from oism.studies.arms import COMBINED, SIXTHS, Result
 
 if TYPE_CHECKING:
     from oism.studies.cifar10 import Cifar10
 
 COLOURS = {
-    "DDPM": "#444444", "OISM(3)": "#d08a1d", "OISM(6)": "#b3432b", "gated": "#1f5fa8",
-    "residual": "#3f9c5a",
+    "DDPM": "#444444", "gated": "#1f5fa8", "residual": "#3f9c5a", "OISM(3)": "#d08a1d",
+    "OISM(6)": "#b3432b",
 }  # fmt: skip
 SHOWN = 16
 """How many samples are shown of each arm at each mark."""
@@ -34,34 +35,48 @@ def style(result: Result, study: Cifar10) -> str:
     return "-" if result.arm.seed == study.seed + study.seeds[0] else "--"
 
 
+def label(result: Result, study: Cifar10) -> str:
+    """Return the words of an arm in a legend."""
+    seed = "" if style(result, study) == "-" else f", seed {result.arm.seed}"
+    return f"{result.arm.name}{seed}"
+
+
 def curves(results: Sequence[Result], study: Cifar10) -> Figure:
-    """Draw loss and bits per dimension over the steps, and the losses of the long warm-up."""
+    """Draw losses and bits per dimension over the steps, and the losses of the long warm-up.
+
+    A combined arm has no line of its own: what is trained is the network, which is DDPM.
+    """
     figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
     for result in results:
         arm = result.arm
+        line: dict[str, Any] = {"color": colour(result), "ls": style(result, study)}
         ax = axes[0] if arm.warmup == study.warmup else axes[2]
-        first = style(result, study) == "-"
-        label = f"{arm.name}{'' if first else f', seed {arm.seed}'}"
-        steps, losses = zip(*result.losses, strict=True)
-        ax.plot(steps, losses, style(result, study), color=colour(result), label=label, lw=1.4)
+        if arm.form != COMBINED:
+            ax.plot(*zip(*result.losses, strict=True), lw=1.4, **line)
+        steps, means = zip(*((mark.step, mark.mean) for mark in result.marks), strict=True)
+        filled = line["color"] if line["ls"] == "-" else "white"
+        circle = {**line, "marker": "o", "ms": 5, "mfc": filled, "label": label(result, study)}
+        ax.plot(steps, means, **{**circle, "ls": ""}, zorder=3)
         bits = [(m.step, float(np.mean(m.bits))) for m in result.marks if m.bits is not None]
         if bits:
-            line = f"{style(result, study)}o"
-            axes[1].plot(*zip(*bits, strict=True), line, color=colour(result), label=label)
-    axes[0].set(title=f"training loss, warm-up of {study.warmup} steps", xscale="log")
-    axes[2].set(title=f"the same with the paper's {study.long_warmup}", xscale="log")
+            axes[1].plot(*zip(*bits, strict=True), **circle)
+    axes[0].set(title=f"loss, warm-up of {study.warmup} steps")
+    axes[2].set(title=f"loss, the paper's warm-up of {study.long_warmup}")
     axes[1].set(title="test images, average weights", ylabel="bits per dimension")
     for ax in (axes[0], axes[2]):
-        ax.set_yscale("log")
-        ax.set_ylabel("mean squared error of the noise")
+        ax.set(xscale="log", yscale="log", ylabel="mean squared error of the noise")
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_locator(LogLocator(subs=range(1, 10)))
+        ax.yaxis.set_minor_formatter("")
+        ax.xaxis.set_minor_formatter("")
         ax.yaxis.set_major_formatter("{x:g}")
-        ax.yaxis.set_minor_formatter("{x:g}")
     for ax in axes:
         ax.set_xlabel("steps")
         ax.xaxis.set_major_formatter("{x:g}")
-        ax.xaxis.set_minor_formatter("")
         ax.spines[["top", "right"]].set_visible(False)
         ax.legend(frameon=False, fontsize=9)
+    for ax in (axes[0], axes[2]):
+        ax.legend(frameon=False, fontsize=9, title="lines: in training\ncircles: test images")
     return figure
 
 
@@ -79,35 +94,42 @@ def sixths(results: Sequence[Result], study: Cifar10) -> Figure:
                 continue
             own, other = result.at(step).errors, base[arm.seed].at(step).errors
             ratios = [a / b for a, b in zip(own, other, strict=True)]
-            first = style(result, study) == "-"
-            label = f"{arm.name}{'' if first else f', seed {arm.seed}'}"
             line = f"{style(result, study)}o"
-            ax.plot(range(1, SIXTHS + 1), ratios, line, color=colour(result), label=label)
+            name = label(result, study)
+            ax.plot(range(1, SIXTHS + 1), ratios, line, color=colour(result), label=name, ms=5)
         ax.axhline(1, color="0.6", lw=0.8)
         ax.set(title=f"{step} steps", xlabel="sixth of the log-SNR range, low noise first")
         ax.set_yscale("log")
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.yaxis.set_major_formatter("{x:g}")
+        ax.yaxis.set_minor_formatter("")
         ax.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("error of the noise, as a multiple of DDPM's")
     axes[0][0].legend(frameon=False, fontsize=9)
     return figure
 
 
-def samples(results: Sequence[Result], study: Cifar10) -> Figure:
-    """Draw samples of the first seed: a row for each arm, a column for each mark."""
-    first = [
-        one
+def shown(results: Sequence[Result], study: Cifar10) -> list[Result]:
+    """Return the arms whose samples are drawn: of the first seed, without the long warm-up."""
+    first = {
+        one.arm.name: one
         for one in results
-        if one.arm.warmup == study.warmup and one.arm.seed == study.seed + study.seeds[0]
-    ]
+        if one.arm.warmup == study.warmup and style(one, study) == "-"
+    }
+    return [first[name] for name in COLOURS if name in first]
+
+
+def samples(results: Sequence[Result], study: Cifar10) -> Figure:
+    """Draw samples, all from the same noise: arms side by side, marks below each other."""
+    arms = shown(results, study)
     figure, axes = plt.subplots(
-        len(first), len(study.marks), figsize=(3.3 * len(study.marks), 3.5 * len(first)),
+        len(study.marks), len(arms), figsize=(2.7 * len(arms), 2.9 * len(study.marks)),
         layout="constrained", squeeze=False,
     )  # fmt: skip
-    for row, result in zip(axes, first, strict=True):
-        measured = [mark.step for mark in result.marks]
-        for ax, step in zip(row, study.marks, strict=True):
+    for row, step in zip(axes, study.marks, strict=True):
+        for ax, result in zip(row, arms, strict=True):
             ax.set_axis_off()
+            measured = [mark.step for mark in result.marks]
             if step not in measured:
                 continue
             drawn = result.samples[measured.index(step)][:SHOWN]

@@ -17,7 +17,7 @@ import json
 import statistics
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.prior import HermitePrior, Law, Pixels, prior_of
 from oism.process import OrnsteinUhlenbeck
 from oism.solve import HermiteSystem
-from oism.studies.study import write_json
+from oism.studies.study import versions, write_json
 from oism.training.data import Rows
 from oism.training.loop import Loop, compile_parts, engine
 from oism.training.settings import Training
@@ -85,13 +85,14 @@ def solved(law: Law, order: int) -> HermitePrior:
 
 @dataclass(frozen=True)
 class Times:
-    """Median seconds of a step by name, those to get ready, the work of a step, and where."""
+    """Median seconds of a step by name, those to get ready, its work, where and with what."""
 
     seconds: dict[str, float]
     ready: dict[str, float]
     operations: float
     matrix_rate: float
     device: str = "two cores"
+    versions: dict[str, str] = field(default_factory=versions)
 
     def ratio(self, name: str, other: str = FAST) -> float:
         """Return a step's time as a multiple of another's."""

@@ -116,7 +116,7 @@ def reproduce(study: Study, folder: Path) -> Written:
     start = time.perf_counter()
     findings = study.run_in(folder)
     seconds = time.perf_counter() - start
-    numbers = {
+    numbers: dict[str, Any] = {
         "study": study.name,
         "settings": asdict(study),
         "versions": versions(),
@@ -130,7 +130,7 @@ def reproduce(study: Study, folder: Path) -> Written:
         paths.append(folder / f"{name}.png")
         write_picture(paths[-1], picture)
         plt.close(picture)
-    write_text(paths[1], _page(study, findings, seconds))
+    write_text(paths[1], _page(study, findings, numbers["seconds"]))
     return Written(folder, paths, findings.claims, seconds)
 
 
