@@ -40,8 +40,11 @@ def half_lattice(dim: int, max_eigenvalue: float) -> Tensor:
     reach = math.isqrt(math.floor(bound))
     side = torch.arange(-reach, reach + 1)
     lattice = torch.zeros(1, 0, dtype=torch.int64)
+    most = min(dim, math.floor(bound), MOST_POINTS.bit_length())
+    units = sum(math.comb(dim, k) * 2**k for k in range(most + 1))
     for _ in range(dim):  # one coordinate after the other, so that nothing outside the ball is kept
-        if len(lattice) * len(side) > MOST_POINTS:
+        # Those with entries -1, 0 and 1 alone may be too many, which is known before the work.
+        if max(units, len(lattice) * len(side)) > MOST_POINTS:
             raise ValueError(
                 f"max_eigenvalue must be smaller for dim = {dim}, got {bound:g}: the lattice has "
                 f"more than {MOST_POINTS} points"
