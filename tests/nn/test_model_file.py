@@ -174,6 +174,16 @@ def test_a_network_of_ones_own_is_given_again(make: Any, tmp_path: Path) -> None
         Diffusion.load(path, net="mine")  # type: ignore[arg-type]
 
 
+def test_a_network_of_ones_own_may_have_moved(tmp_path: Path) -> None:
+    """A script that trained is ``__main__`` then, and a module where it is imported."""
+    model = Diffusion(Own(2), Setting((2,), CLOCK, CLOCK))
+    model.save(tmp_path / "model")
+    moved = type("Own", (Own,), {"__module__": "elsewhere"})
+    again = Diffusion.load(tmp_path / "model", net=moved(2))
+    x, tau = torch.randn(3, 2), torch.rand(3)
+    assert torch.equal(again.noise(x, tau), model.noise(x, tau))
+
+
 def test_weights_of_another_size_are_refused(tmp_path: Path) -> None:
     Diffusion(Tied(), Setting((2,), CLOCK, CLOCK)).save(tmp_path / "model")
     with pytest.raises(ValueError, match=r"(?s)net must take the weights of the file: .*size mism"):

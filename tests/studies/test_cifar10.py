@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +33,7 @@ from oism.studies.arms import (
     train,
     write,
 )
-from oism.studies.cifar10 import GATED, SMALL, Cifar10
+from oism.studies.cifar10 import SMALL, TOGETHER, Cifar10
 from oism.studies.images import image_sets
 from oism.studies.step_time import FAST, PLAIN, Times
 from oism.studies.study import Written
@@ -80,7 +81,7 @@ def test_a_long_warm_up_flatters_the_head_start(numbers: Any) -> None:
         if arm["seed"] == 0
     }
     short, long = STUDY.warmup, STUDY.long_warmup
-    assert loss[GATED, long] / loss[DDPM, long] < loss[GATED, short] / loss[DDPM, short]
+    assert loss[TOGETHER, long] / loss[DDPM, long] < loss[TOGETHER, short] / loss[DDPM, short]
 
 
 def test_steps_are_timed_by_name(numbers: Any) -> None:
@@ -135,10 +136,12 @@ def test_arms_of_a_folder_are_drawn_by_the_command(
     for arm in study.arms[:2]:
         write(Result(arm, [(2, 0.5)], mark, drawn), tmp_path / "arms", study.bench)
     of_study = ["--data", "digits", "--marks", "1", "2"]
-    arguments = [str(tmp_path), *of_study, "--only", "gated-0-500", "DDPM-0-500"]
+    arguments = [str(tmp_path), *of_study, "--only", "combined-0-500", "DDPM-0-500"]
     monkeypatch.setattr("sys.argv", ["cifar10", *arguments])
     cifar10.main()
     assert matplotlib.image.imread(tmp_path / "samples.png").std() > 0.1
+    told = json.loads((tmp_path / "arms.json").read_text(encoding="utf-8"))["arms"]
+    assert [(arm["name"], len(arm["marks"])) for arm in told] == [("combined", 2), ("DDPM", 2)]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,8 @@ def test_arms_of_a_folder_are_drawn_by_the_command(
     [
         (["--marks", "5"], "--marks: must rise, two or more"),
         (["--marks", "5", "3"], "--marks: must rise, two or more"),
-        (["--only", "DDPM-7-500"], "--only: 'DDPM-7-500' is none of gated-0-500, "),
+        (["--only", "DDPM-7-500"], "--only: 'DDPM-7-500' is none of combined-0-500, "),
+        (["--data", "nowhere"], "no train*.parquet in nowhere: give --data FOLDER"),
     ],
 )
 def test_a_mistake_is_told_before_the_work(
@@ -163,7 +167,7 @@ def both() -> list[Result]:
     sets = image_sets("digits")
     priors = {"PCA": fit_prior(sets.train, order=2, pixels=sets.pixels)}
     bench = Bench(marks=(20, 40), sizes=SMALL, batch=32, rate=2e-3, tested=500, drawn=2, flip=False)
-    return train(Arm(GATED, COMBINED, "PCA", 40, seed=3, warmup=10), bench, sets, priors)
+    return train(Arm(TOGETHER, COMBINED, "PCA", 40, seed=3, warmup=10), bench, sets, priors)
 
 
 def test_a_combined_arm_is_measured_alone_as_well(both: list[Result]) -> None:
@@ -185,17 +189,17 @@ def test_arms_begin_with_the_same_weights() -> None:
     sets = image_sets("digits")
     priors = {"PCA": fit_prior(sets.train, order=2, pixels=sets.pixels)}
     bench = Bench(marks=(1,), sizes=SMALL)
-    alone, paper, residual, gated = (
+    alone, paper, residual, combined = (
         predictor_of(Arm(form, form, None if form == ALONE else "PCA", 1), bench, sets, priors)
         for form in (ALONE, PAPER, RESIDUAL, COMBINED)
     )
     assert isinstance(alone, DDPMpp)
     assert isinstance(paper, OperatorInformed)
     assert isinstance(residual, OperatorInformed)
-    assert isinstance(gated, Combined)
+    assert isinstance(combined, Combined)
     assert (paper.gate, residual.gate) == (Open(), GATE)
     state = alone.state_dict()
-    for net in (paper.net, residual.net, gated.net):
+    for net in (paper.net, residual.net, combined.net):
         own = net.state_dict()
         assert own.keys() == state.keys()
         assert all(torch.equal(part, state[name]) for name, part in own.items())

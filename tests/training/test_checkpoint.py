@@ -148,7 +148,7 @@ def test_a_spoilt_one_is_named_and_so_is_the_one_before(how: str, tmp_path: Path
     whole = f"{tmp_path / 'step-00000001'} is whole: remove step-00000003 to go on from it"
     assert whole in str(caught.value)
     shutil.rmtree(tmp_path / "step-00000001")
-    with pytest.raises(CheckpointError, match="no earlier one is whole"):
+    with pytest.raises(CheckpointError, match="and no earlier one can be read"):
         checkpoint.read_latest(tmp_path)
 
 

@@ -84,11 +84,11 @@ class Stored:
         from oism.nn import Diffusion
         from oism.training import model_of
 
-        with self._told("`oism train` makes one"):
+        with self._told(advice=""):
             return model_of(self.file) if self.file.is_dir() else Diffusion.load(self.file)
 
     @contextmanager
-    def _told(self, advice: str = "`oism fit` makes a model") -> Iterator[None]:
+    def _told(self, advice: str = "; `oism fit` makes a model") -> Iterator[None]:
         """Say in words what is wrong with a file, by its name."""
         from oism.files import FileError, called
 
@@ -99,7 +99,7 @@ class Stored:
             name = called(self.path)
             message = message.replace(str(self.file), name)
             message = message if name in message else f"{name}: {message}"
-            raise FileError(f"{message}; {advice}") from error
+            raise FileError(f"{message}{advice}") from error
 
 
 @contextmanager

@@ -9,9 +9,10 @@ that with the least error at τ has
 
     c = E⟨ε - ε̂_prior, net - ε̂_prior⟩ / E‖net - ε̂_prior‖², or the nearest of 0 and 1 beyond,
 
-and its error is at most that of either, whatever the network. Both expectations are sample
-averages, so the share c of the network is known in closed form whenever it is wanted. It is told in
-equal intervals of the log-SNR, and interpolated between their midpoints.
+and its error is at most that of either. Both expectations are sample averages, so the share c of
+the network is known in closed form whenever it is wanted. It is told in equal intervals of the
+log-SNR, where it is the best constant, and interpolated between their midpoints: what is lost by
+that is of second order in how much c changes from one interval to the next.
 
 Nothing changes for the network in training, and that is the reason for it. A network that is
 trained on what a prior leaves (`OperatorInformed`) no longer sees at high noise what it would have

@@ -175,13 +175,17 @@ def _name(part: object) -> str:
 def _demand_kind(
     kind: str, given: object, known: Mapping[str, type], argument: str, word: str
 ) -> None:
-    """Raise unless a part can be made from its description, or was given and is of its kind."""
+    """Raise unless a part can be made from its description, or was given and is of its kind.
+
+    A class of one's own is known by its name: its module is another one where a script that
+    trained is imported.
+    """
     if given is None and kind not in known:
         raise ValueError(
             f"the file holds a {word} of the kind {kind!r}, which is not the library's: give it "
-            f"as {argument}"
+            f"as {argument}, in Python"
         )
-    if given is not None and kind not in (type(given).__name__, _name(given)):
+    if given is not None and kind.rpartition(".")[2] != type(given).__name__:
         raise ValueError(
             f"{argument} must be of the kind {kind!r} that the file holds, got {_name(given)!r}"
         )

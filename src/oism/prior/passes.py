@@ -156,7 +156,8 @@ class Passes:
             raise ValueError(
                 f"tensors of {stream.dim} entries are too large to learn directions, which takes "
                 f"at most {MOST_ENTRIES}: covariances would take {size:.0f} GB. Polynomials in a "
-                "fixed frame need none (CosineFrame, IdentityFrame; --frame cosine, identity)"
+                "fixed frame need none (CosineFrame, IdentityFrame; `oism fit --frame cosine`, "
+                "`oism train --prior pixel`)"
             )
         sums, one = PairMoments(stream.dim, stream.folds, device=stream.device), stream.folds == 1
         pairs = self._pass("pairs", sums, lambda x, fold: sums.update(x, None if one else fold))

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from oism.flow import OrdinaryMethod, RungeKutta4
-from oism.nn import Combined, DDPMpp, Diffusion, OperatorInformed
+from oism.nn import Combined, Diffusion, OperatorInformed, unet_for
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.plain import plain
 from oism.prior import Prior
@@ -177,7 +177,7 @@ def train(
 def predictor_of(arm: Arm, bench: Bench, sets: ImageSets, priors: Mapping[str, Prior]) -> nn.Module:
     """Return the predictor of an arm, with the initial weights of its seed."""
     torch.manual_seed(arm.seed)
-    net = DDPMpp(tuple(sets.train.shape[1:]), **bench.sizes)
+    net = unet_for(tuple(sets.train.shape[1:]), **bench.sizes)
     if arm.prior is None:
         return net
     prior = priors[arm.prior]

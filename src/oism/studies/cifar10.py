@@ -2,17 +2,17 @@
 
 A network alone, DDPM; the paper's form, OISM(3) and OISM(6), polynomials of each pixel in full at
 every noise level; and a Gaussian along principal directions, in two ways: *residual*, the network
-learns what the prior leaves where its error is small (`OperatorInformed`), and *gated*, it learns
-everything and counts at a noise level as much as it is worth there (`Combined`). Arms differ in
-nothing else. DDPM is the network of the gated arm, measured alone, unless it is run by itself.
-The paper warms the rate up over 5,000 steps, which flatters every head start: those arms stand
-apart. The quick form does the same on scikit-learn's digits.
+learns what the prior leaves where its error is small (`OperatorInformed`), and *combined*, it
+learns everything and counts at a noise level as much as it is worth there (`Combined`). Arms differ
+in nothing else. DDPM is the network of the combined arm, measured alone, unless it is run by
+itself. The paper warms the rate up over 5,000 steps, which flatters every head start: those arms
+stand apart. The quick form does the same on scikit-learn's digits.
 
 Arms are kept in the folder as they end, and a run goes on with those that are missing. So they can
 be run one by one, on several machines; a folder of its own takes a longer run:
 
-    python -m oism.studies.cifar10 runs/cifar10 --only gated-0-500 DDPM-0-500
-    python -m oism.studies.cifar10 runs/long --marks 2500 5000 10000 --only gated-0-500 DDPM-0-500
+    python -m oism.studies.cifar10 runs/cifar10 --only combined-0-500 DDPM-0-500 --data FOLDER
+    python -m oism.studies.cifar10 runs/long --marks 2500 5000 10000 --only combined-0-500 ...
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from oism.studies.arms import (
     write,
 )
 from oism.studies.images import DIGITS, ImageSets, image_sets
-from oism.studies.step_time import FAST, PLAIN, Times, step_times
+from oism.studies.step_time import FAST, PLAIN, Times, slow_rounds, step_times
 from oism.studies.study import (
     Claim,
     Findings,
@@ -56,11 +56,12 @@ from oism.studies.study import (
     standard_error,
     table,
     text,
+    write_json,
     write_picture,
 )
 from oism.training.loop import engine
 
-GATED, LEFT = "gated", "residual"
+TOGETHER, LEFT = "combined", "residual"
 PIXELS = {"OISM(3)": 3, "OISM(6)": 6}
 RIDGE = 1e-6
 STEPS = "steps.json"
@@ -80,7 +81,7 @@ SPEED = 0.5
 class Cifar10(Study):
     """The arms and how they are measured.
 
-    DDPM and the gated arm go to the last of ``marks`` with every seed, the residual arm with the
+    DDPM and the combined arm go to the last of ``marks`` with every seed, the residual arm with the
     first, the paper's to the mark before; with the long warm-up all stop at the first mark.
     """
 
@@ -117,7 +118,7 @@ class Cifar10(Study):
         """All arms, in the order in which they are run."""
         long, short, apart = self.marks[-1], self.marks[-2], self.marks[0]
         seeds = [self.seed + seed for seed in self.seeds]
-        both: list[tuple[str, str, str | None]] = [(GATED, COMBINED, "PCA"), (DDPM, ALONE, None)]
+        both: list[tuple[str, str, str | None]] = [(TOGETHER, COMBINED, "PCA"), (DDPM, ALONE, None)]
         found = [Arm(*one, long, seed, self.warmup, bits=True) for seed in seeds for one in both]
         found.append(Arm(LEFT, RESIDUAL, "PCA", long, seeds[0], self.warmup, bits=True))
         paper: list[tuple[str, str, str | None]] = [(name, PAPER, name) for name in PIXELS]
@@ -216,9 +217,9 @@ class Cifar10(Study):
         return Findings(numbers, figures, self._claims(by_key, times), self._text(results, times))
 
     def pairs(self, by_key: Mapping[str, Result]) -> list[tuple[Result, Result]]:
-        """Return the gated arm and DDPM of every seed."""
+        """Return the combined arm and DDPM of every seed."""
         keys = [f"-{self.seed + seed}-{self.warmup}" for seed in self.seeds]
-        return [(by_key[GATED + key], by_key[DDPM + key]) for key in keys]
+        return [(by_key[TOGETHER + key], by_key[DDPM + key]) for key in keys]
 
     def _claims(self, by_key: Mapping[str, Result], times: Times) -> list[Claim]:
         claims, pairs = [], self.pairs(by_key)
@@ -226,23 +227,23 @@ class Cifar10(Study):
             ratios = [_ratios(one, other, step) for one, other in pairs]
             means = [one.at(step).mean / other.at(step).mean for one, other in pairs]
             claims.append(
-                Claim(f"after {step} steps the gated arm's loss is below DDPM's", max(means), 1)
+                Claim(f"after {step} steps the combined arm's loss is below DDPM's", max(means), 1)
             )
             if not self.is_small:
                 over = float(np.max(ratios)) - 1
-                words = f"after {step} steps it is at most 1% above DDPM in any sixth"
+                words = f"after {step} steps it is less than 1% above DDPM in any sixth"
                 claims.append(Claim(words, over, WITHIN))
             bits = [_bits(one.at(step).bits) - _bits(other.at(step).bits) for one, other in pairs]
             claims.append(
                 Claim(f"after {step} steps it needs fewer bits per dimension", max(bits), 0)
             )
         first = [_ratios(one, other, self.marks[0])[-1] for one, other in pairs]
-        words = f"after {self.marks[0]} steps it has a fifth of the error in the highest sixth"
+        words = f"after {self.marks[0]} steps it has less than a fifth of the error at high noise"
         claims.append(Claim(words, max(first), FIFTH))
         if not self.is_small:
             fast = [name for name in times.seconds if name.startswith(f"{FAST}, ")]
             over = max(map(times.ratio, fast)) - 1
-            claims.append(Claim("a tabulated prior costs at most 2% of a step", over, COST))
+            claims.append(Claim("a tabulated prior costs less than 2% of a step", over, COST))
             words = "a step takes less than half of the time of plain PyTorch in float32"
             claims.append(Claim(words, times.ratio(FAST, PLAIN), SPEED))
         return claims
@@ -273,13 +274,32 @@ class Cifar10(Study):
             batch=self.batch,
             tested=self.tested,
             likelihoods=self.likelihoods,
+            mirrored=", mirrored at random" if self.bench.flip else "",
+            summary=self._summary(results),
+            rounds=self.rounds,
+            slow_rounds=slow_rounds(self.rounds),
             method=f"{METHOD.order}, {getattr(METHOD, 'steps', 0)} steps",
             errors=table([*arm, "loss", *sixths], rows),
             bits=table([*arm, "bits per dimension", "beside DDPM's"], bits),
             steps=table(["step", "ms", "ratio to fast", "of the matrix rate"], costs),
-            operations=f"{times.operations / 1e12:.2f}",
-            rate=f"{times.matrix_rate / 1e12:.0f}",
+            operations=f"{times.operations:.3g}",
+            rate=f"{times.matrix_rate:.3g}",
         )
+
+    def _summary(self, results: Sequence[Result]) -> str:
+        """Return the losses after the first mark, with both warm-ups, in words."""
+        step = self.marks[0]
+
+        def told(warmup: int) -> str:
+            mine = [one for one in results if one.arm.warmup == warmup and self.is_first(one)]
+            losses = [f"{one.arm.name} {one.at(step).mean:.3f}" for one in mine]
+            return f"with a warm-up of {warmup}: {', '.join(losses)}"
+
+        return f"Loss after {step} steps {told(self.warmup)}; {told(self.long_warmup)}."
+
+    def is_first(self, one: Result) -> bool:
+        """Whether an arm has the first seed, that all arms have."""
+        return one.arm.seed == self.seed + self.seeds[0]
 
 
 def print_mark(arm: Arm, mark: Mark) -> None:
@@ -320,9 +340,12 @@ def main() -> None:
     """Run some arms, or time steps, and keep what is found."""
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("folder", type=Path, help="that of the study, as runs/cifar10")
-    parser.add_argument("--data", default=Cifar10.data)
+    parser.add_argument(
+        "--data", default=Cifar10.data, help="a folder with train*.parquet and test*.parquet"
+    )
     parser.add_argument("--marks", nargs="+", type=int, default=Cifar10.marks, help="steps, rising")
-    parser.add_argument("--only", nargs="*", metavar="KEY", help="the arms, all by default")
+    keys = ", ".join(arm.key for arm in Cifar10().arms)
+    parser.add_argument("--only", nargs="*", metavar="KEY", help=f"some of the arms: {keys}")
     parser.add_argument("--times", action="store_true", help="time steps as well")
     arguments = parser.parse_args()
     if len(arguments.marks) < 2 or sorted(set(arguments.marks)) != list(arguments.marks):
@@ -332,7 +355,12 @@ def main() -> None:
     for key in arguments.only or ():
         if key not in known:
             parser.error(f"--only: {key!r} is none of {', '.join(known)}")
-    results = study.results(arguments.folder, arguments.only)
+    try:
+        results = study.results(arguments.folder, arguments.only)
+    except FileNotFoundError as error:
+        parser.error(str(error))
+    numbers = {"arms": [pictures.numbers_of(one) for one in results]}
+    write_json(arguments.folder / "arms.json", numbers)
     if pictures.shown(results, study):
         write_picture(arguments.folder / "samples.png", pictures.samples(results, study))
     if arguments.times:

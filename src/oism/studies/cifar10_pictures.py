@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from oism.studies.cifar10 import Cifar10
 
 COLOURS = {
-    "DDPM": "#444444", "gated": "#1f5fa8", "residual": "#3f9c5a", "OISM(3)": "#d08a1d",
+    "DDPM": "#444444", "combined": "#1f5fa8", "residual": "#3f9c5a", "OISM(3)": "#d08a1d",
     "OISM(6)": "#b3432b",
 }  # fmt: skip
+LEGEND = "lines: in training\n(combined as DDPM)\ncircles: test images"
 SHOWN = 16
 """How many samples are shown of each arm at each mark."""
 
@@ -32,12 +33,12 @@ def colour(result: Result) -> str:
 
 def style(result: Result, study: Cifar10) -> str:
     """Return the line of an arm: full for the first seed, dashed for others."""
-    return "-" if result.arm.seed == study.seed + study.seeds[0] else "--"
+    return "-" if study.is_first(result) else "--"
 
 
 def label(result: Result, study: Cifar10) -> str:
     """Return the words of an arm in a legend."""
-    seed = "" if style(result, study) == "-" else f", seed {result.arm.seed}"
+    seed = "" if study.is_first(result) else f", seed {result.arm.seed}"
     return f"{result.arm.name}{seed}"
 
 
@@ -76,7 +77,7 @@ def curves(results: Sequence[Result], study: Cifar10) -> Figure:
         ax.spines[["top", "right"]].set_visible(False)
         ax.legend(frameon=False, fontsize=9)
     for ax in (axes[0], axes[2]):
-        ax.legend(frameon=False, fontsize=9, title="lines: in training\ncircles: test images")
+        ax.legend(frameon=False, fontsize=9, title=LEGEND, title_fontsize=9)
     return figure
 
 
@@ -114,7 +115,7 @@ def shown(results: Sequence[Result], study: Cifar10) -> list[Result]:
     first = {
         one.arm.name: one
         for one in results
-        if one.arm.warmup == study.warmup and style(one, study) == "-"
+        if one.arm.warmup == study.warmup and study.is_first(one)
     }
     return [first[name] for name in COLOURS if name in first]
 

@@ -1,9 +1,11 @@
 """What a training step costs: a network alone, with a prior beside it, plain and fast.
 
 Every step is that of `oism.training`: draws, noising, prediction, gradients, clipping, Adam,
-average. In one run and by turns, so that a busy host disturbs all alike:
+average. In one run and by turns, so that a busy host disturbs all alike, first the fast ones, then
+in a quarter of the rounds the slow ones:
 
-    plain       float32 as PyTorch comes, channels first, nothing compiled
+    plain       float32 as PyTorch comes, convolutions in TF32 on a device that has it, channels
+                first, nothing compiled
     fast        bfloat16, channels last, blocks compiled, the step recorded, fused Adam
     with prior  the same around a prior: tabulated, or with its systems solved in every step
 
@@ -27,7 +29,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from oism.basis import Hermite
 from oism.clock import Logarithmic, Noising, VariancePreserving
-from oism.nn import DDPMpp, OperatorInformed
+from oism.nn import DDPMpp, OperatorInformed, unet_for
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.prior import HermitePrior, Law, Pixels, prior_of
 from oism.process import OrnsteinUhlenbeck
@@ -91,7 +93,7 @@ class Times:
     ready: dict[str, float]
     operations: float
     matrix_rate: float
-    device: str = "two cores"
+    device: str = "CPU"
     versions: dict[str, str] = field(default_factory=versions)
 
     def ratio(self, name: str, other: str = FAST) -> float:
@@ -123,10 +125,15 @@ def step_times(  # noqa: PLR0913
     slow = {name for name in loops if name in (PLAIN, EAGER) or "not recorded" in name}
     fast = {name: loop for name, loop in loops.items() if name not in slow}
     found = timed(fast, rounds, steps)
-    found |= timed({name: loops[name] for name in slow}, max(1, rounds // 4), steps)
+    found |= timed({name: loops[name] for name in slow}, slow_rounds(rounds), steps)
     rate = matrix_rate(loops[PLAIN].device)
     ordered = {name: found[name] for name in loops}
     return Times(ordered, ready, float(counter.get_total_flops()), rate, _device())
+
+
+def slow_rounds(rounds: int) -> int:
+    """Return in how many rounds slow steps are timed, where fast ones are in ``rounds``."""
+    return max(1, rounds // 4)
 
 
 def _loops(
@@ -137,9 +144,11 @@ def _loops(
     fast = replace(plain, precision="bf16", compile=on_device)
     by_hand = replace(fast, compile=False)
 
+    chosen = unet_for(shape, **sizes).settings
+
     def net(kind: type[DDPMpp] = DDPMpp) -> DDPMpp:
         torch.manual_seed(0)
-        return kind(shape, **sizes)
+        return kind(**chosen)
 
     def paper(order: int) -> OperatorInformed:
         return OperatorInformed.paper(net(), prior_of(laws["pixels"], order=order, ridge=RIDGE))

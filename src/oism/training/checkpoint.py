@@ -131,7 +131,7 @@ def read_latest(folder: Path) -> Checkpoint | None:
     except CheckpointError as error:
         whole = next((path for path in reversed(found[:-1]) if _is_whole(path)), None)
         way = (
-            "no earlier one is whole"
+            "and no earlier one can be read"
             if whole is None
             else f"{whole} is whole: remove {found[-1].name} to go on from it"
         )

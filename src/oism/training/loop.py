@@ -30,8 +30,11 @@ from oism.training.settings import Training
 
 NEVER = -1
 
-WEIGHED, WEIGHINGS = 256, 4096
-"""How many rows the share of a network is settled on, at a time and in all."""
+WEIGHED, LEAST, MOST = 256, 512, 4096
+"""How many rows the share of a network is settled on: at a time, at least and at most.
+
+In between, as many as it was trained on: a run of a few steps does not end in a long weighing.
+"""
 
 
 class DivergedError(RuntimeError):
@@ -151,7 +154,8 @@ class Loop:
         levels = UniformLogSNR(self.objective.noising, predictor.first)
         objective = DenoisingScoreMatching(levels)
         draws = Draws(rows, levels, size=size, seed=mixed(settings.seed, 2), flip=settings.flip)
-        batches = (draws.step(k) for k in range(-(-WEIGHINGS // size)))
+        count = min(max(self.step_number * settings.batch, LEAST), MOST)
+        batches = (draws.step(k) for k in range(-(-count // size)))
         noised = (
             (objective.noised(one.x, one.tau, one.noise), one.tau, one.noise) for one in batches
         )

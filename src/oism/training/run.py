@@ -180,7 +180,7 @@ class Run:
         except DivergedError as error:
             last = checkpoint.latest(self.checkpoints)
             good = f"the last good checkpoint is {last}" if last else "there is no checkpoint"
-            raise DivergedError(f"{error}; {good}") from None
+            raise DivergedError(f"{error}; {good}; a lower rate may help") from None
 
     @contextmanager
     def _settled(self) -> Iterator[None]:
@@ -225,11 +225,10 @@ class Run:
         other = difference(found.settings, self._told)
         if other is not None:
             name, before, now = other
-            if name == "prior" and before and now:
-                raise CheckpointError(
-                    f"{self.folder}: the run has another prior, that of {places.PRIOR}: load it "
-                    "from there"
-                )
+            if name == "prior":  # told by a digest, which says nothing to a person
+                way = f"another prior, that of {places.PRIOR}: load it from there"
+                what = "no prior, and cannot go on with one" if before is None else way
+                raise CheckpointError(f"{self.folder}: the run has {what}")
             raise CheckpointError(
                 f"{self.folder}: the run has {name} = {before!r}, and cannot go on with {now!r}"
             )
