@@ -11,8 +11,8 @@ that with the least error at τ has
 
 and its error is at most that of either. Both expectations are sample averages, so the share c of
 the network is known in closed form whenever it is wanted. It is told in equal intervals of the
-log-SNR, where it is the best constant, and interpolated between their midpoints: what is lost by
-that is of second order in how much c changes from one interval to the next.
+log-SNR, where it is the best constant, and interpolated between their midpoints. What is lost by
+that is of second order in how much c changes from one interval to the next, where it is not cut.
 
 Nothing changes for the network in training, and that is the reason for it. A network that is
 trained on what a prior leaves (`OperatorInformed`) no longer sees at high noise what it would have

@@ -218,8 +218,8 @@ class Cifar10(Study):
 
     def pairs(self, by_key: Mapping[str, Result]) -> list[tuple[Result, Result]]:
         """Return the combined arm and DDPM of every seed."""
-        keys = [f"-{self.seed + seed}-{self.warmup}" for seed in self.seeds]
-        return [(by_key[TOGETHER + key], by_key[DDPM + key]) for key in keys]
+        keys = [f"{TOGETHER}-{self.seed + seed}-{self.warmup}" for seed in self.seeds]
+        return [(by_key[key], by_key[by_key[key].arm.alone.key]) for key in keys]
 
     def _claims(self, by_key: Mapping[str, Result], times: Times) -> list[Claim]:
         claims, pairs = [], self.pairs(by_key)
@@ -251,13 +251,17 @@ class Cifar10(Study):
     def _text(self, results: Sequence[Result], times: Times) -> str:
         sixths = [f"sixth {i + 1}" for i in range(SIXTHS)]
         rows = [
-            [*_origin(one), mark.step, f"{mark.mean:.5f}", *(f"{e:.5f}" for e in mark.errors)]
+            [*_named(one), mark.step, f"{mark.mean:.5f}", *(f"{e:.5f}" for e in mark.errors)]
             for one in results
             for mark in one.marks
         ]
-        base = {_origin(one)[1:]: one for one in results if one.arm.name == DDPM}
+        by_key = {one.arm.key: one for one in results}
         bits = [
-            [*_origin(one), mark.step, *_compared(mark.bits, base[_origin(one)[1:]].at(mark.step))]
+            [
+                *_named(one),
+                mark.step,
+                *_compared(mark.bits, by_key[one.arm.alone.key].at(mark.step)),
+            ]
             for one in results
             for mark in one.marks
             if mark.bits is not None
@@ -317,8 +321,8 @@ def _ratios(one: Result, other: Result, step: int) -> list[float]:
     return [a / b for a, b in pairs]
 
 
-def _origin(one: Result) -> tuple[str, int, int]:
-    """Return the words of a table for an arm."""
+def _named(one: Result) -> tuple[str, int, int]:
+    """Return the columns of a table that tell an arm."""
     return one.arm.name, one.arm.seed, one.arm.warmup
 
 

@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from oism.plot import image_grid
-from oism.studies.arms import COMBINED, SIXTHS, Result
+from oism.studies.arms import ALONE, COMBINED, DDPM, SIXTHS, Result
 
 if TYPE_CHECKING:
     from oism.studies.cifar10 import Cifar10
 
 COLOURS = {
-    "DDPM": "#444444", "combined": "#1f5fa8", "residual": "#3f9c5a", "OISM(3)": "#d08a1d",
+    DDPM: "#444444", "combined": "#1f5fa8", "residual": "#3f9c5a", "OISM(3)": "#d08a1d",
     "OISM(6)": "#b3432b",
 }  # fmt: skip
 LEGEND = "lines: in training\n(combined as DDPM)\ncircles: test images"
@@ -86,14 +86,14 @@ def sixths(results: Sequence[Result], study: Cifar10) -> Figure:
     figure, axes = plt.subplots(
         1, len(study.marks), figsize=(13, 4), layout="constrained", sharey=True, squeeze=False
     )
-    base = {r.arm.seed: r for r in results if r.arm.name == "DDPM" and r.arm.warmup == study.warmup}
+    by_key = {result.arm.key: result for result in results}
     for ax, step in zip(axes[0], study.marks, strict=True):
         for result in results:
             arm = result.arm
             measured = {mark.step for mark in result.marks}
-            if arm.warmup != study.warmup or arm.name == "DDPM" or step not in measured:
+            if arm.warmup != study.warmup or arm.form == ALONE or step not in measured:
                 continue
-            own, other = result.at(step).errors, base[arm.seed].at(step).errors
+            own, other = result.at(step).errors, by_key[arm.alone.key].at(step).errors
             ratios = [a / b for a, b in zip(own, other, strict=True)]
             line = f"{style(result, study)}o"
             name = label(result, study)
