@@ -1,4 +1,4 @@
-"""Densities of the plane: OISM, kernels and a spline flow on the eight laws of `oism.datasets`.
+"""Densities of the plane: OISM, kernels and a spline flow on the eight laws of `oism.data.toys`.
 
 10,000 training and 5,000 test points, three seeds, all methods on the same points. Nothing is
 chosen on test points: the width of the kernels is cross-validated on the training points (30
@@ -23,7 +23,7 @@ from baselines import KDE
 from comparison import Estimator, Options, Record
 from sklearn.neighbors import KernelDensity
 
-from oism.datasets import PLANE
+from oism.data.toys import PLANE
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from baselines import KDE, Array
 from sklearn.neighbors import KernelDensity
 
 from oism import OISM
-from oism.datasets import PLANE
+from oism.data.toys import PLANE
 
 GIGABYTE = 1e6  # of the kilobytes in which the system counts
 

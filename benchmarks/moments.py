@@ -17,8 +17,8 @@ import tyro
 from torch import Tensor
 
 from oism import Fourier, Hermite
-from oism.basis.hermite import recurrence
-from oism.moments import FourierMoments, HermiteMoments
+from oism.basis import recurrence
+from oism.estimation import FourierMoments, HermiteMoments
 
 
 def seconds(work: Callable[[], object]) -> float:

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from oism.basis import IdentityFrame
-from oism.moments import PairMoments, spectrum
+from oism.estimation import PairMoments, spectrum
+from oism.images import PCA, Prior, add_local_terms, fit_mixture, learn_law, prior_of
 from oism.nn import DDPMpp
-from oism.prior import PCA, Prior, add_local_terms, fit_mixture, learn_law, prior_of
 
 BATCH = 128
 FRAMES: list[tuple[str, PCA | IdentityFrame, int]] = [

@@ -1,7 +1,7 @@
 """Scores at scattered points: plain products against FINUFFT, and which of them is chosen.
 
 A torus score with its divergence at n points that share one time, in one to three dimensions,
-float64, one thread. The chosen side is marked; the rule is in `oism.score.fourier`.
+float64, one thread. The chosen side is marked; the rule is in `oism.score._fourier`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 import tyro
 
 from oism.basis import Fourier
-from oism.clock import VarianceExploding
 from oism.estimation import fit
+from oism.process import VarianceExploding
 from oism.score import FourierScore
 
 

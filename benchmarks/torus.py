@@ -17,9 +17,8 @@ import torch
 import tyro
 from torch import Tensor
 
-from oism import Fourier, VarianceExploding, fit_moments
-from oism.moments import FourierMoments
-from oism.solve import TorusSystem
+from oism import Fourier, VarianceExploding
+from oism.estimation import FourierMoments, TorusSystem, fit_moments
 
 TIMES = 41
 

@@ -16,9 +16,9 @@ from typing import Any
 from prior import images
 
 from oism.basis import IdentityFrame
-from oism.prior import learn_law
+from oism.images import learn_law
 from oism.studies.step_time import step_times
-from oism.training.loop import engine
+from oism.training._loop import engine
 
 SMALL: dict[str, Any] = {"width": 16, "multipliers": (1, 2), "blocks": 1}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oism.atomic import _passes_through, demand_writable, replacing
+from oism._core.atomic import _passes_through, demand_writable, replacing
 
 
 def names(folder: Path) -> list[str]:
@@ -36,7 +36,9 @@ def test_a_new_file_gets_the_permissions_of_the_umask(tmp_path: Path) -> None:
 def test_an_older_file_hands_its_permissions_on(
     mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oism.atomic.os.access", lambda place, mode: True)  # by the group's right
+    monkeypatch.setattr(
+        "oism._core.atomic.os.access", lambda place, mode: True
+    )  # by the group's right
     path = tmp_path / "old.txt"
     path.write_text("old")
     path.chmod(mode)
@@ -147,10 +149,10 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a patched `os.access`, for root may write anywhere; tests/cli drops that right."""
     path = tmp_path / "old.txt"
     path.write_text("old")
-    monkeypatch.setattr("oism.atomic.os.access", lambda place, mode: Path(place) != path)
+    monkeypatch.setattr("oism._core.atomic.os.access", lambda place, mode: Path(place) != path)
     with pytest.raises(PermissionError, match="to this file"), replacing(path):
         pass
-    monkeypatch.setattr("oism.atomic.os.access", lambda place, mode: Path(place) != tmp_path)
+    monkeypatch.setattr("oism._core.atomic.os.access", lambda place, mode: Path(place) != tmp_path)
     with pytest.raises(PermissionError, match="in this folder"), replacing(path):
         pass
     assert path.read_text() == "old"

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from oism.datasets import PLANE
+from oism.data.toys import PLANE
 from oism.nn import DDPMpp
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

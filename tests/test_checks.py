@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.func import vmap
 
-from oism import checks
+from oism._core import checks
 
 
 @pytest.mark.parametrize(

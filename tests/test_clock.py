@@ -8,16 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oism import (
-    Brownian,
-    Clock,
-    IdentityClock,
-    Logarithmic,
-    Noising,
-    OrnsteinUhlenbeck,
-    VarianceExploding,
-    VariancePreserving,
-)
+from oism import Brownian, Logarithmic, OrnsteinUhlenbeck, VarianceExploding, VariancePreserving
+from oism.process import Clock, IdentityClock, Noising
 
 CLOCKS: list[Clock] = [
     VariancePreserving(),

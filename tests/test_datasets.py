@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.func import jacrev, vmap
 
-from oism.datasets import (
+from oism.data.toys import (
     BART_SIMPSON,
     PLANE,
     Circles,

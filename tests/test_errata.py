@@ -11,28 +11,22 @@ import torch
 from torch import Tensor
 
 from oism import (
-    AdjointGenerator,
     Brownian,
     CriticallyDamped,
     Fourier,
     Hermite,
-    InfinitesimalGenerator,
     Linear,
-    Modulation,
-    Noising,
     OrnsteinUhlenbeck,
-    SampleMeans,
-    Semigroup,
     Torus,
     VarianceExploding,
     fit,
 )
-from oism.basis.hermite import product_coefficients, tabulate
-from oism.datasets import BART_SIMPSON
-from oism.equations import FourierEquations
-from oism.expectation import expectation
-from oism.moments import FourierMoments, extended
-from oism.shrinkage import shrink_fourier
+from oism.basis import product_coefficients, product_lattice
+from oism.basis._hermite import tabulate
+from oism.data.toys import BART_SIMPSON
+from oism.estimation import FourierEquations, FourierMoments, Modulation, SampleMeans
+from oism.process import AdjointGenerator, InfinitesimalGenerator, Noising, Semigroup
+from oism.process._expectation import expectation
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 X = torch.linspace(-2, 2, 9, dtype=torch.float64)[:, None]
@@ -129,8 +123,8 @@ def test_the_minimiser_has_a_minus_sign() -> None:
     # αᵀAα + 2bᵀα is least at -A⁻¹b; the paper solves Aα = b, also in its preconditioned form.
     basis = Fourier.lattice(1, 225)
     law = BART_SIMPSON
-    means = law.characteristic(extended(basis))
-    equations = FourierEquations(basis, extended(basis), means)
+    means = law.characteristic(product_lattice(basis))
+    equations = FourierEquations(basis, product_lattice(basis), means)
     t = 0.02
     time = torch.tensor([t], dtype=torch.float64)
     printed = torch.linalg.solve(equations.dense(time)[0], equations.right(time)[0])
@@ -161,7 +155,7 @@ def test_shrinking_each_mean_breaks_positivity() -> None:
     moments = FourierMoments(Fourier.lattice(1, 625), squares=True).update(x)
     smallest = {}
     for rule in (SampleMeans(), Modulation(project=False), Modulation()):
-        averages = shrink_fourier(moments, rule)
+        averages = moments.shrunk(rule)
         equations = FourierEquations(moments.basis, moments.frequencies, averages.total)
         matrix = equations.dense(torch.tensor([5e-5], dtype=torch.float64))[0]
         smallest[rule] = float(torch.linalg.eigvalsh(matrix)[0])

@@ -31,9 +31,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from oism import OISM, Brownian, OperatorScore, OrnsteinUhlenbeck, Torus
-from oism.density import plan
-from oism.density.plan import choose_folds as split
+from oism import OISM, Brownian, OrnsteinUhlenbeck, Torus
+from oism.score import OperatorScore
+from oism.tables import _choices as plan
+from oism.tables._choices import choose_folds as split
 
 Array = np.ndarray
 SMALL: dict[str, Any] = {"max_eigenvalue": 9, "n_times": 8}

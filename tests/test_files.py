@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oism import files
-from oism.files import FileError
+from oism.data import files
+from oism.data.files import FileError
 
 TEXT = ["csv", "tsv", "csv.gz", "tsv.gz"]
 BINARY = ["parquet", "pq", "npz"]
@@ -193,7 +193,7 @@ def test_integers_may_become_decimals_late(tmp_path: Path) -> None:
 def test_cells_of_many_lines_may_cross_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oism.files.text.BLOCK", 64)
+    monkeypatch.setattr("oism.data.files._text.BLOCK", 64)
     cells = ["\n" * k + "a" for k in range(20)]
     content = "text,n\n" + "".join(f'"{cell}",{k}\n' for k, cell in enumerate(cells))
     sheet = read_text(tmp_path, content)

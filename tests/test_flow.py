@@ -22,27 +22,31 @@ from torch import Tensor
 from tqdm import tqdm
 
 from oism import (
-    Adaptive,
     Brownian,
-    Clock,
-    EulerMaruyama,
     Flow,
     Fourier,
     Hermite,
-    Heun,
-    IdentityClock,
     OrnsteinUhlenbeck,
-    RungeKutta4,
-    StochasticHeun,
     Torus,
     VarianceExploding,
     VariancePreserving,
     fit,
 )
-from oism.datasets import WrappedMixture
-from oism.flow import TICKS, FixedStep, OrdinaryMethod, Score, StochasticMethod, chunks
-from oism.process import Gaussian, Isotropic, Uniform
-from oism.progress import Progress
+from oism._core.progress import Progress
+from oism.data.toys import WrappedMixture
+from oism.flow import (
+    Adaptive,
+    EulerMaruyama,
+    FixedStep,
+    Heun,
+    OrdinaryMethod,
+    RungeKutta4,
+    Score,
+    StochasticHeun,
+    StochasticMethod,
+)
+from oism.flow._flow import TICKS, chunks
+from oism.process import Clock, Gaussian, IdentityClock, Isotropic, Uniform
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 

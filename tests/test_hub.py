@@ -19,9 +19,9 @@ from huggingface_hub.utils import are_progress_bars_disabled  # type: ignore[att
 from PIL import Image
 
 from oism.cli import main
-from oism.files import FileError, is_images, open_images
-from oism.files.hub import PATIENCE, is_id
-from oism.files.splits import TESTING, are_whole, chosen, split_of
+from oism.data.files import FileError, is_images, open_images
+from oism.data.files._hub import PATIENCE, is_id
+from oism.data.files._splits import TESTING, are_whole, chosen, split_of
 
 CIFAR = {
     "README.md": 0,

@@ -23,7 +23,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from PIL import Image
 
-from oism.files import FileError, Images, demand_images, is_images, open_images, write_images
+from oism.data.files import FileError, Images, demand_images, is_images, open_images, write_images
 
 Pixels = NDArray[np.uint8]
 
@@ -158,8 +158,8 @@ def test_modes_convert(writer: Writer, tmp_path: Path) -> None:
 def test_only_some_images_are_in_memory(
     writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oism.files.stacks.BLOCK", 1 << 16)
-    monkeypatch.setattr("oism.files.galleries.ROWS", 8)
+    monkeypatch.setattr("oism.data.files._batches.BLOCK", 1 << 16)
+    monkeypatch.setattr("oism.data.files._image_folder.ROWS", 8)
     images = random(8, 3, 64, 64).repeat(50, axis=0)
     found = open_images(writer(tmp_path, images), batch=16)
     total = images.nbytes
@@ -418,7 +418,7 @@ def test_every_shard_needs_the_column(tmp_path: Path) -> None:
 
 
 def test_rows_without_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oism.files.galleries.ROWS", 1)
+    monkeypatch.setattr("oism.data.files._image_folder.ROWS", 1)
     kind = pa.struct({"bytes": pa.binary(), "path": pa.string()})
     good = {"bytes": encoded(random(2, 2)), "path": "a.png"}
     cells = pa.array([good, None, {"bytes": None, "path": "b.png"}], kind)
@@ -575,14 +575,14 @@ def test_an_interrupted_folder_leaves_nothing(
     def interrupt(_: object) -> bytes:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("oism.files.decoding.encoded", interrupt)
+    monkeypatch.setattr("oism.data.files._decoding.encoded", interrupt)
     with pytest.raises(KeyboardInterrupt):
         write_images(str(tmp_path / "x"), random(3, 3, 4, 5))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_many_images_have_longer_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oism.files.decoding.encoded", lambda _: b"")
+    monkeypatch.setattr("oism.data.files._decoding.encoded", lambda _: b"")
     monkeypatch.setattr(Path, "write_bytes", lambda path, _: names.append(path.name))
     names: list[str] = []
     write_images(str(tmp_path / "x"), np.zeros((100_001, 1, 1, 1), np.uint8))
@@ -591,6 +591,6 @@ def test_many_images_have_longer_names(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_tables_are_read_without_pillow() -> None:
-    code = "import oism.files, sys; print('PIL' in sys.modules)"
+    code = "import oism.data.files, sys; print('PIL' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"

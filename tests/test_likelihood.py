@@ -14,30 +14,32 @@ from torch import Tensor
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 from oism import (
-    Adaptive,
     Brownian,
-    Clock,
-    EulerMaruyama,
-    ExactTrace,
     Flow,
     Fourier,
     Hermite,
-    Heun,
-    Hutchinson,
-    OperatorScore,
     OrnsteinUhlenbeck,
-    RungeKutta4,
     TensorHermite,
     Torus,
     VarianceExploding,
     VariancePreserving,
     fit,
+)
+from oism.flow import (
+    Adaptive,
+    ClosedForm,
+    Divergence,
+    EulerMaruyama,
+    ExactTrace,
+    Heun,
+    Hutchinson,
+    RungeKutta4,
+    Score,
     log_density,
     sample_with_log_density,
 )
-from oism.flow import Score
-from oism.likelihood import ClosedForm, Divergence
-from oism.process import Isotropic
+from oism.process import Clock, Isotropic
+from oism.score import OperatorScore
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 NOISINGS: list[tuple[Isotropic, Clock]] = [

@@ -9,31 +9,27 @@ import sympy
 import torch
 from torch import Tensor
 
-from oism import (
+from oism import Brownian, OrnsteinUhlenbeck, Torus
+from oism._core.transforms import per_row
+from oism.process import (
     AdjointGenerator,
-    Brownian,
     CarreDuChamp,
     DirichletForm,
-    InfinitesimalGenerator,
-    MonteCarlo,
-    OrnsteinUhlenbeck,
-    Process,
-    Quadrature,
-    Semigroup,
-    Torus,
-)
-from oism.expectation import Rule, expectation
-from oism.process import (
     Domain,
     Euclidean,
     Gaussian,
+    InfinitesimalGenerator,
     Isotropic,
     IsotropicTransition,
     Measure,
+    MonteCarlo,
     NotAProbabilityError,
+    Process,
+    Quadrature,
+    Semigroup,
     Transition,
 )
-from oism.transforms import per_row
+from oism.process._expectation import Rule, expectation
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 PROCESSES: list[Isotropic] = [Brownian(), OU, Torus()]
@@ -266,7 +262,7 @@ def test_blocks_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
     x = points(10)
     whole = Semigroup(OU, 0.3)(g)(x)
-    monkeypatch.setattr("oism.operators.BLOCK", 1000)
+    monkeypatch.setattr("oism.process._operators.BLOCK", 1000)
     torch.testing.assert_close(Semigroup(OU, 0.3)(counted)(x), whole, rtol=1e-14, atol=1e-14)
     assert max(sizes) <= 1000
     assert sum(sizes) == 32**2 * 10

@@ -11,28 +11,30 @@ import torch
 from torch import Tensor
 
 from oism import (
-    Adaptive,
     CriticallyDamped,
-    EulerMaruyama,
-    ExactTrace,
     Flow,
-    Hutchinson,
     Linear,
     Logarithmic,
     OrnsteinUhlenbeck,
-    PhaseSpace,
-    RungeKutta4,
-    StochasticHeun,
     TensorHermite,
     VariancePreserving,
     fit,
     fit_linear,
+)
+from oism.flow import (
+    Adaptive,
+    ClosedForm,
+    EulerMaruyama,
+    ExactTrace,
+    Hutchinson,
+    RungeKutta4,
+    StochasticHeun,
+    StochasticMethod,
     log_density,
     position_log_density,
     sample_with_log_density,
 )
-from oism.flow import StochasticMethod
-from oism.likelihood import ClosedForm
+from oism.process import PhaseSpace
 from oism.score import LinearScore
 from oism.studies.critically_damped import energy_distance, moons
 

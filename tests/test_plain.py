@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from oism.plain import plain
+from oism._core.plain import plain
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from oism.progress import no_bars, progress_bar
+from oism._core.progress import no_bars, progress_bar
 
 
 class Terminal(io.StringIO):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from oism import quadrature
+from oism._core import quadrature
 
 
 def test_gauss_hermite_integrates_polynomials_of_degree_2n_minus_1() -> None:

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import Flow, Fourier, RungeKutta4, TensorHermite, Torus, fit, log_density
+from oism import Flow, Fourier, TensorHermite, Torus, fit
 from oism.basis import Basis
-from oism.datasets.mixture import WrappedMixture
+from oism.data.toys import WrappedMixture
+from oism.estimation import DensityRatio, GaussPanels, fit_ratio
+from oism.flow import RungeKutta4, log_density
 from oism.objectives import FokkerPlanckResidual
-from oism.ratio import DensityRatio, GaussPanels, fit_ratio
 
 CIRCLE = WrappedMixture((0.6, 0.4), (-1.0, 1.2), (0.5, 0.4))
 SHARES = torch.tensor([0.6, 0.4], dtype=torch.float64)

@@ -11,26 +11,26 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import Fourier, Hermite, JamesStein, Modulation, Monotone, SampleMeans, TensorHermite
-from oism.basis.hermite import TensorGram, gram, tabulate
-from oism.equations import FourierEquations
-from oism.moments import (
+from oism import Fourier, Hermite, TensorHermite
+from oism.basis import TensorGram, gram
+from oism.basis._hermite import tabulate
+from oism.estimation import (
+    FourierEquations,
     FourierMoments,
     GaussianMoments,
     HermiteFamilyMoments,
     HermiteMoments,
-    TensorHermiteMoments,
-    accumulator,
-    fold_of,
-)
-from oism.shrinkage import (
-    FLOOR,
+    JamesStein,
+    Modulation,
+    Monotone,
+    SampleMeans,
     Shrinkage,
-    project_fourier,
-    project_hermite,
-    shrink_fourier,
-    shrink_hermite,
+    TensorHermiteMoments,
+    fold_of,
+    moments_of,
 )
+from oism.estimation._moments.fourier import FLOOR, project_fourier
+from oism.estimation._shrinkage import project_hermite
 
 ALL: dict[str, Shrinkage] = {
     "sample means": SampleMeans(),
@@ -236,7 +236,7 @@ def test_waves_are_shrunk_by_their_own_variances(
     rates = -moments.frequencies.square().sum(dim=1).repeat_interleave(2)
     shrunk = shrinkage(means, variances, rates).reshape(-1, 2) / math.sqrt(2)
     exact = torch.complex(shrunk[:, 0], -shrunk[:, 1])
-    found = shrink_fourier(moments, shrinkage).total
+    found = moments.shrunk(shrinkage).total
     assert float((found - exact).abs().max()) < 1e-11
     assert float((found - moments.averages().total).abs().max()) > 0.01  # it does something
 
@@ -247,7 +247,7 @@ def test_every_estimate_leaves_the_equations_positive(
     basis: Fourier, x: Tensor, shrinkage: Shrinkage
 ) -> None:
     moments = torus(basis, x)
-    fits = shrink_fourier(moments, shrinkage).fitting()
+    fits = moments.shrunk(shrinkage).fitting()
     assert len(fits) == 4
     assert lowest(FourierEquations(basis, moments.frequencies, fits).dense(TIMES)) > -1e-13
     assert bool((fits.abs() <= 1 + 1e-12).all())
@@ -259,7 +259,7 @@ def test_without_the_projection_they_are_not(
     basis: Fourier, x: Tensor, shrinkage: Shrinkage
 ) -> None:
     moments = torus(basis, x)
-    for means in shrink_fourier(moments, shrinkage).fitting():
+    for means in moments.shrunk(shrinkage).fitting():
         assert lowest(FourierEquations(basis, moments.frequencies, means).dense(TIMES)) < -1e-4
 
 
@@ -269,7 +269,7 @@ def test_waves_that_are_held_out_stay_as_they_are(
     basis: Fourier, x: Tensor, shrinkage: Shrinkage
 ) -> None:
     moments = torus(basis, x)
-    before, after = moments.averages(), shrink_fourier(moments, shrinkage)
+    before, after = moments.averages(), moments.shrunk(shrinkage)
     for name in ("heldout", "shares", "counts"):
         assert torch.equal(getattr(after, name), getattr(before, name))
     assert after.total.shape == before.total.shape
@@ -283,22 +283,22 @@ def test_waves_that_are_held_out_stay_as_they_are(
 def test_training_waves_are_shrunk_as_if_there_were_no_others(basis: Fourier, x: Tensor) -> None:
     shrunk, rest = shrink_fourier(torus(basis, x), Modulation()), fold_of(x, 3) != 1
     alone = FourierMoments(basis, 1, squares=True).update(x[rest], positive(len(x))[rest])
-    exact = shrink_fourier(alone, Modulation()).total
+    exact = alone.shrunk(Modulation()).total
     assert float((shrunk.training[1] - exact).abs().max()) < 1e-11
 
 
 def test_variances_must_be_there() -> None:
     moments = FourierMoments(Fourier.lattice(1, 4)).update(claw(20, 1))
-    shrink_fourier(moments, SampleMeans())
+    moments.shrunk(SampleMeans())
     with pytest.raises(ValueError, match="squares must be True"):
-        shrink_fourier(moments, JamesStein())
+        moments.shrunk(JamesStein())
 
 
 @pytest.mark.parametrize("dim", [1, 2])
 def test_the_projection_is_the_clipped_density(dim: int) -> None:
     moments = torus(Fourier.lattice(dim, 4), claw(50, dim))
     lattice = moments.frequencies
-    means = shrink_fourier(moments, Modulation(project=False)).fitting()
+    means = moments.shrunk(Modulation(project=False)).fitting()
     side = scipy.fft.next_fast_len(4 * int(lattice.abs().max()) + 1, real=True)
     axis = 2 * np.pi * torch.arange(side).double() / side
     points = torch.cartesian_prod(*[axis] * dim).reshape(-1, dim)
@@ -345,7 +345,7 @@ cases = pytest.mark.parametrize("moments", CASES.values(), ids=CASES.keys())
 def test_every_estimate_leaves_squares_positive(
     moments: HermiteFamilyMoments, shrinkage: Shrinkage
 ) -> None:
-    averages = shrink_hermite(moments, shrinkage).averages
+    averages = moments.shrunk(shrinkage).averages
     assert float(torch.linalg.eigvalsh(products_of(moments, averages.total)).min()) > -1e-12
     if not isinstance(shrinkage, JamesStein):
         rest = torch.linalg.eigvalsh(products_of(moments, averages.training))
@@ -357,7 +357,7 @@ def test_every_estimate_leaves_squares_positive(
 def test_without_the_projection_squares_are_not_positive(
     moments: HermiteFamilyMoments, shrinkage: Shrinkage
 ) -> None:
-    means = shrink_hermite(moments, shrinkage).averages.total
+    means = moments.shrunk(shrinkage).averages.total
     assert float(torch.linalg.eigvalsh(products_of(moments, means)).min()) < -1e-2
 
 
@@ -376,7 +376,7 @@ def test_polynomials_are_shrunk_by_their_own_variances(shrinkage: Shrinkage) -> 
     for i in range(2):
         rates = -torch.arange(3.0, 7.0)
         exact[3:, i] = shrinkage(means[3:, i], variances[3:, i], rates)
-    found = shrink_hermite(moments, shrinkage).averages.total
+    found = moments.shrunk(shrinkage).averages.total
     assert found.shape == exact.shape
     assert float((found - exact).abs().max()) < 1e-11
     assert float((found - means).abs().max()) > 0.01
@@ -395,7 +395,7 @@ def test_products_are_shrunk_by_their_own_variances() -> None:
     exact = means.clone()
     high = degrees > 2
     exact[high] = Monotone()(means[high], variances[high], -degrees[high].double())
-    found = shrink_hermite(moments, Monotone(project=False)).averages.total
+    found = moments.shrunk(Monotone(project=False)).averages.total
     assert float((found - exact).abs().max()) < 1e-11
 
 
@@ -404,7 +404,7 @@ def test_products_are_shrunk_by_their_own_variances() -> None:
 def test_polynomials_that_are_held_out_stay_as_they_are(
     moments: HermiteFamilyMoments, shrinkage: Shrinkage
 ) -> None:
-    before, after = moments.standardised(), shrink_hermite(moments, shrinkage)
+    before, after = moments.standardised(), moments.shrunk(shrinkage)
     for name in ("shift", "scale", "low", "high"):
         assert torch.equal(getattr(after, name), getattr(before, name))
     for name in ("heldout", "shares", "counts"):
@@ -423,7 +423,7 @@ def test_constants_stay_constant(shrinkage: Shrinkage) -> None:
     x = claw(100, 2)
     x[:, 1] = 0.1
     moments = HermiteMoments(Hermite(2, 4), 3, squares=True).update(x)
-    fits = shrink_hermite(moments, shrinkage).averages.fitting()
+    fits = moments.shrunk(shrinkage).averages.fitting()
     assert bool(fits.isfinite().all())
     assert bool((fits[:, 1:, 1] == 0).all())
     assert float((fits[:, 0, 1] - 1).abs().max()) < 1e-14
@@ -434,16 +434,16 @@ def test_constants_stay_constant(shrinkage: Shrinkage) -> None:
 def test_low_orders_have_nothing_to_shrink(shrinkage: Shrinkage, order: int) -> None:
     x = claw(50, 2)
     for basis in (Hermite(2, order), TensorHermite(2, order)):
-        moments = accumulator(basis, squares=True).update(x)
+        moments = moments_of(basis, squares=True).update(x)
         assert isinstance(moments, HermiteMoments | TensorHermiteMoments | GaussianMoments)
-        before, after = moments.standardised(), shrink_hermite(moments, shrinkage)
+        before, after = moments.standardised(), moments.shrunk(shrinkage)
         assert torch.equal(after.averages.total, before.averages.total)
         assert torch.equal(after.scale, before.scale)
 
 
 @cases
 def test_the_projection_goes_no_further_than_it_must(moments: HermiteFamilyMoments) -> None:
-    averages = shrink_hermite(moments, Modulation(project=False)).averages
+    averages = moments.shrunk(Modulation(project=False)).averages
     means = averages.fitting().mT if isinstance(moments, HermiteMoments) else averages.fitting()
     mixed = project_hermite(means, moments)
     keep = (mixed[..., 3:] / means[..., 3:].where(means[..., 3:] != 0, 1.0)).amax(dim=-1)

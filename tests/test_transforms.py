@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import jvp, vmap
 
-from oism import transforms
-from oism.transforms import is_differentiated, output_like, per_row
+from oism._core import transforms
+from oism._core.transforms import is_differentiated, output_like, per_row
 
 
 def test_one_number_or_one_per_row() -> None:

@@ -11,22 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import hessian, jacrev, vmap
 
-from oism import (
-    Basis,
-    Brownian,
-    Fourier,
-    Hermite,
-    InfinitesimalGenerator,
-    Linear,
-    OrnsteinUhlenbeck,
-    OrthogonalFrame,
-    Quadrature,
-    Semigroup,
-    TensorHermite,
-    WhitenedHermite,
-)
-from oism.expectation import expectation
-from oism.process import Isotropic
+from oism import Brownian, Fourier, Hermite, Linear, OrnsteinUhlenbeck, TensorHermite
+from oism.basis import Basis, OrthogonalFrame, WhitenedHermite
+from oism.process import InfinitesimalGenerator, Isotropic, Quadrature, Semigroup
+from oism.process._expectation import expectation
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 

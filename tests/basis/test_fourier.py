@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oism import Brownian, Fourier, OrnsteinUhlenbeck, Quadrature, Semigroup, Torus
+from oism import Brownian, Fourier, OrnsteinUhlenbeck, Torus
 from oism.basis import half_lattice
+from oism.process import Quadrature, Semigroup
 
 
 @pytest.mark.parametrize(("bound", "frequencies"), [(125, 200), (500, 790)])

@@ -5,8 +5,7 @@ import math
 import pytest
 import torch
 
-from oism import IdentityFrame, OrthogonalFrame
-from oism.basis import Frame
+from oism.basis import Frame, IdentityFrame, OrthogonalFrame
 
 
 def random_frame(dim: int, generator: torch.Generator) -> OrthogonalFrame:

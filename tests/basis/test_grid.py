@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism.basis import half_lattice
-from oism.basis.grid import TorusGrid
+from oism.basis import TorusGrid, half_lattice
 
 GRIDS = [(1, 5, 2), (1, 12, 4), (2, 8, 3), (2, 9, 2), (2, 15, 6), (3, 6, 2), (3, 9, 4)]
 grids = pytest.mark.parametrize(("dim", "points", "reach"), GRIDS)

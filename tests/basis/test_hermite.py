@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import Brownian, Hermite, IdentityFrame, OrnsteinUhlenbeck, OrthogonalFrame, TensorHermite
-from oism.basis.hermite import multi_indices, product_coefficients, recurrence, tabulate
+from oism import Brownian, Hermite, OrnsteinUhlenbeck, TensorHermite
+from oism.basis import IdentityFrame, OrthogonalFrame, product_coefficients, recurrence
+from oism.basis._hermite import multi_indices, tabulate
 
 
 def test_the_table_is_scipys() -> None:
@@ -34,7 +35,7 @@ def test_in_blocks_or_not_the_table_is_the_same(order: int, shape: list[int], bl
     u = torch.linspace(-2, 3, math.prod(shape), dtype=torch.float64).reshape(shape)
     stacked = torch.stack(list(recurrence(u, order)), dim=1)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("oism.basis.hermite.BLOCK", block)
+        patch.setattr("oism.basis._hermite.BLOCK", block)
         assert torch.equal(tabulate(u, order), stacked)
     assert torch.equal(tabulate(u.requires_grad_(), order).detach(), stacked)
     assert stacked.shape == (shape[0], order + 1, *shape[1:])

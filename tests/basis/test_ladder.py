@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import quadrature
-from oism.basis import Ladder
-from oism.basis.hermite import lowered, products, with_constant
+from oism._core import quadrature
+from oism.basis import Ladder, lowered, products, with_constant
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

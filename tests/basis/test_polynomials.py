@@ -10,19 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import (
+from oism import CriticallyDamped, Linear, OrnsteinUhlenbeck, Polynomials, TensorHermite
+from oism.basis import WhitenedHermite
+from oism.process import (
     AdjointGenerator,
-    CriticallyDamped,
     InfinitesimalGenerator,
-    Linear,
-    OrnsteinUhlenbeck,
-    Polynomials,
+    NotAProbabilityError,
     Quadrature,
     Semigroup,
-    TensorHermite,
-    WhitenedHermite,
 )
-from oism.process import NotAProbabilityError
 
 
 def matrix(*rows: list[float]) -> Tensor:

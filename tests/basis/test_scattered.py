@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism.basis import ScatteredSeries, half_lattice
-from oism.basis.scattered import ALONE
+from oism.basis._scattered import ALONE
 
 
 def direct(x: Tensor, frequencies: Tensor, spectra: Tensor) -> Tensor:

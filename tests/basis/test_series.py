@@ -11,24 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import hessian, jacrev, vmap
 
-from oism import (
-    Basis,
-    Brownian,
-    Fourier,
-    Hermite,
-    OrnsteinUhlenbeck,
-    OrthogonalFrame,
-    TensorHermite,
-)
-from oism.basis.hermite import (
-    TensorGram,
-    affine,
-    gram,
-    multi_indices,
-    products,
-    tabulate,
-    with_constant,
-)
+from oism import Brownian, Fourier, Hermite, OrnsteinUhlenbeck, TensorHermite
+from oism.basis import Basis, OrthogonalFrame, TensorGram, affine, gram, products, with_constant
+from oism.basis._hermite import multi_indices, tabulate
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import CosineFrame, IdentityFrame, TransformFrame
-from oism.basis import Frame
+from oism.basis import CosineFrame, Frame, IdentityFrame, TransformFrame
 
 
 def draw(n: int, shape: tuple[int, ...], seed: int = 0) -> Tensor:
@@ -145,7 +144,7 @@ def test_power_sums_are_those_of_the_directions(
     frame: Frame, shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dim = math.prod(shape)
-    monkeypatch.setattr("oism.basis.frame.ENTRIES", 3 * dim)  # blocks of three directions
+    monkeypatch.setattr("oism.basis._frame.ENTRIES", 3 * dim)  # blocks of three directions
     found = frame.power_sums(dim, 6)
     size = frame.directions(dim).abs()
     expected = torch.stack([size.pow(n).sum(dim=1) for n in range(7)])

@@ -17,7 +17,7 @@ import pytest
 from numpy.typing import NDArray
 
 from oism.cli import main
-from oism.files import write_images
+from oism.data.files import write_images
 
 SMALL = ["--max-eigenvalue", "25", "--n-times", "16"]
 TINY = ["--batch", "20", "--width", "4", "--sample-every", "0"]

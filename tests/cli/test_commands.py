@@ -13,11 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from oism import OISM, VarianceExploding, files
+from oism import OISM, VarianceExploding
 from oism.cli import options
 from oism.cli.options import Law
 from oism.cli.reproduce import Name
-from oism.datasets import PLANE
+from oism.data import files
+from oism.data.toys import PLANE
 from oism.studies import STUDIES
 
 Run = Callable[..., Any]

@@ -19,14 +19,15 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from oism import CosineFrame, IdentityFrame, VariancePreserving, fit_mixture, fit_prior
+from oism import VariancePreserving, fit_mixture, fit_prior
+from oism.basis import CosineFrame, IdentityFrame
 from oism.cli import priors
 from oism.cli.fit import Fit
 from oism.cli.images import IMAGES_ONLY, ORDER, POLYNOMIALS_ONLY, TABLES_ONLY
-from oism.files import open_images
-from oism.files.decoding import MODES
-from oism.prior import PCA, MixturePrior, Pixels, Prior, add_local_terms
-from oism.prior.fitting import CHOICES
+from oism.data.files import open_images
+from oism.data.files._decoding import MODES
+from oism.images import PCA, MixturePrior, Pixels, Prior, add_local_terms
+from oism.images._fitting import CHOICES
 
 Run = Callable[..., Any]
 
@@ -436,7 +437,7 @@ def test_local_terms_are_fitted_on_the_device(
         asked.append(device)
         return base
 
-    monkeypatch.setattr("oism.prior.add_local_terms", told)
+    monkeypatch.setattr("oism.images.add_local_terms", told)
     for said in ("--device cpu", ""):
         assert gallery(f"fit images --order 2 --local {said} -o {tmp_path}/p").code == 0
     assert asked == ["cpu", None]
@@ -576,8 +577,8 @@ def test_the_output_is_looked_at_before_the_work(
     def work(*_: object, **__: object) -> None:
         raise AssertionError("too late")
 
-    monkeypatch.setattr("oism.files.open_images", work)
-    monkeypatch.setattr("oism.prior.Prior.load", work)
+    monkeypatch.setattr("oism.data.files.open_images", work)
+    monkeypatch.setattr("oism.images.Prior.load", work)
     for words in (
         "fit images -o nowhere/m",
         "sample prior.safetensors -o nowhere/x.npy",

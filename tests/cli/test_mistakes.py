@@ -140,8 +140,8 @@ def test_the_output_is_looked_at_before_the_work(bad: Run, monkeypatch: pytest.M
     def work(*_: object, **__: object) -> None:
         raise AssertionError("too late")
 
-    monkeypatch.setattr("oism.estimator.OISM.fit", work)
-    monkeypatch.setattr("oism.estimator.OISM.load", work)
+    monkeypatch.setattr("oism.tables._estimator.OISM.fit", work)
+    monkeypatch.setattr("oism.tables._estimator.OISM.load", work)
     for words in (
         "fit moons.csv -o nowhere/m",
         "sample moons.safetensors -o nowhere/x.csv",
@@ -157,6 +157,6 @@ def test_a_fault_of_the_program_keeps_its_traceback(
     def fail(path: str) -> None:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr("oism.estimator.OISM.load", fail)
+    monkeypatch.setattr("oism.tables._estimator.OISM.load", fail)
     with pytest.raises(AssertionError, match="a bug"):
         bad("info moons.safetensors")

@@ -19,23 +19,25 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from oism.nn._storage import describe_net
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from oism import Adaptive, RungeKutta4, VariancePreserving, fit_mixture, fit_prior
+from oism import VariancePreserving, fit_mixture, fit_prior
 from oism.basis import IdentityFrame
 from oism.cli.ending import Terminated
 from oism.cli.train import SETTINGS, Train
-from oism.files import write_images
+from oism.data.files import write_images
+from oism.flow import Adaptive, RungeKutta4
+from oism.images import ByError, Open, Prior
+from oism.images._base import Setting
+from oism.images._display import pictures
+from oism.images._gate import GATE
 from oism.nn import MLP, Combined, Diffusion, Informed, OperatorInformed, unet_for
-from oism.nn.storage import describe_net
-from oism.prior import ByError, Open, Prior
-from oism.prior.base import Setting
-from oism.prior.gate import GATE
-from oism.prior.pictures import pictures
-from oism.training import Training, bits_per_dim, errors_by_level, metrics, model_of
-from oism.training.loop import Loop
-from oism.training.settings import WATCHING
+from oism.training import Training, bits_per_dim, errors_by_level, model_of
+from oism.training import _metrics as metrics
+from oism.training._loop import Loop
+from oism.training._settings import WATCHING
 
 Run = Callable[..., Any]
 
@@ -433,7 +435,7 @@ def test_evaluation_as_text(here: Run) -> None:
 
 
 def test_frechet_distance(here: Run, place: Path) -> None:
-    frechet = pytest.importorskip("oism.training.frechet")
+    frechet = pytest.importorskip("oism.training._frechet")
     words = "evaluate run digits.npz -n 30 --no-bits --intervals 0 --steps 2 --seed 4 --json"
     found = json.loads(here(f"{words} --features pixels").text)["frechet"]
     model, data = model_of(place / "run"), images(place, 30)
@@ -614,7 +616,7 @@ def test_a_full_disk(here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def full(path: Path, content: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("oism.training.checkpoint._write", full)
+    monkeypatch.setattr("oism.training._checkpoint._write", full)
     ended = here(f"train digits.npz -o {tmp_path}/run --steps 2 {TINY} --quiet")
     assert ended.code == 1
     assert "the checkpoint of step 2 could not be written" in ended.err
@@ -637,7 +639,7 @@ def test_the_folder_is_looked_at_before_the_work(
     def work(*_: object, **__: object) -> None:
         raise AssertionError("too late")
 
-    monkeypatch.setattr("oism.files.open_images", work)
+    monkeypatch.setattr("oism.data.files.open_images", work)
     assert "holds a run" in here("train digits.npz -o run").err
     assert "is a file" in here("train digits.npz -o moons.csv/run").err
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism.density import BoxChart, Chart, WhiteChart
+from oism.tables import BoxChart, Chart, WhiteChart
 
 DOUBLE = torch.float64
 

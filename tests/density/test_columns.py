@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism.density import Columns
-from oism.density.columns import MARGIN, margin
+from oism.tables import Columns
+from oism.tables._columns import MARGIN, margin
 
 NAMES = ["angle", "share", "size"]
 

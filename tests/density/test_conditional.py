@@ -13,7 +13,7 @@ import scipy.stats
 import torch
 
 from oism import OISM
-from oism.density import BoxChart, sample_given
+from oism.tables import BoxChart, sample_given
 
 Array = np.ndarray
 N = 20_000  # drawn at once, from the section: the flow is not run again

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oism.density import nearest_neighbour_check
+from oism.tables import nearest_neighbour_check
 
 
 def draws(n: int, seed: int, dim: int = 2) -> np.ndarray:

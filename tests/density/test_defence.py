@@ -8,7 +8,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from oism.density import Defence, Spread
+from oism.tables import Defence, Spread
 
 DOUBLE = torch.float64
 MIXING = torch.tensor([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [0.3, -0.5, 2.0]], dtype=DOUBLE)

@@ -15,11 +15,10 @@ import torch
 from sklearn.model_selection import KFold
 
 from oism import OISM, Fourier, OrnsteinUhlenbeck, VarianceExploding, fit
-from oism.density import BoxChart, Chart, settled_steps
-from oism.density import model as density_model
-from oism.flow import Flow, RungeKutta4
-from oism.likelihood import log_density
-from oism.transforms import in_parallel
+from oism._core.transforms import in_parallel
+from oism.flow import Flow, RungeKutta4, log_density
+from oism.tables import BoxChart, Chart, settled_steps
+from oism.tables import _model as density_model
 
 N = 600
 Array = np.ndarray

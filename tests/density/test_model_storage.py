@@ -14,20 +14,12 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
+from oism.tables._storage import parameters, plain
 from sklearn.model_selection import KFold
 
-from oism import (
-    OISM,
-    Fourier,
-    OperatorScore,
-    OrnsteinUhlenbeck,
-    Process,
-    Torus,
-    VarianceExploding,
-    VariancePreserving,
-    fit,
-)
-from oism.density.storage import parameters, plain
+from oism import OISM, Fourier, OrnsteinUhlenbeck, Torus, VarianceExploding, VariancePreserving, fit
+from oism.process import Process
+from oism.score import OperatorScore
 
 X = np.random.default_rng(0).uniform(0.05, 0.95, size=(80, 5))
 SMALL: dict[str, Any] = {"max_eigenvalue": 4, "n_times": 4}

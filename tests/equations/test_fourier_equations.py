@@ -8,9 +8,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import Fourier, Quadrature, Semigroup, Torus, fit
-from oism.equations import FourierEquations
-from oism.moments import FourierMoments, extended, fold_of, gather
+from oism import Fourier, Torus, fit
+from oism.basis import product_lattice
+from oism.estimation import FourierEquations, FourierMoments, fold_of, gather
+from oism.process import Quadrature, Semigroup
 
 FOLDS = 3
 SPARSE = Fourier(torch.tensor([[0.0, 2.0], [1.0, -2.0], [3.0, 0.0], [2.0, 3.0]]))
@@ -212,7 +213,7 @@ def test_either_sign_of_a_frequency_serves() -> None:
 
 def test_a_band_without_functions_is_refused() -> None:
     basis = Fourier(torch.tensor([[5.0]]))
-    lattice = extended(basis)
+    lattice = product_lattice(basis)
     with pytest.raises(ValueError, match="band must hold at least one frequency"):
         FourierEquations(basis, lattice, torch.zeros(len(lattice), dtype=torch.complex128), 2.0)
     assert bool(fit(torch.zeros(9, 1), basis, ridge=0.1).score(torch.zeros(1, 1), 10.0).isfinite())

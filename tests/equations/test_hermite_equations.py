@@ -10,12 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import Hermite, OrnsteinUhlenbeck, OrthogonalFrame, TensorHermite
-from oism.basis.hermite import HermiteFamily
-from oism.equations import Coordinates, HermiteEquations, TensorHermiteEquations
-from oism.moments import HermiteMoments, Standardised, TensorHermiteMoments, fold_of
-from oism.operators import directional
-from oism.quadrature import gauss_hermite, product
+from oism import Hermite, OrnsteinUhlenbeck, TensorHermite
+from oism._core.quadrature import gauss_hermite, product
+from oism.basis import HermiteFamily, OrthogonalFrame, Standardised
+from oism.estimation import (
+    HermiteEquations,
+    HermiteMoments,
+    TensorHermiteEquations,
+    TensorHermiteMoments,
+    fold_of,
+)
+from oism.process._operators import directional
+from oism.score import Coordinates
 
 FOLDS = 3
 TIMES = torch.tensor([0.0, 0.05, 0.8], dtype=torch.float64)

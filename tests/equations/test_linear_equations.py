@@ -8,20 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import (
-    CriticallyDamped,
-    Linear,
-    PhaseSpace,
-    Polynomials,
-    TensorHermite,
-    quadrature,
-)
-from oism.basis import Ladder
-from oism.basis.hermite import TensorGram, products
-from oism.equations import LinearEquations, LinearLaw, Metric, start
-from oism.equations.linear import matched
-from oism.moments import HermiteFamilyMoments, gather
-from oism.process.covariance import spread
+from oism import CriticallyDamped, Linear, Polynomials, TensorHermite
+from oism._core import quadrature
+from oism.basis import Ladder, TensorGram, products
+from oism.estimation import HermiteFamilyMoments, LinearEquations, gather, start
+from oism.estimation._equations.linear import matched
+from oism.process import PhaseSpace, spread
+from oism.score import LinearLaw, Metric
 
 
 def matrix(*rows: list[float]) -> Tensor:

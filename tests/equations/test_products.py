@@ -9,22 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import (
-    Fourier,
-    Hermite,
-    ImplicitScoreMatching,
-    OrnsteinUhlenbeck,
-    OrthogonalFrame,
-    Quadrature,
-    TensorHermite,
-    TimeScoreMatching,
-    WhitenedHermite,
-)
-from oism.basis import Basis
-from oism.equations.fourier import FourierEquations
-from oism.equations.products import ProductEquations, doubled
-from oism.moments import FourierMoments
-from oism.process import Brownian, Linear
+from oism import Fourier, Hermite, OrnsteinUhlenbeck, TensorHermite
+from oism.basis import Basis, OrthogonalFrame, WhitenedHermite
+from oism.estimation import FourierEquations, FourierMoments, ProductEquations
+from oism.estimation._equations.products import doubled
+from oism.objectives import ImplicitScoreMatching, TimeScoreMatching
+from oism.process import Brownian, Linear, Quadrature
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 TURN = OrthogonalFrame(torch.tensor([[0.6, 0.8], [-0.8, 0.6]], dtype=torch.float64))

@@ -14,25 +14,27 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import (
-    Basis,
     CrossValidation,
-    EvenKnots,
     Fourier,
     Hermite,
-    JamesStein,
-    Modulation,
-    Monotone,
     OrnsteinUhlenbeck,
-    PlacedKnots,
-    SampleMeans,
     TensorHermite,
     VariancePreserving,
     fit,
+)
+from oism.basis import Basis
+from oism.estimation import (
+    EvenKnots,
+    JamesStein,
+    Modulation,
+    Monotone,
+    PlacedKnots,
+    SampleMeans,
+    Shrinkage,
     fit_moments,
+    gather,
     principal_frame,
 )
-from oism.moments import gather
-from oism.shrinkage import Shrinkage
 
 FAMILIES: dict[str, Basis] = {
     "fourier": Fourier.lattice(2, 10),

@@ -12,28 +12,27 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import (
-    Adaptive,
     CriticallyDamped,
     Flow,
-    IdentityClock,
     Linear,
     Logarithmic,
-    Modulation,
-    OperatorScore,
     OrnsteinUhlenbeck,
-    PhaseSpace,
-    PlacedKnots,
-    Quadrature,
-    Semigroup,
     TensorHermite,
-    WhitenedHermite,
-    Whitening,
     fit,
     fit_linear,
-    log_density,
 )
-from oism.process import NotAProbabilityError
-from oism.score import LinearScore
+from oism.basis import WhitenedHermite
+from oism.estimation import Modulation, PlacedKnots
+from oism.flow import Adaptive, log_density
+from oism.process import (
+    IdentityClock,
+    NotAProbabilityError,
+    PhaseSpace,
+    Quadrature,
+    Semigroup,
+    Whitening,
+)
+from oism.score import LinearScore, OperatorScore
 
 
 def matrix(*rows: list[float]) -> Tensor:

@@ -9,24 +9,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import (
-    Fourier,
-    Hermite,
-    JamesStein,
-    Modulation,
-    TensorHermite,
-    fit_moments,
-    principal_frame,
-)
-from oism.basis.hermite import affine, gram, products, tabulate
-from oism.moments import (
+from oism import Fourier, Hermite, TensorHermite
+from oism.basis import affine, gram, products
+from oism.basis._hermite import tabulate
+from oism.estimation import (
     FourierMoments,
     GaussianMoments,
     HermiteMoments,
+    JamesStein,
+    Modulation,
+    Monotone,
     TensorHermiteMoments,
+    fit_moments,
     gather,
+    principal_frame,
 )
-from oism.shrinkage import Monotone, shrink_hermite
 
 
 def normal(n: int, dim: int, seed: int = 0) -> Tensor:
@@ -167,7 +164,7 @@ def test_nearly_collinear_columns_want_a_frame(ratio: float) -> None:
 def test_james_stein_keeps_training_moments_positive(n: int, order: int) -> None:
     for seed in range(10):
         moments = HermiteMoments(Hermite(1, order), 5, squares=True).update(normal(n, 1, seed))
-        training = shrink_hermite(moments, JamesStein()).averages.training
+        training = moments.shrunk(JamesStein()).averages.training
         assert float(torch.linalg.eigvalsh(gram(training.mT, order - 1)).min()) > -1e-12
 
 
@@ -175,7 +172,7 @@ def test_james_stein_keeps_training_moments_positive(n: int, order: int) -> None
 def test_hermite_variances_must_be_there(shrinkage: JamesStein | Modulation) -> None:
     moments = HermiteMoments(Hermite(1, 4)).update(normal(100, 1))
     with pytest.raises(ValueError, match="squares must be True"):
-        shrink_hermite(moments, shrinkage)
+        moments.shrunk(shrinkage)
     with pytest.raises(ValueError, match="squares must be True"):
         fit_moments(moments, shrinkage=shrinkage)
 

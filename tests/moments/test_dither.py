@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from oism import Hermite
-from oism.basis.frame import power_sums
-from oism.moments import HermiteMoments, Standardised, dithered, uniform_averages, uniform_reach
-from oism.moments.dither import REACH
+from oism.basis import Standardised
+from oism.basis._frame import power_sums
+from oism.estimation import HermiteMoments, dithered, uniform_averages, uniform_reach
+from oism.estimation._moments.dither import REACH
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)  # exact for degrees below 20
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import Brownian, Fourier, Hermite
-from oism.moments import FourierMoments, extended, fold_of
+from oism.basis import product_lattice
+from oism.estimation import FourierMoments, fold_of
 
 LATTICES = {
     "circle": Fourier.lattice(1, 400),
@@ -60,13 +61,13 @@ def test_averages_are_those_of_exponentials(basis: Fourier, multiple: int) -> No
 @lattices
 def test_every_sum_and_difference_of_frequencies_is_there(basis: Fourier) -> None:
     xi = basis.frequencies
-    known = {tuple(zeta) for zeta in extended(basis).tolist()}
+    known = {tuple(zeta) for zeta in product_lattice(basis).tolist()}
     known |= {tuple(-z for z in zeta) for zeta in known} | {(0.0,) * basis.dim}
     products = torch.cat([(xi[:, None] + side * xi).flatten(0, 1) for side in (-1, 1)])
     assert {tuple(zeta) for zeta in products.tolist()} <= known
-    assert len(known) == 2 * len(extended(basis)) + 1
+    assert len(known) == 2 * len(product_lattice(basis)) + 1
     radius = float(xi.square().sum(dim=1).max()) ** 0.5
-    assert float(extended(basis).square().sum(dim=1).max()) <= 4 * radius**2 + 1e-9
+    assert float(product_lattice(basis).square().sum(dim=1).max()) <= 4 * radius**2 + 1e-9
 
 
 def test_any_integer_frequencies_will_do() -> None:
@@ -113,7 +114,7 @@ def test_points_count_modulo_a_turn(basis: Fourier) -> None:
         FourierMoments(basis, 1, squares=True).update(y) for y in (x, x + 2 * math.pi * turns)
     ]
     # A coordinate of size 20 is known to 20ε, and the fastest wave multiplies it by its frequency.
-    slack = 40 * float(extended(basis).abs().max()) * 2.2e-16
+    slack = 40 * float(product_lattice(basis).abs().max()) * 2.2e-16
     assert error(moments[0].averages().total, moments[1].averages().total) < slack
     assert error(moments[0].doubled().total, moments[1].doubled().total) < 2 * slack
 
@@ -145,7 +146,7 @@ def test_the_face_of_the_torus_is_glued() -> None:
 def test_one_point_many_times(basis: Fourier) -> None:
     x = angles(1, basis.dim)
     averages = FourierMoments(basis).update(x.expand(50, -1)).averages()
-    exact = torch.exp(-1j * (x @ extended(basis).mT))[0]
+    exact = torch.exp(-1j * (x @ product_lattice(basis).mT))[0]
     assert error(averages.total, exact) < 1e-12
     assert len(averages.shares) == 0
 
@@ -175,7 +176,9 @@ def test_the_range_is_that_of_the_columns_before_wrapping() -> None:
 def test_blocks_of_exponentials_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     basis, x = LATTICES["T4"], angles(100, 4)
     whole = FourierMoments(basis, 2).update(x).averages()
-    monkeypatch.setattr("oism.moments.fourier.EXPONENTIALS", 7 * len(extended(basis)))
+    monkeypatch.setattr(
+        "oism.estimation._moments.fourier.EXPONENTIALS", 7 * len(product_lattice(basis))
+    )
     pieces = FourierMoments(basis, 2).update(x).averages()
     assert error(whole.total, pieces.total) < 1e-14
     assert error(whole.heldout, pieces.heldout) < 1e-14
@@ -185,7 +188,7 @@ def test_blocks_of_exponentials_do_not_matter(monkeypatch: pytest.MonkeyPatch) -
 def test_finufft_and_exponentials_agree(dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
     basis, x = LATTICES[{1: "circle", 2: "T2", 3: "T3"}[dim]], angles(200, dim)
     fast = FourierMoments(basis, squares=True).update(x)
-    monkeypatch.setattr("oism.moments.fourier.NUFFT_DIM", 0)
+    monkeypatch.setattr("oism.estimation._moments.fourier.NUFFT_DIM", 0)
     slow = FourierMoments(basis, squares=True).update(x)
     assert error(fast.averages().training, slow.averages().training) < 2e-13
     assert error(fast.doubled().heldout, slow.doubled().heldout) < 2e-13
@@ -202,9 +205,9 @@ def test_shapes_dtypes_and_bounds(dim: int, n: int, dtype: torch.dtype, reach: i
     basis = Fourier.lattice(dim, reach)
     moments = FourierMoments(basis, 2).update(angles(n, dim, n).to(dtype))
     averages = moments.averages()
-    assert averages.total.shape == (len(extended(basis)),)
+    assert averages.total.shape == (len(product_lattice(basis)),)
     assert averages.total.dtype == averages.heldout.dtype == torch.complex128
-    assert averages.fitting().shape == (1 + len(averages.shares), len(extended(basis)))
+    assert averages.fitting().shape == (1 + len(averages.shares), len(product_lattice(basis)))
     assert bool((averages.fitting().abs() <= 1 + 1e-13).all())
     exact = direct(
         angles(n, dim, n).to(dtype).double(), torch.ones(n).double(), moments.frequencies

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import Fourier, Hermite, OrnsteinUhlenbeck, OrthogonalFrame, TensorHermite
-from oism.basis.hermite import affine, tabulate
-from oism.moments import (
+from oism import Fourier, Hermite, OrnsteinUhlenbeck, TensorHermite
+from oism.basis import OrthogonalFrame, Standardised, affine
+from oism.basis._hermite import tabulate
+from oism.estimation import (
     GaussianMoments,
     HermiteFamilyMoments,
     HermiteMoments,
     Moments,
-    Standardised,
     TensorHermiteMoments,
-    accumulator,
     fold_of,
+    moments_of,
 )
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
@@ -147,7 +147,7 @@ def test_the_mean_and_the_deviation_are_taken_out(basis: Hermite) -> None:
 def test_degrees_are_those_of_products_of_gradients(order: int, degree: int) -> None:
     for family in (Hermite(2, order), TensorHermite(2, order)):
         for squares in (False, True):
-            moments = accumulator(family, squares=squares)
+            moments = moments_of(family, squares=squares)
             assert isinstance(moments, HermiteFamilyMoments)
             assert moments.degree == degree * (1 + squares)
 
@@ -251,11 +251,11 @@ def test_a_large_offset(offset: float) -> None:
     x = offset + skewed(500, 2)
     rounding = 10 * abs(offset) * 2.2e-16
     for basis in (Hermite(2, 4), TensorHermite(2, 3), TensorHermite(2, 2)):
-        near, far, merged = (accumulator(basis) for _ in range(3))
+        near, far, merged = (moments_of(basis) for _ in range(3))
         for batch in x.chunk(7):
             near.update(batch - offset)
             far.update(batch)
-            merged = merged.merge(accumulator(basis).update(batch))
+            merged = merged.merge(moments_of(basis).update(batch))
         assert isinstance(near, HermiteFamilyMoments)
         exact = near.standardised()
         for one in (far, merged):
@@ -450,7 +450,7 @@ def test_a_constant_beside_a_narrow_column() -> None:
     # Its variance rounds to 1e-16 of its own scale, which is much beside the other column's.
     x, w = torch.cat((1e-6 * normal(3, 1), torch.ones(3, 1)), dim=1), positive(3)
     for basis in (TensorHermite(2, 3), TensorHermite(2, 2)):
-        moments = accumulator(basis).update(x, w)
+        moments = moments_of(basis).update(x, w)
         assert isinstance(moments, HermiteFamilyMoments)
         scale = moments.standardised().scale
         variance = weighted((x[:, 0] - weighted(x[:, 0], w)).square(), w)

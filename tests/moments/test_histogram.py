@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import Hermite
-from oism.moments import HermiteMoments, HistogramMoments, Standardised
+from oism.basis import Standardised
+from oism.estimation import HermiteMoments, HistogramMoments
 
 VALUES = 2 * torch.arange(256, dtype=torch.float64) / 255 - 1
 FOLDS = 3
@@ -98,7 +99,7 @@ def test_mirror_images_count_too() -> None:
 def test_merging_is_one_pass_over_both(monkeypatch: pytest.MonkeyPatch) -> None:
     x, fold = draw(200, 3), folds_of(200)
     whole = HistogramMoments(3, FOLDS).update(x, fold)
-    monkeypatch.setattr("oism.moments.histogram.ENTRIES", 30)  # ten rows at a time
+    monkeypatch.setattr("oism.estimation._moments.histogram.ENTRIES", 30)  # ten rows at a time
     parts = [HistogramMoments(3, FOLDS).update(x[i::2], fold[i::2]) for i in range(2)]
     merged = parts[0].merge(parts[1])
     assert torch.equal(merged.counts, whole.counts)

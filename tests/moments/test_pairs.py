@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism.moments import PairMoments
-from oism.moments.pairs import EXACT_ROWS
+from oism.estimation import PairMoments
+from oism.estimation._moments.pairs import EXACT_ROWS
 
 CENTRE = 128
 

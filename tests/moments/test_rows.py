@@ -16,17 +16,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from oism import Basis, Fourier, Hermite, OrnsteinUhlenbeck, OrthogonalFrame, TensorHermite
-from oism.moments import (
+from oism import Fourier, Hermite, OrnsteinUhlenbeck, TensorHermite
+from oism.basis import Basis, OrthogonalFrame
+from oism.estimation import (
     FourierMoments,
     GaussianMoments,
     HermiteFamilyMoments,
     HermiteMoments,
     Moments,
     TensorHermiteMoments,
-    accumulator,
     fold_of,
     gather,
+    moments_of,
     rows,
 )
 
@@ -120,9 +121,9 @@ def test_seven_random_splits_merge_to_one_pass(basis: Basis, squares: bool) -> N
     x, w = sample(1400, basis.dim), positive(1400)
     part = torch.randint(7, (1400,), generator=torch.Generator().manual_seed(3))
     pieces = [
-        accumulator(basis, 4, squares=squares).update(x[part == k], w[part == k]) for k in range(7)
+        moments_of(basis, 4, squares=squares).update(x[part == k], w[part == k]) for k in range(7)
     ]
-    whole = accumulator(basis, 4, squares=squares).update(x, w)
+    whole = moments_of(basis, 4, squares=squares).update(x, w)
     assert len(reported(whole)["shares"]) == 4
     for one in (merged(pieces), merged(pieces[::-1])):
         assert one.count == whole.count
@@ -132,7 +133,7 @@ def test_seven_random_splits_merge_to_one_pass(basis: Basis, squares: bool) -> N
 @kinds
 def test_merging_does_not_depend_on_brackets_or_order(basis: Basis, squares: bool) -> None:
     a, b, c = (
-        accumulator(basis, squares=squares).update(sample(n, basis.dim, n)) for n in (60, 300, 150)
+        moments_of(basis, squares=squares).update(sample(n, basis.dim, n)) for n in (60, 300, 150)
     )
     assert distance(a.merge(b).merge(c), a.merge(b.merge(c))) < EXACT
     assert distance(a.merge(b), b.merge(a)) < EXACT
@@ -140,8 +141,8 @@ def test_merging_does_not_depend_on_brackets_or_order(basis: Basis, squares: boo
 
 @kinds
 def test_an_empty_accumulator_is_neutral(basis: Basis, squares: bool) -> None:
-    empty = accumulator(basis, squares=squares)
-    full = accumulator(basis, squares=squares).update(sample(200, basis.dim), positive(200))
+    empty = moments_of(basis, squares=squares)
+    full = moments_of(basis, squares=squares).update(sample(200, basis.dim), positive(200))
     assert distance(full.merge(empty), full) == 0
     assert distance(empty.merge(full), full) < EXACT
     assert empty.merge(full).count == full.merge(empty).count == 200
@@ -155,7 +156,7 @@ def test_merging_leaves_both_sides_alone(
     basis: Basis, squares: bool, sizes: tuple[int, int]
 ) -> None:
     sides = [
-        accumulator(basis, squares=squares).update(sample(n, basis.dim, n) + n / 100) for n in sizes
+        moments_of(basis, squares=squares).update(sample(n, basis.dim, n) + n / 100) for n in sizes
     ]
     before = copy.deepcopy(sides)
     result = sides[0].merge(sides[1])
@@ -207,8 +208,8 @@ def test_batches_and_blocks_do_not_matter(
     basis: Basis, squares: bool, sizes: list[int], step: int, dtype: torch.dtype
 ) -> None:
     x, w = sample(sum(sizes), basis.dim).to(dtype), positive(sum(sizes))
-    whole = accumulator(basis, 2, squares=squares).update(x, w)
-    moments = accumulator(basis, 2, squares=squares)
+    whole = moments_of(basis, 2, squares=squares).update(x, w)
+    moments = moments_of(basis, 2, squares=squares)
     moments.block = step * basis.dim
     for batch, weights in zip(torch.split(x, sizes), torch.split(w, sizes), strict=True):
         moments.update(batch, weights)
@@ -220,8 +221,8 @@ def test_batches_and_blocks_do_not_matter(
 def test_the_order_of_rows_does_not_matter(basis: Basis, squares: bool) -> None:
     x = sample(500, basis.dim)
     order = torch.randperm(500, generator=torch.Generator().manual_seed(1))
-    left = accumulator(basis, squares=squares).update(x)
-    assert distance(accumulator(basis, squares=squares).update(x[order]), left) < EXACT
+    left = moments_of(basis, squares=squares).update(x)
+    assert distance(moments_of(basis, squares=squares).update(x[order]), left) < EXACT
 
 
 @one_of_each
@@ -250,13 +251,13 @@ def test_shapes_and_dtypes(
 
 
 def test_the_accumulator_follows_the_basis() -> None:
-    assert type(accumulator(Fourier.lattice(1, 1))) is FourierMoments
-    assert type(accumulator(Hermite(2, 2))) is HermiteMoments
-    assert type(accumulator(TensorHermite(2, 1))) is TensorHermiteMoments
-    assert type(accumulator(TensorHermite(2, 2))) is GaussianMoments
-    assert type(accumulator(TensorHermite(2, 3))) is TensorHermiteMoments
+    assert type(moments_of(Fourier.lattice(1, 1))) is FourierMoments
+    assert type(moments_of(Hermite(2, 2))) is HermiteMoments
+    assert type(moments_of(TensorHermite(2, 1))) is TensorHermiteMoments
+    assert type(moments_of(TensorHermite(2, 2))) is GaussianMoments
+    assert type(moments_of(TensorHermite(2, 3))) is TensorHermiteMoments
     with pytest.raises(TypeError, match="basis must be Fourier, Hermite or TensorHermite, got int"):
-        accumulator(3)  # type: ignore[arg-type]
+        moments_of(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="abstract"):
         Moments(Hermite(1, 1))  # type: ignore[abstract]
 
@@ -280,8 +281,8 @@ def test_the_data_are_not_changed(basis: Basis) -> None:
 def test_integer_weights_are_repeated_rows(basis: Basis, squares: bool) -> None:
     x = sample(300, basis.dim)
     w = torch.randint(0, 4, (300,), generator=torch.Generator().manual_seed(5))
-    weighed = accumulator(basis, squares=squares).update(x, w)
-    repeated = accumulator(basis, squares=squares).update(x.repeat_interleave(w, dim=0))
+    weighed = moments_of(basis, squares=squares).update(x, w)
+    repeated = moments_of(basis, squares=squares).update(x.repeat_interleave(w, dim=0))
     # The effective number of rows differs by definition; the range includes rows of no weight.
     without = "counts", "doubled counts", "low", "high"
     assert distance(weighed, repeated, *without) < EXACT
@@ -292,8 +293,8 @@ def test_integer_weights_are_repeated_rows(basis: Basis, squares: bool) -> None:
 def test_rows_of_weight_zero_do_not_count(basis: Basis, squares: bool) -> None:
     x, w = sample(300, basis.dim), positive(300)
     w[torch.rand(300, generator=torch.Generator().manual_seed(2)) < 0.3] = 0
-    with_them = accumulator(basis, squares=squares).update(x, w)
-    kept = accumulator(basis, squares=squares).update(x[w > 0], w[w > 0])
+    with_them = moments_of(basis, squares=squares).update(x, w)
+    kept = moments_of(basis, squares=squares).update(x[w > 0], w[w > 0])
     assert distance(with_them, kept, "low", "high") < EXACT
 
 
@@ -301,18 +302,18 @@ def test_rows_of_weight_zero_do_not_count(basis: Basis, squares: bool) -> None:
 def test_only_ratios_of_weights_matter(basis: Basis, squares: bool) -> None:
     x, w = sample(200, basis.dim), positive(200)
     left, right = (
-        accumulator(basis, squares=squares).update(x, c * w) for c in (1.0, 1e-3 / math.pi)
+        moments_of(basis, squares=squares).update(x, c * w) for c in (1.0, 1e-3 / math.pi)
     )
     assert distance(left, right) < EXACT
-    ones = accumulator(basis, squares=squares).update(x, torch.ones(200, dtype=torch.int64))
-    assert distance(ones, accumulator(basis, squares=squares).update(x)) < EXACT
+    ones = moments_of(basis, squares=squares).update(x, torch.ones(200, dtype=torch.int64))
+    assert distance(ones, moments_of(basis, squares=squares).update(x)) < EXACT
 
 
 @one_of_each
 def test_counts_and_shares_are_their_definitions(basis: Basis) -> None:
     x, w = sample(300, 2), positive(300)
     fold = fold_of(x, 3)
-    result = reported(accumulator(basis, 3).update(x, w))
+    result = reported(moments_of(basis, 3).update(x, w))
     left_out = [torch.full_like(fold, -1), *[torch.full_like(fold, k) for k in range(3)]]
     counts = [w[fold != k].sum() ** 2 / w[fold != k].square().sum() for k in left_out]
     torch.testing.assert_close(result["counts"], torch.stack(counts), rtol=1e-13, atol=0)
@@ -372,7 +373,7 @@ def test_folds_do_not_depend_on_dtype_or_splits(basis: Basis, seed: int, pieces:
     x = normal(90, 2, seed).float()
     weight = torch.bincount(fold_of(x.double(), 5), minlength=5).double()
     for same in (x, x.double(), x.double().numpy(), x.numpy().astype(">f4")):
-        moments = accumulator(basis)
+        moments = moments_of(basis)
         for start in range(pieces):
             moments.update(same[start::pieces])
         assert torch.equal(moments.weight, weight)
@@ -439,7 +440,7 @@ def test_the_total_is_the_mixture_of_what_is_held_out_and_what_is_not(
     basis: Basis, squares: bool
 ) -> None:
     result = reported(
-        accumulator(basis, 3, squares=squares).update(sample(90, basis.dim), positive(90))
+        moments_of(basis, 3, squares=squares).update(sample(90, basis.dim), positive(90))
     )
     total, training, heldout = (result[name] for name in ("total", "training", "heldout"))
     share = result["shares"].reshape(-1, *[1] * total.ndim)
@@ -566,7 +567,7 @@ def test_bad_rows_are_refused(
         with pytest.raises(error, match=match):
             gather([data], basis)
         with pytest.raises(error, match=match):
-            accumulator(basis).update(data)
+            moments_of(basis).update(data)
 
 
 @one_of_each
@@ -596,7 +597,7 @@ def test_no_rows_are_refused(basis: Basis) -> None:
         with pytest.raises(ValueError, match="data must hold at least one row, got none"):
             gather(empty, basis)
     with pytest.raises(ValueError, match="data must hold at least one row, got none"):
-        reported(accumulator(basis))
+        reported(moments_of(basis))
 
 
 @one_of_each
@@ -609,7 +610,7 @@ def test_the_first_bad_row_is_named(basis: Basis, value: float) -> None:
             gather(x.to(dtype), basis)
         with pytest.raises(ValueError, match="but row 31 holds"):  # counted over batches
             gather(x.to(dtype).tensor_split([20, 40]), basis)
-    moments = accumulator(basis)
+    moments = moments_of(basis)
     moments.block = 14  # seven rows at a time
     with pytest.raises(ValueError, match="but row 31 holds"):
         moments.update(x)
@@ -635,7 +636,7 @@ def test_bad_numbers_of_folds_are_refused(basis: Basis) -> None:
     wrong: tuple[object, ...] = (2.0, "5", True, None)
     for value in wrong:
         with pytest.raises(TypeError, match="folds must be an integer >= 1"):
-            accumulator(basis, value)  # type: ignore[arg-type]
+            moments_of(basis, value)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="folds must be an integer >= 1"):
         fold_of(torch.ones(3, 2, dtype=torch.float64), 0)
 
@@ -644,12 +645,12 @@ def test_bad_numbers_of_folds_are_refused(basis: Basis) -> None:
 def test_folds_can_be_given(basis: Basis) -> None:
     x, w = normal(90, basis.dim), 0.5 + torch.rand(90, generator=torch.Generator().manual_seed(0))
     fold = torch.arange(90) % 3
-    given_folds = accumulator(basis, 3).update(x, w, fold=fold)
-    separate = [accumulator(basis, 1).update(x[fold == k], w[fold == k]) for k in range(3)]
+    given_folds = moments_of(basis, 3).update(x, w, fold=fold)
+    separate = [moments_of(basis, 1).update(x[fold == k], w[fold == k]) for k in range(3)]
     shares = torch.stack([one.weight[0] for one in separate])
     torch.testing.assert_close(given_folds.weight, shares)
-    by_content = accumulator(basis, 3).update(x, w, fold=fold_of(x, 3))
-    torch.testing.assert_close(by_content.weight, accumulator(basis, 3).update(x, w).weight)
+    by_content = moments_of(basis, 3).update(x, w, fold=fold_of(x, 3))
+    torch.testing.assert_close(by_content.weight, moments_of(basis, 3).update(x, w).weight)
     assert not torch.allclose(by_content.weight, given_folds.weight)
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from oism import Fourier, Hermite, TensorHermite
-from oism.moments import (
+from oism.estimation import (
     FourierMoments,
     GaussianMoments,
     HermiteMoments,
@@ -22,7 +22,14 @@ from oism.moments import (
     TensorHermiteMoments,
     across_processes,
 )
-from oism.moments.sharing import _way, demand_same, gathered, of_first, processes, together
+from oism.estimation._moments.sharing import (
+    _way,
+    demand_same,
+    gathered,
+    of_first,
+    processes,
+    together,
+)
 
 RANKS = 3
 DIM = 2

@@ -7,7 +7,7 @@ import sklearn.isotonic
 import torch
 from torch import Tensor
 
-from oism.moments import PairMoments, Spectrum, spectrum
+from oism.estimation import PairMoments, Spectrum, spectrum
 
 DIM = 60
 POWER = (1 + torch.arange(DIM, dtype=torch.float64)) ** -1.5

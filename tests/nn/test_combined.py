@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from oism import MLP, Combined, DDPMpp, Diffusion, Prior, fit_mixture, fit_prior
-from oism.likelihood import ExactTrace, log_density
+from oism import Combined, DDPMpp, Diffusion, fit_mixture, fit_prior
+from oism._core.transforms import per_row
+from oism.flow import ExactTrace, log_density
+from oism.images import Prior
+from oism.nn import MLP
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.transforms import per_row
 
 Draw = tuple[Tensor, Tensor, Tensor]
 

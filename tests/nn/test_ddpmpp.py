@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from oism import DDPMpp
-from oism.nn.ddpmpp import Attention, Block, Norm
+from oism.nn._ddpmpp import Attention, Block, Norm
 
 SMALL: dict[str, Any] = {"width": 8, "multipliers": (1, 2), "blocks": 1, "attention": (4,)}
 

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oism.nn.embedding import one_per_row, waves_of_time
+from oism.nn._embedding import one_per_row, waves_of_time
 
 times = st.lists(st.floats(0, 1), min_size=1, max_size=6)
 

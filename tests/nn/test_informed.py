@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from oism import MLP, ByError, DDPMpp, Gate, Open, OperatorInformed, Prior, fit_mixture, fit_prior
-from oism.transforms import per_row
+from oism import DDPMpp, fit_mixture, fit_prior
+from oism._core.transforms import per_row
+from oism.images import ByError, Gate, Open, Prior
+from oism.nn import MLP, OperatorInformed
 
 RULE = ByError(half=0.3, sharpness=2.0)
 

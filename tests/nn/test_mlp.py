@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from oism import MLP
-from oism.nn.mlp import waves
+from oism.nn import MLP
+from oism.nn._mlp import waves
 
 Array = NDArray[np.float64]
 

@@ -11,24 +11,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oism import (
-    MLP,
-    DDPMpp,
-    Diffusion,
-    IdentityClock,
-    IdentityFrame,
-    Noising,
-    OperatorInformed,
-    OrnsteinUhlenbeck,
-    Pixels,
-    Prior,
-    RungeKutta4,
-    VariancePreserving,
-    fit_prior,
-)
-from oism.likelihood import ExactTrace, log_density
-from oism.nn.modes import half_precision, no_gradients_of
-from oism.prior.base import Setting
+from oism import DDPMpp, Diffusion, OrnsteinUhlenbeck, VariancePreserving, fit_prior
+from oism.basis import IdentityFrame
+from oism.flow import ExactTrace, RungeKutta4, log_density
+from oism.images import Pixels, Prior
+from oism.images._base import Setting
+from oism.nn import MLP, OperatorInformed
+from oism.nn._contexts import half_precision, no_gradients_of
+from oism.process import IdentityClock, Noising
 
 CLOCK = VariancePreserving()
 OU = Noising(OrnsteinUhlenbeck(), CLOCK)
@@ -251,7 +241,7 @@ def test_densities_leave_the_network_as_it_was() -> None:
 
 
 def test_many_rows_go_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oism.nn.model.CHUNK", 4)
+    monkeypatch.setattr("oism.nn._model.CHUNK", 4)
     seen = []
 
     class Watched(Gaussian):
@@ -262,7 +252,7 @@ def test_many_rows_go_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Diffusion(Watched(), PLANE)
     found = model.sample(10, torch.Generator().manual_seed(0), method=RungeKutta4(2))
     assert max(seen) == 4
-    monkeypatch.setattr("oism.nn.model.CHUNK", 100)
+    monkeypatch.setattr("oism.nn._model.CHUNK", 100)
     whole = model.sample(10, torch.Generator().manual_seed(0), method=RungeKutta4(2))
     torch.testing.assert_close(found, whole)
     assert model.sample(0).shape == (0, 2)

@@ -12,25 +12,15 @@ import pytest
 import safetensors
 import safetensors.torch
 import torch
+from oism.images._storage import is_prior
+from oism.nn._storage import is_diffusion
 from torch import Tensor, nn
 
-from oism import (
-    MLP,
-    ByError,
-    DDPMpp,
-    Diffusion,
-    Gate,
-    Open,
-    OperatorInformed,
-    Prior,
-    TransformFrame,
-    VariancePreserving,
-    fit_mixture,
-    fit_prior,
-)
-from oism.nn.storage import is_diffusion
-from oism.prior.base import Setting
-from oism.prior.storage import is_prior
+from oism import DDPMpp, Diffusion, VariancePreserving, fit_mixture, fit_prior
+from oism.basis import TransformFrame
+from oism.images import ByError, Gate, Open, Prior
+from oism.images._base import Setting
+from oism.nn import MLP, OperatorInformed
 
 CLOCK = VariancePreserving(beta_1=15.0)
 SHAPE = (1, 4, 4)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import Brownian, Clock, Noising, OrnsteinUhlenbeck, VarianceExploding, VariancePreserving
+from oism import Brownian, OrnsteinUhlenbeck, VarianceExploding, VariancePreserving
 from oism.nn import NoiseScore
+from oism.process import Clock, Noising
 
 OU = Noising(OrnsteinUhlenbeck(), VariancePreserving())
 VE = Noising(Brownian(), VarianceExploding())

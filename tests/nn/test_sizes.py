@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from oism.nn import DDPMpp, unet_for
-from oism.nn.sizes import halvings
+from oism.nn._sizes import halvings
 
 CASES = [
     ((3, 32, 32), 128, [1, 2, 2, 2], 4, [16]),

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from oism import Linear, OrnsteinUhlenbeck, Process, Torus
+from oism import Linear, OrnsteinUhlenbeck, Torus
+from oism.process import Process
 
 TIME = 0.3
 Features = Callable[[Tensor], Tensor]

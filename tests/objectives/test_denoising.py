@@ -13,25 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import (
-    Brownian,
-    DenoisingScoreMatching,
-    IdentityClock,
-    Noising,
-    OrnsteinUhlenbeck,
-    Torus,
-    UniformLogSNR,
-    UniformTime,
-    VarianceExploding,
-    VariancePreserving,
-)
+from oism import Brownian, OrnsteinUhlenbeck, Torus, VarianceExploding, VariancePreserving
 from oism.objectives import (
+    DenoisingScoreMatching,
     LikelihoodWeighting,
     NoiseLevels,
     NoiseWeighting,
+    UniformLogSNR,
+    UniformTime,
     UniformWeighting,
     Weighting,
 )
+from oism.process import IdentityClock, Noising
 
 VP = Noising(OrnsteinUhlenbeck(), VariancePreserving())
 VE = Noising(Brownian(), VarianceExploding())

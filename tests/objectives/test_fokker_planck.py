@@ -8,18 +8,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import (
-    Brownian,
+from oism import Brownian, CriticallyDamped, Linear
+from oism.nn import MLP
+from oism.objectives import FokkerPlanckResidual, Model, Probes
+from oism.process import (
     CarreDuChamp,
-    CriticallyDamped,
-    FokkerPlanckResidual,
+    Euclidean,
+    Gaussian,
     InfinitesimalGenerator,
-    Linear,
+    IsotropicTransition,
+    NotAProbabilityError,
     Process,
 )
-from oism.nn import MLP
-from oism.objectives import Model, Probes
-from oism.process import Euclidean, Gaussian, IsotropicTransition, NotAProbabilityError
 
 from .laws import LAWS, PLANE, SHARES, SHEARED, Law, at, tensor
 

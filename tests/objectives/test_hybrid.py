@@ -8,8 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import CriticallyDamped, HybridScoreMatching, Logarithmic, PhaseSpace, RungeKutta4
+from oism import CriticallyDamped, Logarithmic
+from oism.flow import RungeKutta4
 from oism.nn import MLP, VelocityScore
+from oism.objectives import HybridScoreMatching
+from oism.process import PhaseSpace
 
 CLOCK = Logarithmic(first=0.1, last=12.0)
 SPREAD = 2.0

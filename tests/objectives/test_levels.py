@@ -15,18 +15,15 @@ from hypothesis import strategies as st
 
 from oism import (
     Brownian,
-    IdentityClock,
     Logarithmic,
-    Noising,
     OrnsteinUhlenbeck,
     Torus,
-    UniformLogSNR,
-    UniformTime,
     VarianceExploding,
     VariancePreserving,
 )
-from oism.objectives import NoiseLevels, low_discrepancy
-from oism.objectives.levels import likelihood_rate
+from oism.objectives import NoiseLevels, UniformLogSNR, UniformTime, low_discrepancy
+from oism.objectives._levels import likelihood_rate
+from oism.process import IdentityClock, Noising
 
 NOISINGS = {
     "VP": Noising(OrnsteinUhlenbeck(), VariancePreserving()),

@@ -9,20 +9,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import (
-    AdjointGenerator,
-    CarreDuChamp,
+from oism.objectives import (
     GeneralisedScoreMatching,
     ImplicitScoreMatching,
-    InfinitesimalGenerator,
-    Quadrature,
+    Model,
+    Probes,
     SlicedScoreMatching,
-    SymmetricPart,
     TimeScoreMatching,
     TransitionScoreMatching,
+    score_of,
+    time_score_of,
 )
-from oism.objectives import Model, Probes, score_of, time_score_of
-from oism.process import Process
+from oism.process import (
+    AdjointGenerator,
+    CarreDuChamp,
+    InfinitesimalGenerator,
+    Process,
+    Quadrature,
+    SymmetricPart,
+)
 
 from .laws import LAWS, TIME, Law, at, features, minimiser
 

@@ -12,19 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from oism import (
-    CriticallyDamped,
+from oism import CriticallyDamped, OrnsteinUhlenbeck, Torus
+from oism.nn import MLP
+from oism.objectives import (
     GeneralisedScoreMatching,
     ImplicitScoreMatching,
-    MonteCarlo,
-    OrnsteinUhlenbeck,
+    Objective,
+    Probes,
     SlicedScoreMatching,
     TimeScoreMatching,
-    Torus,
     TransitionScoreMatching,
+    score_of,
+    time_score_of,
 )
-from oism.nn import MLP
-from oism.objectives import Objective, Probes, score_of, time_score_of
+from oism.process import MonteCarlo
 
 from .laws import LAWS, OU, SHEARED, tensor
 

@@ -30,7 +30,7 @@ from oism.plot import (
     ramachandran,
     score_field,
 )
-from oism.plot.maps import _noised
+from oism.plot._maps import _noised
 
 Array = NDArray[np.float64]
 

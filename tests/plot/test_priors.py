@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from oism import fit_prior
+from oism.images import HermitePrior, Prior
 from oism.plot import noise_error, prior_overview, sample_grid
-from oism.prior import HermitePrior, Prior
 
 
 def fitted(*shape: int) -> HermitePrior:

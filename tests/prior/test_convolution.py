@@ -19,11 +19,11 @@ from numpy.polynomial import hermite_e
 from numpy.typing import NDArray
 from torch import Tensor
 
-from oism import Prior, fit_mixture, fit_prior, log_density
-from oism.flow import Adaptive
-from oism.prior import ConvolutionalPrior, Pixels, add_local_terms
-from oism.prior.convolution import BEND, SHARE, Responses, _spread, local_filters
-from oism.score.interpolation import Curve
+from oism import fit_mixture, fit_prior
+from oism.flow import Adaptive, log_density
+from oism.images import ConvolutionalPrior, Pixels, Prior, add_local_terms
+from oism.images._convolution import BEND, SHARE, Responses, _spread, local_filters
+from oism.score import Curve
 from oism.studies.images import bits, noise_errors
 
 GREY, COLOUR = (1, 6, 6), (3, 6, 6)
@@ -33,8 +33,8 @@ TIMES = torch.tensor([0.0, 1e-6, 1e-3, 0.05, 0.6, 4.0], dtype=torch.float64)
 @pytest.fixture(autouse=True)
 def few_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """How finely time is cut is not what is asked here."""
-    monkeypatch.setattr("oism.prior.convolution.TIMES", 9)
-    monkeypatch.setattr("oism.prior.convolution.STEPS", 16)
+    monkeypatch.setattr("oism.images._convolution.TIMES", 9)
+    monkeypatch.setattr("oism.images._convolution.STEPS", 16)
 
 
 def rectangles(n: int, seed: int = 0, shape: tuple[int, int, int] = GREY) -> Tensor:
@@ -114,7 +114,7 @@ def test_a_time_for_every_row_is_row_by_row(
     rows = [prior.score_and_divergence(x[i : i + 1], t) for i, t in enumerate(TIMES.tolist())]
     scores, traces = (torch.cat(parts) for parts in zip(*rows, strict=True))
     for chunk in (512, 4):
-        monkeypatch.setattr("oism.prior.convolution.CHUNK", chunk)
+        monkeypatch.setattr("oism.images._convolution.CHUNK", chunk)
         score, divergence = prior.score_and_divergence(x, TIMES)
         torch.testing.assert_close(score, scores, rtol=1e-6, atol=1e-6)
         torch.testing.assert_close(divergence, traces, rtol=1e-6, atol=1e-5)
@@ -314,8 +314,8 @@ def test_local_terms_never_raise_the_judged_error(kind: str, generator: torch.Ge
 
 def test_edges_are_worth_local_terms(monkeypatch: pytest.MonkeyPatch) -> None:
     """On images that were not seen: less error, fewer bits, and as much as was promised."""
-    monkeypatch.setattr("oism.prior.convolution.TIMES", 13)
-    monkeypatch.setattr("oism.prior.convolution.STEPS", 48)
+    monkeypatch.setattr("oism.images._convolution.TIMES", 13)
+    monkeypatch.setattr("oism.images._convolution.STEPS", 48)
     train, test = rectangles(1000), rectangles(250, 1)
     base = fit_prior(train, order=4)
     prior = add_local_terms(base, train)
@@ -331,7 +331,7 @@ def test_edges_are_worth_local_terms(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_densities_are_those_of_an_adaptive_method(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oism.prior.convolution.STEPS", 64)
+    monkeypatch.setattr("oism.images._convolution.STEPS", 64)
     prior, x = prior_of(GREY), points(GREY, 4)[:3]
     expected = log_density(prior.flow, x, method=Adaptive(1e-7, 1e-7))
     torch.testing.assert_close(prior.log_density(x), expected, rtol=0, atol=5e-3)
@@ -343,7 +343,7 @@ def test_the_flow_is_of_order_four(monkeypatch: pytest.MonkeyPatch) -> None:
     prior, x = add_local_terms(fit_prior(data, order=2), data, degrees=3), points(GREY, 4)[:3]
     found = {}
     for steps in (32, 64, 256):
-        monkeypatch.setattr("oism.prior.convolution.STEPS", steps)
+        monkeypatch.setattr("oism.images._convolution.STEPS", steps)
         found[steps] = prior.log_density(x)
     coarse, fine = (float((found[steps] - found[256]).abs().max()) for steps in (32, 64))
     assert math.log2(coarse / fine) == pytest.approx(4, abs=0.4)

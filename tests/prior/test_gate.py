@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import ByError, Gate, Open, fit_prior
+from oism import fit_prior
+from oism.images import ByError, Gate, Open
 
 errors = st.floats(0, 1)
 rules = st.builds(ByError, half=st.floats(1e-3, 1), sharpness=st.floats(0.1, 20))

@@ -12,16 +12,9 @@ import torch
 from torch import Tensor
 
 import oism
-from oism import (
-    PCA,
-    CosineFrame,
-    HermitePrior,
-    IdentityFrame,
-    OrthogonalFrame,
-    Pixels,
-    fit_prior,
-)
-from oism.basis import Frame
+from oism import fit_prior
+from oism.basis import CosineFrame, Frame, IdentityFrame, OrthogonalFrame
+from oism.images import PCA, HermitePrior, Pixels
 
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(10)  # exact for degrees below 20
 
@@ -90,7 +83,7 @@ def test_the_flow_is_of_order_four(order: int, monkeypatch: pytest.MonkeyPatch) 
     x = torch.linspace(-0.9, 2.0, 30, dtype=torch.float64)[:, None]
     found = {}
     for steps in (16, 64, 512):
-        monkeypatch.setattr("oism.prior.hermite.STEPS", steps)
+        monkeypatch.setattr("oism.images._hermite.STEPS", steps)
         found[steps] = line(order).log_density(x)
     coarse, fine = (float((found[steps] - found[512]).abs().max()) for steps in (16, 64))
     measured = math.log2(coarse / fine) / 2
@@ -118,7 +111,7 @@ def test_pieces_of_a_batch_are_put_together(monkeypatch: pytest.MonkeyPatch) -> 
     prior = line(4)
     x = torch.linspace(-0.9, 2.0, 7, dtype=torch.float64)[:, None]
     whole = prior.log_density(x), prior.sample(7, torch.Generator().manual_seed(0))
-    monkeypatch.setattr("oism.prior.hermite.ENTRIES", 3)
+    monkeypatch.setattr("oism.images._hermite.ENTRIES", 3)
     parts = prior.log_density(x), prior.sample(7, torch.Generator().manual_seed(0))
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other)

@@ -12,8 +12,9 @@ from sklearn.mixture import GaussianMixture
 from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal
 
-from oism import PCA, MixturePrior, Pixels, fit_mixture, fit_prior
-from oism.prior.mixture import PSEUDO_ROWS, Components, maximise
+from oism import fit_mixture, fit_prior
+from oism.images import PCA, MixturePrior, Pixels
+from oism.images._mixture import PSEUDO_ROWS, Components, maximise
 
 DIM = 6
 
@@ -71,7 +72,7 @@ def test_pieces_of_a_batch_are_put_together(
     prior, x = fit_mixture(contrasts(), components=3, frame=PCA(count)), contrasts(7, seed=1)
     t = torch.linspace(0.01, 1, 7)
     whole = prior.score_and_divergence(x, t)
-    monkeypatch.setattr("oism.prior.mixture.ENTRIES", 2 * prior.means.numel())
+    monkeypatch.setattr("oism.images._mixture.ENTRIES", 2 * prior.means.numel())
     for one, other in zip(whole, prior.score_and_divergence(x, t), strict=True):
         torch.testing.assert_close(one, other)
 
@@ -103,7 +104,7 @@ def test_every_round_raises_the_posterior() -> None:
 
 
 def test_a_round_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oism.prior.mixture.PSEUDO_ROWS", 0.0)
+    monkeypatch.setattr("oism.images._mixture.PSEUDO_ROWS", 0.0)
     u, nothing = standardised(), torch.zeros(DIM, dtype=torch.float64)
     start, end = (maximise(u, 3, nothing, rounds=rounds) for rounds in (4, 5))
     other = GaussianMixture(
@@ -126,7 +127,7 @@ def test_a_round_is_that_of_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_pieces_of_rows_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     u, some = standardised(100), torch.full((DIM,), 0.1, dtype=torch.float64)
     whole = maximise(u, 2, some)
-    monkeypatch.setattr("oism.prior.mixture.ENTRIES", 7 * DIM)
+    monkeypatch.setattr("oism.images._mixture.ENTRIES", 7 * DIM)
     parts = maximise(u, 2, some)
     torch.testing.assert_close(parts.variances, whole.variances)
     torch.testing.assert_close(parts.means, whole.means)
@@ -168,14 +169,14 @@ def test_fewer_rows_than_directions(components: int) -> None:
 @pytest.mark.parametrize("flip", [False, True])
 def test_few_rows_are_held_in_memory(flip: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     data = contrasts(2000)
-    monkeypatch.setattr("oism.prior.passes.HELD", 1000 * DIM)
+    monkeypatch.setattr("oism.images._statistics.HELD", 1000 * DIM)
     seen = []
 
     def watch(u: Tensor, count: int, extra: Tensor) -> Components:
         seen.append(u)
         return maximise(u, count, extra)
 
-    monkeypatch.setattr("oism.prior.fitting.maximise", watch)
+    monkeypatch.setattr("oism.images._fitting.maximise", watch)
     batches = [data[:701], data[701:702], data[702:]]
     prior = fit_mixture(batches, components=2, flip=flip)
     assert len(seen[0]) == 1000

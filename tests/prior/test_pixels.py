@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oism import Pixels
+from oism.images import Pixels
 
 RANGES = [Pixels(), Pixels(0, 1), Pixels(1, 16), Pixels(-7, 8), Pixels(0, 65535)]
 ranges = pytest.mark.parametrize("pixels", RANGES, ids=lambda p: f"{p.low} to {p.high}")

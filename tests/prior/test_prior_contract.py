@@ -14,20 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import (
-    PCA,
-    CosineFrame,
-    IdentityClock,
-    IdentityFrame,
-    OrthogonalFrame,
-    Pixels,
-    Prior,
-    TransformFrame,
-    VariancePreserving,
-    fit_mixture,
-    fit_prior,
-)
-from oism.basis import Frame
+from oism import VariancePreserving, fit_mixture, fit_prior
+from oism.basis import CosineFrame, Frame, IdentityFrame, OrthogonalFrame, TransformFrame
+from oism.images import PCA, Pixels, Prior
+from oism.process import IdentityClock
 
 DIM = 8
 SHAPES: tuple[tuple[int, ...], ...] = ((8,), (2, 4), (2, 2, 2))
@@ -74,7 +64,7 @@ TIMES = torch.tensor([0.0, 1e-4, 0.01, 0.2, 1.0, 4.0], dtype=torch.float64)
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """How exact the flow is is not what is asked here."""
-    monkeypatch.setattr("oism.prior.hermite.STEPS", 8)
+    monkeypatch.setattr("oism.images._hermite.STEPS", 8)
 
 
 @cache

@@ -9,18 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import (
-    PCA,
-    ByError,
-    HermitePrior,
-    IdentityFrame,
-    Logarithmic,
-    Prior,
-    fit_mixture,
-    fit_prior,
-)
-from oism.basis import Frame
-from oism.prior.skill import unknown_error
+from oism import Logarithmic, fit_mixture, fit_prior
+from oism.basis import Frame, IdentityFrame
+from oism.images import PCA, ByError, HermitePrior, Prior
+from oism.images._skill import unknown_error
 
 DIM, ROWS = 6, 4000
 TAUS = (0.02, 0.1, 0.2, 0.4, 0.7)

@@ -7,26 +7,14 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from oism.images._storage import is_prior
 from torch import Tensor
 
-from oism import (
-    PCA,
-    CosineFrame,
-    Hermite,
-    IdentityClock,
-    IdentityFrame,
-    OperatorScore,
-    OrthogonalFrame,
-    Pixels,
-    Prior,
-    TransformFrame,
-    VariancePreserving,
-    fit,
-    fit_mixture,
-    fit_prior,
-)
-from oism.basis import Frame
-from oism.prior.storage import is_prior
+from oism import Hermite, VariancePreserving, fit, fit_mixture, fit_prior
+from oism.basis import CosineFrame, Frame, IdentityFrame, OrthogonalFrame, TransformFrame
+from oism.images import PCA, Pixels, Prior
+from oism.process import IdentityClock
+from oism.score import OperatorScore
 
 SHAPE = (1, 2, 3)
 FLIP = TransformFrame(SHAPE, lambda x: x.flip(-1), lambda z: z.flip(-1))
@@ -41,7 +29,7 @@ def images() -> Tensor:
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """How exact the flow is is not what is asked here."""
-    monkeypatch.setattr("oism.prior.hermite.STEPS", 8)
+    monkeypatch.setattr("oism.images._hermite.STEPS", 8)
 
 
 @cache

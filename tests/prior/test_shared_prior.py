@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import PCA, CosineFrame, IdentityFrame, Pixels, fit_mixture, fit_prior, learn_law
+from oism import fit_mixture, fit_prior
+from oism.basis import CosineFrame, IdentityFrame
+from oism.images import PCA, Pixels, learn_law
 
 SHAPE = (1, 4, 4)
 ROWS, FIRST = 220, 130

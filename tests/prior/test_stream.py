@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from oism import PCA, CosineFrame, HermitePrior, IdentityFrame, Pixels, fit_mixture, fit_prior
-from oism.basis import Frame
-from oism.prior.stream import Stream
+from oism import fit_mixture, fit_prior
+from oism.basis import CosineFrame, Frame, IdentityFrame
+from oism.images import PCA, HermitePrior, Pixels
+from oism.images._stream import Stream
 
 SHAPE = (2, 2, 3)
 
@@ -104,7 +105,7 @@ def test_an_iterator_cannot_learn_a_frame(fit: Callable[[object], object]) -> No
 def test_rows_and_folds_do_not_depend_on_the_cuts(cuts: list[int], entries: int) -> None:
     x = images(30)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("oism.prior.stream.ENTRIES", entries)
+        patch.setattr("oism.images._stream.ENTRIES", entries)
         parts = [x[a:b] for a, b in itertools.pairwise(cuts)]
         cut = stream(parts, folds=4)
         rows, folds = (torch.cat(list(part)) for part in zip(*cut, strict=True))

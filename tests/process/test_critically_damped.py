@@ -9,15 +9,8 @@ import scipy.linalg
 import sympy
 import torch
 
-from oism import (
-    AdjointGenerator,
-    CriticallyDamped,
-    InfinitesimalGenerator,
-    Linear,
-    Quadrature,
-    Semigroup,
-)
-from oism.process.covariance import spread
+from oism import CriticallyDamped, Linear
+from oism.process import AdjointGenerator, InfinitesimalGenerator, Quadrature, Semigroup, spread
 
 from .systems import matrix, normal
 

@@ -12,21 +12,19 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import grad, hessian, jacrev
 
-from oism import (
+from oism import Brownian, CriticallyDamped, Linear, OrnsteinUhlenbeck
+from oism.process import (
     AdjointGenerator,
-    Brownian,
     CarreDuChamp,
-    CriticallyDamped,
     DirichletForm,
     InfinitesimalGenerator,
-    Linear,
-    OrnsteinUhlenbeck,
+    Lebesgue,
+    NotAProbabilityError,
     Process,
     Quadrature,
     Semigroup,
 )
-from oism.expectation import expectation
-from oism.process import Lebesgue, NotAProbabilityError
+from oism.process._expectation import expectation
 
 from .systems import ALL, CRITICAL, STABLE, SWIRL, UNSTABLE, hurwitz, matrix, normal
 

@@ -7,8 +7,8 @@ import scipy.stats
 import torch
 from torch.func import jacrev, vmap
 
-from oism.expectation import expectation
 from oism.process import Brownian, Gaussian, Lebesgue, Measure, NotAProbabilityError, Uniform
+from oism.process._expectation import expectation
 
 LAWS: list[Measure] = [Gaussian(0.4), Gaussian(3.0), Uniform()]
 laws = pytest.mark.parametrize("law", LAWS, ids=repr)

@@ -9,7 +9,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oism import CriticallyDamped, Linear, PhaseSpace
+from oism import CriticallyDamped, Linear
+from oism.process import PhaseSpace
 
 from .systems import matrix, normal
 

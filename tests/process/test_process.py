@@ -17,7 +17,7 @@ from torch.func import grad, hessian
 
 from oism import Brownian, OrnsteinUhlenbeck, Torus
 from oism.process import Isotropic
-from oism.process.torus import CROSSING, wrapped_log_density
+from oism.process._torus import CROSSING, wrapped_log_density
 
 PROCESSES: list[Isotropic] = [
     Brownian(),

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import CriticallyDamped, Linear
-from oism.process.propagator import Propagator
+from oism.process._propagator import Propagator
 
 from .systems import ALL, STABLE, hurwitz, matrix
 

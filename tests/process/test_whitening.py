@@ -11,16 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import (
-    InfinitesimalGenerator,
-    Linear,
-    OrnsteinUhlenbeck,
-    Semigroup,
-    TensorHermite,
-    WhitenedHermite,
-    Whitening,
-    fit,
-)
+from oism import Linear, OrnsteinUhlenbeck, TensorHermite, fit
+from oism.basis import WhitenedHermite
+from oism.process import InfinitesimalGenerator, Semigroup, Whitening
 
 from .systems import CRITICAL, SWIRL, UNSTABLE, matrix, normal
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism.score import Curve, place_knots
+from oism.estimation import place_knots
+from oism.score import Curve
 
 
 def wave(tau: Tensor) -> Tensor:

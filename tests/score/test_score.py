@@ -12,24 +12,20 @@ import torch
 from torch import Tensor
 
 from oism import (
-    Basis,
     Brownian,
     CriticallyDamped,
     Fourier,
     Hermite,
     Linear,
-    OperatorScore,
     OrnsteinUhlenbeck,
-    OrthogonalFrame,
     TensorHermite,
     VariancePreserving,
     fit,
     fit_linear,
 )
-from oism.basis import ScatteredSeries
-from oism.score import FourierScore, soft_clamp
-from oism.score.fourier import TRANSFORM_COST, _has_finufft
-from oism.score.interpolation import Curve
+from oism.basis import Basis, OrthogonalFrame, ScatteredSeries
+from oism.score import Curve, FourierScore, OperatorScore, soft_clamp
+from oism.score._fourier import TRANSFORM_COST, _has_finufft
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 
@@ -103,7 +99,7 @@ def test_one_time_and_a_time_per_row_agree(name: str) -> None:
 def test_pieces_of_a_batch_are_put_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     score = fitted(name)
     whole = [score.score(POINTS, TIMES), score.score(POINTS, 0.1), score.log_ratio(POINTS, TIMES)]
-    monkeypatch.setattr("oism.score.base.ROWS", 2 * max(1, score.curve.values[0].numel()))
+    monkeypatch.setattr("oism.score._base.ROWS", 2 * max(1, score.curve.values[0].numel()))
     parts = [score.score(POINTS, TIMES), score.score(POINTS, 0.1), score.log_ratio(POINTS, TIMES)]
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-13)
@@ -349,7 +345,7 @@ def test_transforms_and_products_agree(
         fast = parts(score, x, t)
         assert transforms.count == before + 4
         with monkeypatch.context() as patch:
-            patch.setattr("oism.score.fourier._has_finufft", lambda: False)
+            patch.setattr("oism.score._fourier._has_finufft", lambda: False)
             plain = parts(score, x, t)
         assert transforms.count == before + 4
         for one, other in zip(fast, plain, strict=True):
@@ -431,7 +427,7 @@ def test_a_transform_is_chosen_where_it_costs_less(dim: int, transforms: Transfo
 def test_transforms_come_in_pieces(transforms: Transforms, monkeypatch: pytest.MonkeyPatch) -> None:
     score, x = on_torus(1), many(1, 5000)
     whole = score.score(x, 0.1)
-    monkeypatch.setattr("oism.score.fourier.POINTS", 2000)
+    monkeypatch.setattr("oism.score._fourier.POINTS", 2000)
     torch.testing.assert_close(score.score(x, 0.1), whole, rtol=1e-8, atol=1e-8)
     assert transforms.count == 1 + 3
 

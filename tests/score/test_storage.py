@@ -7,25 +7,22 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
+from oism.images._storage import is_prior
 from torch import Tensor
 
 from oism import (
-    Basis,
-    Clock,
     Fourier,
     Hermite,
-    IdentityClock,
-    OperatorScore,
     OrnsteinUhlenbeck,
-    OrthogonalFrame,
     TensorHermite,
     VarianceExploding,
     VariancePreserving,
     fit,
 )
-from oism.basis import Frame
-from oism.prior.storage import is_prior
-from oism.score.storage import format_of, write
+from oism.basis import Basis, Frame, OrthogonalFrame
+from oism.data.files import format_of, write
+from oism.process import Clock, IdentityClock
+from oism.score import OperatorScore
 
 X = torch.randn(200, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism.solve import RIDGES, Losses, Schedule, choose
+from oism.estimation import choose
+from oism.score import RIDGES, Losses, Schedule
 
 GRID = RIDGES.log()
 STEP = float(GRID[1] - GRID[0])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism.solve.conjugate import Operator, Solution, conjugate_gradients, ridge_path
+from oism.estimation._systems.conjugate import Operator, Solution, conjugate_gradients, ridge_path
 
 SHIFTS = torch.tensor([1e-3, 0.02, 1.0, 30.0], dtype=torch.float64)
 

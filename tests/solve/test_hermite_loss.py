@@ -10,10 +10,9 @@ import torch
 from numpy.polynomial import hermite_e
 from torch import Tensor
 
-from oism import CrossValidation, Hermite, Logarithmic, PlacedKnots, fit, fit_prior
-from oism.estimation import fit_standardised
-from oism.moments import HermiteMoments, Standardised
-from oism.solve import HermiteSystem
+from oism import CrossValidation, Hermite, Logarithmic, fit, fit_prior
+from oism.basis import Standardised
+from oism.estimation import HermiteMoments, HermiteSystem, PlacedKnots, fit_standardised
 
 CLOCK = Logarithmic(first=1e-3, last=3.0)
 KNOTS = PlacedKnots(tolerance=1e-2, most=100)

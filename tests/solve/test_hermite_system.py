@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import Hermite, OrnsteinUhlenbeck, TensorHermite
-from oism.moments import HermiteMoments, Standardised, TensorHermiteMoments, fold_of
-from oism.solve import RIDGES, HermiteSystem, TensorHermiteSystem, choose
-from oism.solve.nested import nested_solve
+from oism.basis import Standardised
+from oism.estimation import (
+    HermiteMoments,
+    HermiteSystem,
+    TensorHermiteMoments,
+    TensorHermiteSystem,
+    choose,
+    fold_of,
+)
+from oism.estimation._systems.nested import nested_solve
+from oism.score import RIDGES
 
 FOLDS = 3
 OTHER = OrnsteinUhlenbeck(theta=0.6, sigma=1.7)
@@ -342,6 +350,6 @@ def test_many_times_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         ridge, level = full(0.01, *shape), full(0.5, *shape)
         whole, losses = system.solve(TIMES, ridge, level).alpha, system.losses(TIMES).values
         with monkeypatch.context() as patch:
-            patch.setattr("oism.solve.hermite.CHUNK", 1)
+            patch.setattr("oism.estimation._systems.hermite.CHUNK", 1)
             torch.testing.assert_close(system.solve(TIMES, ridge, level).alpha, whole)
             torch.testing.assert_close(system.losses(TIMES).values, losses, rtol=1e-9, atol=1e-12)

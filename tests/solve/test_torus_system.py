@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from oism import Fourier
-from oism.equations import FourierEquations
-from oism.moments import Averages, FourierMoments, extended, fold_of
-from oism.solve import RIDGES, TorusSystem, choose
-from oism.solve.torus import KNOT_TOLERANCE, SWEEP_TOLERANCE, TIERS
+from oism.basis import Averages, product_lattice
+from oism.estimation import FourierEquations, FourierMoments, TorusSystem, choose, fold_of
+from oism.estimation._systems.torus import KNOT_TOLERANCE, SWEEP_TOLERANCE, TIERS
+from oism.score import RIDGES
 
 FOLDS = 4
 CASES = {  # dimension, largest eigenvalue, points and their spread
@@ -109,7 +109,7 @@ def test_with_and_without_a_matrix_the_solution_is_the_same(
         assert apart(other.alpha, one.alpha) < 1e-8
         assert bool((one.iterations == 0).all())
         assert bool((other.iterations > 0).all())
-    monkeypatch.setattr("oism.solve.torus.FINAL_TOLERANCE", 1e-13)
+    monkeypatch.setattr("oism.estimation._systems.torus.FINAL_TOLERANCE", 1e-13)
     exact = dense.solve(TIMES, full(ridge), full(0.0)).alpha
     assert apart(free.solve(TIMES, full(ridge), full(0.0)).alpha, exact) < 1e-9
 
@@ -280,7 +280,7 @@ def test_a_loss_is_infinite_exactly_where_a_candidate_is_not_offered(case: str) 
 @cases
 def test_losses_with_and_without_a_matrix(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dense, free = pair(case)
-    monkeypatch.setattr("oism.solve.torus.LEAST_RIDGE", 0.0)
+    monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", 0.0)
     exact, swept = dense.losses(TIMES), free.losses(TIMES)
     assert torch.equal(exact.values.isfinite(), swept.values.isfinite())
     offered = exact.values.isfinite()
@@ -298,8 +298,8 @@ def test_losses_with_and_without_a_matrix(case: str, monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(ridge, other_ridge, rtol=0, atol=0.05)
     torch.testing.assert_close(loss, other_loss, rtol=1e-3, atol=0)
     # And what is left is the tolerance's doing.
-    monkeypatch.setattr("oism.solve.torus.SWEEP_TOLERANCE", 1e-12)
-    monkeypatch.setattr("oism.solve.torus.SWEEP_ITERATIONS", 1000)
+    monkeypatch.setattr("oism.estimation._systems.torus.SWEEP_TOLERANCE", 1e-12)
+    monkeypatch.setattr("oism.estimation._systems.torus.SWEEP_ITERATIONS", 1000)
     error = ((exact.values - free.losses(TIMES).values).abs() / scale)[offered]
     assert float(error.max()) < 1e-9
 
@@ -315,10 +315,10 @@ def test_without_a_matrix_ridges_far_below_one_row_are_not_tried(
     assert torch.equal(some[..., 3:], every[..., 3:])
     assert bool(some[..., 3:5].any())
     for share, tiers in ((0.039, 3), (0.041, 2), (0.39, 2), (0.41, 1)):  # 1e-5 n and 1e-4 n
-        monkeypatch.setattr("oism.solve.torus.LEAST_RIDGE", share)
+        monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", share)
         finite = free.losses(TIMES).values.isfinite()
         assert [bool(finite[..., one].any()) for one in TIERS] == [k < tiers for k in range(3)]
-    monkeypatch.setattr("oism.solve.torus.LEAST_RIDGE", 1e9)
+    monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", 1e9)
     assert torch.equal(dense.losses(TIMES).values.isfinite(), every), (
         "a matrix has them all at once"
     )
@@ -329,7 +329,7 @@ def test_many_times_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     level = torch.linspace(0, 1, len(TIMES), dtype=torch.float64)
     wholes = [own.solve(TIMES, full(0.01), level).alpha for own in (dense, free)]
     losses = dense.losses(TIMES).values
-    monkeypatch.setattr("oism.solve.torus.CHUNK", 1)
+    monkeypatch.setattr("oism.estimation._systems.torus.CHUNK", 1)
     for own, whole in zip((dense, free), wholes, strict=True):
         assert apart(own.solve(TIMES, full(0.01), level).alpha, whole) < 1e-8
     torch.testing.assert_close(dense.losses(TIMES).values, losses, rtol=1e-9, atol=1e-12)
@@ -344,7 +344,7 @@ def test_the_number_of_functions_decides_how_to_solve() -> None:
 
 def test_moments_of_no_density_are_warned_of() -> None:
     basis = Fourier.lattice(1, 25)
-    lattice = extended(basis)
+    lattice = product_lattice(basis)
     generator = torch.Generator().manual_seed(0)
     means = 2 * torch.randn(len(lattice), generator=generator, dtype=torch.complex128)
     none = torch.zeros(0, dtype=torch.float64)

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from oism import fit_prior
+from oism.images import ByError, Open
+from oism.images._gate import GATE
 from oism.nn import Combined, DDPMpp, OperatorInformed
-from oism.prior.gate import GATE, ByError, Open
 from oism.studies import arms, cifar10
 from oism.studies.arms import (
     ALONE,

@@ -10,8 +10,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from oism.estimation import fit
-from oism.shrinkage import Modulation, SampleMeans
+from oism.estimation import Modulation, SampleMeans, fit
 from oism.studies import circle
 
 POINTS = circle.CIRCLE[:, 0].numpy()

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from oism import OISM
-from oism.datasets import PLANE
+from oism.data.toys import PLANE
 from oism.plot import limits_of
 from oism.studies import contest as contests
 from oism.studies.contest import (

@@ -16,7 +16,7 @@ import torch
 
 from oism import OISM
 from oism.cli import main
-from oism.datasets import PLANE
+from oism.data.toys import PLANE
 from oism.plot import limits_of
 from oism.studies.demo import Demo, Outcome
 
@@ -185,6 +185,6 @@ def test_bad_numbers(
 def test_a_folder_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work: Callable[..., None] = pytest.fail
     monkeypatch.setattr("oism.studies.demo.contest", work)
-    monkeypatch.setattr("oism.atomic.os.access", lambda place, mode: Path(place) != tmp_path)
+    monkeypatch.setattr("oism._core.atomic.os.access", lambda place, mode: Path(place) != tmp_path)
     with pytest.raises(PermissionError, match="no permission"):
         Demo(points=50, tested=20).run(tmp_path)

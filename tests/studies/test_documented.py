@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from oism.plain import plain
+from oism._core.plain import plain
 from oism.studies import STUDIES, by_name
 
 DOCS = Path(__file__).parents[2] / "docs" / "studies"

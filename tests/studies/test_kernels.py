@@ -7,7 +7,7 @@ import pytest
 import torch
 from sklearn.neighbors import KernelDensity
 
-from oism.datasets import PLANE
+from oism.data.toys import PLANE
 from oism.studies.kernels import KDE
 
 

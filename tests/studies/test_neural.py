@@ -15,12 +15,11 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from oism import IdentityClock, Noising, OrnsteinUhlenbeck, VarianceExploding, VariancePreserving
-from oism.datasets.mixture import WrappedMixture
-from oism.flow import Flow, RungeKutta4
-from oism.likelihood import ExactTrace, log_density
+from oism import OrnsteinUhlenbeck, VarianceExploding, VariancePreserving
+from oism.data.toys import WrappedMixture
+from oism.flow import ExactTrace, Flow, RungeKutta4, log_density
 from oism.nn import MLP, NoiseScore
-from oism.process import Torus
+from oism.process import IdentityClock, Noising, Torus
 from oism.studies import neural
 from oism.studies.neural import DDPM, train
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from oism.progress import progress_bar
+from oism._core.progress import progress_bar
 from oism.studies.fokker_planck import FokkerPlanck
 from oism.studies.ring import NOISING, PROCESS, Ring, scaled_residual, train
 

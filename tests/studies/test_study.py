@@ -19,8 +19,8 @@ import torch
 from matplotlib.figure import Figure
 
 import oism
+from oism._core.plain import plain
 from oism.cli import main
-from oism.plain import plain
 from oism.studies import STUDIES, by_name
 from oism.studies.study import (
     Claim,
@@ -195,7 +195,7 @@ def test_a_folder_without_permission_is_told_of_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By a patched `os.access`, for root may write anywhere."""
-    monkeypatch.setattr("oism.atomic.os.access", lambda place, mode: Path(place) != tmp_path)
+    monkeypatch.setattr("oism._core.atomic.os.access", lambda place, mode: Path(place) != tmp_path)
     with pytest.raises(PermissionError, match="no permission to write in this folder"):
         reproduce(Toy(work=never), tmp_path)
 

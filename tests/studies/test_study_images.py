@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from oism.prior import Pixels, Prior, fit_mixture, fit_prior
+from oism.images import Pixels, Prior, fit_mixture, fit_prior
 from oism.studies import STUDIES, by_name
 from oism.studies.images import DIGITS, ImageSets, bits, image_sets, noise_errors
 

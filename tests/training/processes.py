@@ -24,11 +24,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.utils import tensorboard  # noqa: F401 (once, for all that are forked)
 
+from oism.images import Prior
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.prior import Prior
-from oism.training import checkpoint
-from oism.training.data import Rows
-from oism.training.loop import Loop, engine
+from oism.training import Rows
+from oism.training import _checkpoint as checkpoint
+from oism.training._loop import Loop, engine
 
 from .small import PIXELS, fitted, images, predictor, short_run, told
 

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oism import ByError, IdentityFrame, Pixels, Prior, fit_prior
+from oism import fit_prior
+from oism.basis import IdentityFrame
+from oism.images import ByError, Pixels, Prior
 from oism.nn import DDPMpp, OperatorInformed
 from oism.objectives import UniformLogSNR
-from oism.training import checkpoint
-from oism.training import metrics as lines
-from oism.training.data import Rows
-from oism.training.loop import engine
-from oism.training.run import Run
-from oism.training.settings import Training
+from oism.training import Rows, Run, Training
+from oism.training import _checkpoint as checkpoint
+from oism.training import _metrics as lines
+from oism.training._loop import engine
 
 SHAPE = (1, 4, 4)
 PIXELS = Pixels(0, 16)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from oism.training.average import Average
-from oism.training.settings import WATCHING, Training
+from oism.training import Training
+from oism.training._average import Average
+from oism.training._settings import WATCHING
 
 
 def module() -> nn.Module:

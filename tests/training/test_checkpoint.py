@@ -18,8 +18,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from oism.training import checkpoint
-from oism.training.checkpoint import Checkpoint, CheckpointError, optimiser_state, restore_optimiser
+from oism.training import CheckpointError
+from oism.training import _checkpoint as checkpoint
+from oism.training._checkpoint import Checkpoint, optimiser_state, restore_optimiser
 
 NAMES = ["average.safetensors", "net.safetensors", "optimiser.safetensors", "state.json"]
 
@@ -164,7 +165,7 @@ def test_a_full_disk_leaves_the_last_and_no_draft(
         if len(calls) > after:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("oism.training.checkpoint.os.fsync", fsync)
+    monkeypatch.setattr("oism.training._checkpoint.os.fsync", fsync)
     message = (
         f"the checkpoint of step 2 could not be written to {tmp_path}: No space left on device"
     )
@@ -234,7 +235,7 @@ def test_an_interrupt_leaves_no_draft(
     def interrupt(handle: int) -> None:
         raise error
 
-    monkeypatch.setattr("oism.training.checkpoint.os.fsync", interrupt)
+    monkeypatch.setattr("oism.training._checkpoint.os.fsync", interrupt)
     with pytest.raises(error):
         saved(tmp_path, 2)
     assert names(tmp_path) == ["step-00000001"]
@@ -257,7 +258,7 @@ def test_everything_is_brought_to_the_disk_before_it_is_named(
         told.append(f"{'draft' if self.name.startswith('.') else self.name} ->")
         return real_rename(self, target)
 
-    monkeypatch.setattr("oism.training.checkpoint.os.fsync", fsync)
+    monkeypatch.setattr("oism.training._checkpoint.os.fsync", fsync)
     monkeypatch.setattr(Path, "rename", rename)
     saved(tmp_path, 2, keep=1)
     files = ["net.safetensors", "average.safetensors", "optimiser.safetensors", "state.json"]

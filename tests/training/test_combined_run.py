@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from oism.nn import Combined, DDPMpp, Diffusion
-from oism.training import CheckpointError, checkpoint, model_of
-from oism.training.draws import Draws, mixed
-from oism.training.evaluation import errors_by_level
-from oism.training.loop import LEAST, WEIGHED, DivergedError
+from oism.training import CheckpointError, DivergedError, errors_by_level, model_of
+from oism.training import _checkpoint as checkpoint
+from oism.training._draws import Draws, mixed
+from oism.training._loop import LEAST, WEIGHED
 
 from .small import (
     NET,

@@ -11,11 +11,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism import IdentityFrame, Noising, OrnsteinUhlenbeck, Pixels, VariancePreserving, fit_prior
+from oism import OrnsteinUhlenbeck, VariancePreserving, fit_prior
+from oism.basis import IdentityFrame
+from oism.images import Pixels
 from oism.nn import MLP, DDPMpp, OperatorInformed
 from oism.objectives import UniformLogSNR
-from oism.training.agreement import demand_alike, demand_said
-from oism.training.data import Rows, array_of
+from oism.process import Noising
+from oism.training import Rows
+from oism.training._compatibility import demand_alike, demand_said
+from oism.training._data import array_of
 
 from .small import NET, PIXELS, SHAPE, fitted, images, predictor, told
 

@@ -12,14 +12,13 @@ import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
-from oism import IdentityFrame, Pixels, Prior, fit_prior
+from oism import fit_prior
+from oism.basis import IdentityFrame
+from oism.images import Open, Pixels, Prior
 from oism.nn import DDPMpp, Diffusion, OperatorInformed
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.prior import Open
-from oism.training.data import Rows
-from oism.training.evaluation import errors_by_level
-from oism.training.loop import Loop, engine
-from oism.training.settings import Training
+from oism.training import Rows, Training, errors_by_level
+from oism.training._loop import Loop, engine
 
 STEPS = 300
 SETTINGS = Training(

@@ -14,10 +14,12 @@ from scipy import stats
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from oism import Noising, OrnsteinUhlenbeck, Pixels, VariancePreserving
+from oism import OrnsteinUhlenbeck, VariancePreserving
+from oism.images import Pixels
 from oism.objectives import UniformLogSNR
-from oism.training.data import Rows
-from oism.training.draws import Batch, Draws, mixed
+from oism.process import Noising
+from oism.training import Rows
+from oism.training._draws import Batch, Draws, mixed
 
 LEVELS = UniformLogSNR(Noising(OrnsteinUhlenbeck(), VariancePreserving()))
 

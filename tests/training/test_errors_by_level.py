@@ -10,11 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oism import IdentityFrame, Pixels, Prior, fit_prior
+from oism import fit_prior
+from oism.basis import IdentityFrame
+from oism.images import Pixels, Prior
+from oism.images._base import Setting
 from oism.nn import MLP, Diffusion
 from oism.objectives import UniformLogSNR
-from oism.prior.base import Setting
-from oism.training.evaluation import errors_by_level
+from oism.training import errors_by_level
 
 from .small import PIXELS, fitted, images, predictor
 

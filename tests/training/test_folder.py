@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from oism import VariancePreserving, fit_prior
+from oism.images import ByError, Gate, Prior
+from oism.images._base import Setting
 from oism.nn import MLP, OperatorInformed
 from oism.objectives import UniformLogSNR
-from oism.prior import ByError, Gate, Prior
-from oism.prior.base import Setting
 from oism.training import CheckpointError, Rows, Run, Training, bits_per_dim, model_of
-from oism.training.agreement import are_alike, difference
-from oism.training.folder import demand_place, holds_run, latest, steps_of
+from oism.training._compatibility import are_alike, difference
+from oism.training._folder import demand_place, holds_run, latest, steps_of
 
 
 def points(seed: int = 0, n: int = 200) -> torch.Tensor:
@@ -109,7 +109,7 @@ def test_a_model_of_fewer_steps_goes_with_the_next_checkpoint(
     def stop(self: object, path: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("oism.nn.model.Diffusion.save", stop)
+    monkeypatch.setattr("oism.nn._model.Diffusion.save", stop)
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, 4, resume=True)
     assert not (tmp_path / "model.safetensors").exists()

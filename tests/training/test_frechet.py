@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from oism.training.frechet import (
+from oism.training._frechet import (
     INCEPTION,
     FeatureMoments,
     extractor_of,

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from oism.nn import DDPMpp, OperatorInformed
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.training.data import Rows
-from oism.training.loop import DivergedError, Loop, compile_parts, engine, net_of
+from oism.training import DivergedError, Rows
+from oism.training._loop import Loop, compile_parts, engine, net_of
 
 from .small import PIXELS, fitted, images, predictor, short_run, state_of, told
 

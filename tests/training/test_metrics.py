@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oism.training.metrics import Metrics, read
+from oism.training._metrics import Metrics, read
 
 
 def steps(folder: Path) -> list[int]:
@@ -71,7 +71,7 @@ def test_lines_are_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.Monke
         synced.append((tmp_path / "metrics.jsonl").read_text())
         real(handle)
 
-    monkeypatch.setattr("oism.training.metrics.os.fsync", fsync)
+    monkeypatch.setattr("oism.training._metrics.os.fsync", fsync)
     metrics.to_disk()
     metrics.close()
     assert [text.count("\n") for text in synced] == [1, 1]
@@ -85,7 +85,7 @@ def test_a_disk_that_is_full_still_closes_the_file(
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("oism.training.metrics.os.fsync", full)
+    monkeypatch.setattr("oism.training._metrics.os.fsync", full)
     with pytest.raises(OSError, match="No space left"):
         metrics.close()
     assert metrics._file.closed

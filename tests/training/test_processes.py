@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from oism.training import checkpoint
-from oism.training import metrics as lines
+from oism.training import _checkpoint as checkpoint
+from oism.training import _metrics as lines
 
 from .processes import PAIRED, gradients, warmed
 from .small import fitted, predictor, short_run, steps_and_losses

@@ -13,16 +13,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oism import Prior
+from oism.images import Open, Prior
 from oism.nn import Diffusion, OperatorInformed
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR, UniformTime
-from oism.prior import Open
-from oism.training import checkpoint
-from oism.training import metrics as lines
-from oism.training.checkpoint import CheckpointError
-from oism.training.data import Rows
-from oism.training.loop import DivergedError, Loop, engine
-from oism.training.run import Run
+from oism.training import CheckpointError, DivergedError, Rows, Run
+from oism.training import _checkpoint as checkpoint
+from oism.training import _metrics as lines
+from oism.training._loop import Loop, engine
 
 from .small import (
     PIXELS,

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
     from oism.cli.train import Train
-    from oism.clock import Clock
-    from oism.prior import Gate, Prior
+    from oism.images import Gate, Prior
+    from oism.process import Clock
     from oism.training import Rows
 
 FITTED = ("pca", "pixel")
@@ -22,8 +22,8 @@ NONE = "none"
 
 def clock(command: Train, given: Prior | None = None) -> Clock:
     """Return the noise levels: those that are asked for, those of a prior of a file, or usual."""
-    from oism.clock import VariancePreserving
-    from oism.files import FileError
+    from oism.data.files import FileError
+    from oism.process import VariancePreserving
 
     asked = clock_of(command.clock)
     if asked is not None and not isinstance(asked, VariancePreserving):
@@ -40,7 +40,7 @@ def clock(command: Train, given: Prior | None = None) -> Clock:
 
 def gate(command: Train) -> Gate | None:
     """Return how far the prior is trusted where the network learns what it leaves."""
-    from oism.prior.gate import ByError, Open
+    from oism.images import ByError, Open
 
     if command.paper:
         return Open()
@@ -63,7 +63,7 @@ def loaded(command: Train) -> Prior | None:
 def fitted(command: Train, rows: Rows, clock: Clock, engine: Accelerator) -> Prior | None:
     """Return a prior of the rows, the same in every process, or none."""
     from oism.basis import IdentityFrame
-    from oism.prior import PCA, fit_mixture, fit_prior
+    from oism.images import PCA, fit_mixture, fit_prior
 
     if command.prior == NONE:
         return None
@@ -82,7 +82,7 @@ def fitted(command: Train, rows: Rows, clock: Clock, engine: Accelerator) -> Pri
 
 def demand_alike(command: Train, given: Prior, rows: Rows) -> None:
     """Raise unless the prior of a file is one of such rows."""
-    from oism.files import FileError
+    from oism.data.files import FileError
 
     try:
         rows.demand(given.setting, "prior")
@@ -92,10 +92,10 @@ def demand_alike(command: Train, given: Prior, rows: Rows) -> None:
 
 def as_before(prior: Prior, folder: Path) -> Prior:
     """Return the prior of the run that goes on, to the last bit, if this is the same one."""
-    from oism.prior import Prior
+    from oism.images import Prior
     from oism.training import CheckpointError
-    from oism.training.agreement import are_alike, difference
-    from oism.training.folder import PRIOR, latest
+    from oism.training._compatibility import are_alike, difference
+    from oism.training._folder import PRIOR, latest
 
     if latest(folder) is None or not (folder / PRIOR).exists():
         return prior

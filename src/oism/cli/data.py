@@ -40,8 +40,8 @@ class Data(Command):
         import pyarrow as pa
         import torch
 
-        from oism import files
-        from oism.datasets import PLANE
+        from oism.data import files
+        from oism.data.toys import PLANE
 
         rows = PLANE[self.law].sample(self.n, torch.Generator().manual_seed(self.random_state))
         x, y = rows.numpy().T.copy()

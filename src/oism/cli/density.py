@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oism.files import Sheet
+    from oism.data.files import Sheet
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Density(Command):
 
     def run(self) -> None:
         """Load, evaluate and write."""
-        from oism import files
         from oism.cli import models
         from oism.cli.outputs import demand_table
+        from oism.data import files
 
         demand_one_stdout(self.output, json=self.json)
         demand_one_stdin(self.model, self.data)
@@ -96,7 +96,7 @@ class Density(Command):
     ) -> None:
         import pyarrow as pa
 
-        from oism import files
+        from oism.data import files
 
         if kind == "npy":
             files.write_array(densities, self.output)

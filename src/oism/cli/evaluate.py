@@ -25,8 +25,8 @@ from oism.cli.priors import LEVELS, shape_text
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from oism.files import Images
-    from oism.prior.pictures import OfTensors
+    from oism.data.files import Images
+    from oism.images._display import OfTensors
 
 Levels = Annotated[tuple[float, ...], arg(metavar="TAU ...", help_behavior_hint="")]
 
@@ -120,10 +120,10 @@ class Evaluate(Command):
 
     def open_images(self, model: OfTensors) -> Images:
         """Return the images, which are like those of a model."""
-        from oism import files
-        from oism.files.splits import TESTING
-        from oism.prior import Prior
-        from oism.prior.pictures import picture_shape
+        from oism.data import files
+        from oism.data.files._splits import TESTING
+        from oism.images import Prior
+        from oism.images._display import picture_shape
 
         kind = "prior" if isinstance(model, Prior) else "model"
         if model.pixels is None:

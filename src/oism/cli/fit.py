@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oism.estimator import OISM
-    from oism.files import Sheet
+    from oism.data.files import Sheet
+    from oism.tables import OISM
 
 Auto = Literal["auto"]
 
@@ -144,8 +144,8 @@ class Fit(Command):
             self._fit_table()
 
     def _fit_table(self) -> None:
-        from oism import files
         from oism.cli import models
+        from oism.data import files
 
         sheet = files.read(self.data, self.format)
         weights = None if self.weights is None else sheet.find(self.weights)
@@ -174,8 +174,8 @@ class Fit(Command):
         return (rows, None) if weights is None else (rows[:, :-1], rows[:, -1])
 
     def _model(self, sheet: Sheet, columns: list[str], *, named: bool) -> OISM:
-        from oism.estimator import OISM
-        from oism.files import unknown_column
+        from oism.data.files import unknown_column
+        from oism.tables import OISM
 
         def by_column(said: dict[str, Any]) -> dict[str | int, Any] | None:
             found: dict[str | int, Any] = {}

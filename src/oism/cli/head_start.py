@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from oism.cli.train import Train
-    from oism.files import Images
+    from oism.data.files import Images
+    from oism.images import Prior
+    from oism.images._base import Setting
     from oism.nn import DDPMpp, Diffusion
     from oism.objectives import NoiseLevels
-    from oism.prior import Prior
-    from oism.prior.base import Setting
     from oism.training import Rows, Run
 
 SHOWN = 64
@@ -52,7 +52,7 @@ class Ready:
 
 def demand_options(command: Train) -> None:
     """Raise where options make no sense, before anything is read."""
-    from oism.prior.fitting import MOST_ORDER
+    from oism.images._fitting import MOST_ORDER
 
     prior = command.prior
     if prior not in (*FITTED, NONE) and not os.path.exists(prior):
@@ -92,8 +92,8 @@ def demand_folder(command: Train) -> None:
 
 def accelerator(device: str | None) -> Accelerator:
     """Return the engine, on the device that is asked for."""
-    from oism import checks
-    from oism.training.loop import engine
+    from oism._core import checks
+    from oism.training._loop import engine
 
     if device is None:
         return engine()
@@ -114,7 +114,7 @@ def way_on(run: Run) -> Iterator[None]:
 
     A second signal stops it at once.
     """
-    from oism.training.folder import latest
+    from oism.training._folder import latest
 
     alone, folder = int(run.accelerator.num_processes) == 1, run.folder
     try:
@@ -150,14 +150,13 @@ def _stopped_gently(run: Run) -> Iterator[None]:
 
 def ready(command: Train, engine: Accelerator) -> Ready:
     """Read the images, fit the prior, and build the network."""
-    from oism import files
-    from oism.clock import Noising
-    from oism.files.splits import TRAINING
+    from oism.data import files
+    from oism.data.files._splits import TRAINING
+    from oism.images._base import Setting
     from oism.objectives import UniformLogSNR
-    from oism.prior.base import Setting
-    from oism.process import OrnsteinUhlenbeck
+    from oism.process import Noising, OrnsteinUhlenbeck
     from oism.training import Rows
-    from oism.training.data import array_of
+    from oism.training._data import array_of
 
     prior = beginnings.loaded(command)
     clock = beginnings.clock(command, prior)
@@ -196,8 +195,8 @@ def draw(path: Path, model: Diffusion) -> None:
     """Write samples of a model as one picture, the same noise every time."""
     import torch
 
+    from oism.images._display import pictures
     from oism.plot import write_image_grid
-    from oism.prior.pictures import pictures
 
     x = model.sample(SHOWN, torch.Generator().manual_seed(0), progress=False)
     write_image_grid(path, pictures(model, x).numpy())
@@ -224,7 +223,7 @@ def _informed(command: Train, net: DDPMpp, prior: Prior) -> nn.Module:
 
 
 def _read(images: Images) -> Iterator[NDArray[np.uint8]]:
-    from oism.progress import progress_bar
+    from oism._core.progress import progress_bar
 
     with progress_bar(None) as bar:
         bar.stage("reading images", len(images))

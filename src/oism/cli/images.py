@@ -13,9 +13,9 @@ from oism.cli.options import STANDARD, clock_of, demand_count, demand_default, g
 
 if TYPE_CHECKING:
     from oism.cli.fit import Fit
-    from oism.clock import Clock
-    from oism.files import Images
-    from oism.prior import Prior
+    from oism.data.files import Images
+    from oism.images import Prior
+    from oism.process import Clock
 
 TABLES_ONLY = (
     "columns", "periodic", "bounds", "box", "weights", "missing", "process", "max_eigenvalue",
@@ -33,9 +33,9 @@ ORDER = 4
 
 def are_meant(command: Fit) -> bool:
     """Tell whether the data are images; a Parquet file may hold some beside columns to fit."""
-    from oism import files
-    from oism.files import hub
-    from oism.files.galleries import SUFFIXES
+    from oism.data import files
+    from oism.data.files import _hub as hub
+    from oism.data.files._image_folder import SUFFIXES
 
     if command.data.lower().endswith(SUFFIXES):
         return True  # a single image, and the reader says that it takes a folder
@@ -57,9 +57,9 @@ def demand_table_options(command: Fit) -> None:
 
 def fit(command: Fit) -> None:
     """Read, fit, write and report."""
-    from oism import files
     from oism.cli import models, priors
-    from oism.files.splits import TRAINING
+    from oism.data import files
+    from oism.data.files._splits import TRAINING
 
     clock = _demand_image_options(command)
     start = time.perf_counter()
@@ -73,7 +73,7 @@ def fit(command: Fit) -> None:
         )
         prior = _prior(command, images, clock)
         if command.local:
-            from oism.prior import add_local_terms
+            from oism.images import add_local_terms
 
             prior = add_local_terms(prior, images, device=command.device)
     seconds = time.perf_counter() - start
@@ -109,7 +109,7 @@ def _demand_image_options(command: Fit) -> Clock | None:
             raise UsageError(f"--top: counts principal directions, not those of {command.frame}")
     demand_count(command.cv, 2, "--cv")
     clock = clock_of(command.clock)
-    from oism.clock import VariancePreserving
+    from oism.process import VariancePreserving
 
     if clock is not None and not isinstance(clock, VariancePreserving):
         raise UsageError("--clock: the noise of images preserves variance: vp:BETA_0:BETA_1")
@@ -118,8 +118,8 @@ def _demand_image_options(command: Fit) -> Clock | None:
 
 def _prior(command: Fit, images: Images, clock: Clock | None) -> Prior:
     from oism.basis import CosineFrame, Frame, IdentityFrame
-    from oism.prior import PCA, fit_mixture, fit_prior
-    from oism.prior.fitting import CHOICES
+    from oism.images import PCA, fit_mixture, fit_prior
+    from oism.images._fitting import CHOICES
 
     entries = math.prod(images.shape)
     if command.top is not None and command.top > entries:

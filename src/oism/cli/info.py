@@ -9,7 +9,7 @@ from oism.cli.options import Command, ModelFile, print_json
 
 if TYPE_CHECKING:
     from oism.cli.models import Stored
-    from oism.prior import Prior
+    from oism.images import Prior
 
 
 @dataclass(frozen=True)

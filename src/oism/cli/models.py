@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from oism.estimator import OISM
-    from oism.files import Sheet
+    from oism.data.files import Sheet
+    from oism.images import Prior
     from oism.nn import Diffusion
-    from oism.prior import Prior
+    from oism.tables import OISM
 
 
 @dataclass(frozen=True)
@@ -34,21 +34,21 @@ class Stored:
     @property
     def is_prior(self) -> bool:
         """Whether it holds a prior, by its header."""
-        from oism.prior.storage import is_prior
+        from oism.images._storage import is_prior
 
         return self.file.is_file() and is_prior(self.file)
 
     @property
     def is_trained(self) -> bool:
         """Whether it holds a model with a network, or is the folder of a run."""
-        from oism.nn.storage import is_diffusion
+        from oism.nn._storage import is_diffusion
 
         return self.file.is_dir() or is_diffusion(self.file)
 
     def model(self) -> OISM:
         """Return the model of a table."""
-        from oism.estimator import OISM
-        from oism.files import FileError, called
+        from oism.data.files import FileError, called
+        from oism.tables import OISM
 
         if self.is_prior:
             raise FileError(
@@ -65,9 +65,8 @@ class Stored:
 
     def prior(self) -> Prior:
         """Return the prior of images."""
-        from oism.files import FileError, called
-        from oism.prior import Prior
-        from oism.score.storage import format_of
+        from oism.data.files import FileError, called, format_of
+        from oism.images import Prior
 
         if self.is_trained:
             raise FileError(f"{called(self.path)}: a trained model of images, not a prior of them")
@@ -90,7 +89,7 @@ class Stored:
     @contextmanager
     def _told(self, advice: str = "; `oism fit` makes a model") -> Iterator[None]:
         """Say in words what is wrong with a file, by its name."""
-        from oism.files import FileError, called
+        from oism.data.files import FileError, called
 
         try:
             yield
@@ -108,7 +107,7 @@ def opened(path: str) -> Iterator[Stored]:
 
     The folder of a run will do as well.
     """
-    from oism.files import read_bytes
+    from oism.data.files import read_bytes
 
     if path != STANDARD and (Path(path).is_file() or _is_run(path)):
         yield Stored(path, Path(path))
@@ -119,11 +118,11 @@ def opened(path: str) -> Iterator[Stored]:
 
 
 def _is_run(path: str) -> bool:
-    from oism.files import FileError
+    from oism.data.files import FileError
 
     if not Path(path).is_dir():
         return False
-    from oism.training.folder import holds_run
+    from oism.training._folder import holds_run
 
     if not holds_run(Path(path)):
         raise FileError(f"{path}: a folder, and it holds no run of `oism train`")
@@ -138,7 +137,7 @@ def load(path: str) -> OISM:
 
 def save(model: OISM | Prior, path: str) -> None:
     """Write a model to a file, or to standard output."""
-    from oism.files import write_bytes
+    from oism.data.files import write_bytes
 
     if path != STANDARD:
         model.save(path)
@@ -162,7 +161,7 @@ def own_names(model: OISM) -> list[str] | None:
 
 def names_of(model: OISM) -> list[str]:
     """Return the names of a model's columns, or their numbers."""
-    from oism.files import numbering
+    from oism.data.files import numbering
 
     return own_names(model) or numbering(model.n_features_in_)
 
@@ -180,7 +179,7 @@ def matching(sheet: Sheet, model: OISM, said: tuple[str, ...] = ()) -> list[str]
     By name, in whatever order they stand; by position where either side has no names and there are
     as many.
     """
-    from oism.files import FileError, unknown_column
+    from oism.data.files import FileError, unknown_column
 
     count, names = model.n_features_in_, own_names(model)
     if said:
@@ -203,6 +202,6 @@ def matching(sheet: Sheet, model: OISM, said: tuple[str, ...] = ()) -> list[str]
 
 def bars(*, quiet: bool) -> Any:  # noqa: ANN401
     """Return a context without progress bars, or one with."""
-    from oism.progress import no_bars
+    from oism._core.progress import no_bars
 
     return no_bars() if quiet else nullcontext()

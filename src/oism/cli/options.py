@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 from tyro.conf import Positional, arg
 
+from oism._core.plain import plain
 from oism.cli.ending import UsageError
-from oism.plain import plain
 
 if TYPE_CHECKING:
-    from oism.clock import Clock
+    from oism.process import Clock
 
 STANDARD = "-"
 Value = TypeVar("Value")
@@ -90,7 +90,7 @@ def clock_of(said: str | None) -> Clock | None:
     """Return the clock that an option names, if it does."""
     if said is None:
         return None
-    from oism.clock import VarianceExploding, VariancePreserving
+    from oism.process import VarianceExploding, VariancePreserving
 
     kinds: dict[str, type[Clock]] = {"ve": VarianceExploding, "vp": VariancePreserving}
     kind, *ends = said.split(":")

@@ -11,7 +11,7 @@ from oism.cli.options import STANDARD
 
 def demand_file(output: str, *, binary: bool = True) -> None:
     """Raise unless a file can be written there."""
-    from oism.atomic import demand_writable
+    from oism._core.atomic import demand_writable
 
     if output != STANDARD:
         demand_writable(output)
@@ -21,7 +21,7 @@ def demand_file(output: str, *, binary: bool = True) -> None:
 
 def demand_table(output: str, format: str | None) -> str:  # noqa: A002
     """Return the format of a table that can be written there."""
-    from oism.files import TEXT_FORMATS, format_of
+    from oism.data.files import TEXT_FORMATS, format_of
 
     kind = format_of(output, format)
     demand_file(output, binary=kind not in TEXT_FORMATS)

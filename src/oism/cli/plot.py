@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from oism.cli.models import Stored
-    from oism.estimator import OISM
+    from oism.tables import OISM
 
 TABLES_ONLY = ("data", "columns", "missing", "format")
 PICTURES = ("png", "svg", "pdf")
@@ -77,7 +77,7 @@ class Plot(Command):
 
         demand_file(self.output)
         mpl.use("Agg")
-        from oism.atomic import replacing
+        from oism._core.atomic import replacing
 
         with models.opened(self.model) as stored, models.bars(quiet=self.quiet):
             figure = self._prior_figure(stored) if stored.is_prior else self._figure(stored)
@@ -103,8 +103,8 @@ class Plot(Command):
 
     def _rows(self, data: str, model: OISM) -> NDArray[np.float64]:
         """Return the rows of the table in the model's columns."""
-        from oism import files
         from oism.cli import models
+        from oism.data import files
 
         sheet = files.read(data, self.format)
         columns = models.matching(sheet, model)
@@ -128,7 +128,7 @@ class Plot(Command):
             return None
         if len(self.columns) != 2:
             raise UsageError(f"--columns: expected two, got {len(self.columns)}")
-        from oism.files import called, find_column
+        from oism.data.files import called, find_column
 
         first, second = (find_column(said, names, called(self.model)) for said in self.columns)
         return first, second

@@ -18,16 +18,16 @@ from oism.cli.priors import (
 
 if TYPE_CHECKING:
     from oism.cli.evaluate import Evaluate
-    from oism.files import Images
-    from oism.prior import Prior
-    from oism.prior.evaluation import Estimate, Evaluation
+    from oism.data.files import Images
+    from oism.images import Prior
+    from oism.images._evaluation import Estimate, Evaluation
 
 
 def evaluate(command: Evaluate, prior: Prior) -> None:
     """Read, evaluate and tell."""
-    from oism.checks import device
+    from oism._core.checks import device
     from oism.cli import models
-    from oism.prior.evaluation import evaluate
+    from oism.images._evaluation import evaluate
 
     horizon = prior.clock.horizon
     for tau in command.levels:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from oism.prior import Prior
-    from oism.prior.pictures import OfTensors
+    from oism.images import Prior
+    from oism.images._display import OfTensors
 
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
 """The noise levels τ at which errors are told."""
@@ -138,8 +138,8 @@ def seeded(seed: int | None) -> torch.Generator:
 
 def demand_pictures(output: str) -> None:
     """Raise unless samples of images can be written there."""
-    from oism import files
     from oism.cli.outputs import demand_file
+    from oism.data import files
 
     if output == STANDARD:
         raise UsageError(f"-o: {OUTPUTS}, not to standard output: name one")
@@ -154,9 +154,9 @@ def demand_pictures(output: str) -> None:
 
 def write_samples(prior: OfTensors, x: Tensor, output: str) -> None:
     """Write samples in the units of a model as a grid, an array or a folder."""
-    from oism import files
+    from oism.data import files
+    from oism.images._display import pictures
     from oism.plot import write_image_grid
-    from oism.prior.pictures import pictures
 
     suffix = Path(output).suffix.lower()
     if suffix == ".npy":
@@ -169,7 +169,7 @@ def write_samples(prior: OfTensors, x: Tensor, output: str) -> None:
 
 def demand_drawable(prior: OfTensors, output: str) -> None:
     """Raise where samples are no pictures, and would have to be."""
-    from oism.prior.pictures import picture_shape
+    from oism.images._display import picture_shape
 
     if picture_shape(prior) is None and Path(output).suffix.lower() != ".npy":
         what = "pixels" if prior.pixels is None else "1 or 3 channels"
@@ -181,7 +181,7 @@ def demand_drawable(prior: OfTensors, output: str) -> None:
 
 def _array(prior: OfTensors, x: Tensor) -> Tensor:
     """Return images as integers with channels last, other tensors in the model's units."""
-    from oism.prior.pictures import picture_shape
+    from oism.images._display import picture_shape
 
     shape = picture_shape(prior)
     if shape is None or prior.pixels is None:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from oism.cli.models import Stored
+    from oism.images import Prior
     from oism.nn import Diffusion
-    from oism.prior import Prior
 
 TABLES_ONLY = ("given", "method", "density", "format")
 TRAINED_ONLY = ("steps", "device")
@@ -92,7 +92,7 @@ class Sample(Command):
 
     def _draw_rows(self, stored: Stored, given: dict[str, float]) -> None:
         from oism.cli.outputs import demand_table
-        from oism.score.storage import format_of
+        from oism.data.files import format_of
 
         demand_default(self, TRAINED_ONLY, f"an option for trained models, not for {self.model}")
         if format_of(stored.file) is None:
@@ -126,7 +126,7 @@ class Sample(Command):
         from oism.cli import priors, trained
         from oism.flow import RungeKutta4
         from oism.nn import Diffusion
-        from oism.nn.model import METHOD
+        from oism.nn._model import METHOD
 
         source = priors.seeded(self.random_state)
         if not isinstance(model, Diffusion):
@@ -138,8 +138,8 @@ class Sample(Command):
     def _draw(self, stored: Stored, given: dict[str, float]) -> None:
         import pyarrow as pa
 
-        from oism import files
         from oism.cli import models
+        from oism.data import files
 
         model = stored.model()
         own, names = models.own_names(model), models.names_of(model)

@@ -139,7 +139,7 @@ class Train(Command):
         from oism.cli import head_start, models
         from oism.cli.outputs import demand_other
         from oism.training import Run
-        from oism.training.folder import demand_place
+        from oism.training._folder import demand_place
 
         head_start.demand_options(self)
         settings, folder = self._settings(), Path(self.output)
@@ -177,7 +177,7 @@ class Train(Command):
     def _begin(self, ready: Ready, begun: int) -> None:
         """Say where numbers are to be found, to whom no bar is shown."""
         from oism.cli import priors
-        from oism.training.folder import METRICS
+        from oism.training._folder import METRICS
 
         if self.quiet or sys.stderr.isatty() or begun == self.steps:
             return
@@ -191,8 +191,8 @@ class Train(Command):
 
     def _tell(self, ready: Ready, begun: int, seconds: float, accelerator: Accelerator) -> None:
         from oism.cli import priors
-        from oism.training import metrics
-        from oism.training.folder import METRICS, MODEL
+        from oism.training import _metrics as metrics
+        from oism.training._folder import METRICS, MODEL
 
         folder = Path(self.output)
         last = metrics.read(folder / METRICS)[-1]

@@ -25,8 +25,8 @@ def placed(model: Diffusion, device: str | None) -> Diffusion:
 def facts(model: Diffusion, path: Path) -> dict[str, Any]:
     """Return what a model is, as JSON can hold it; of a run also how far it came."""
     from oism.nn import Informed
-    from oism.nn.storage import describe_form, describe_net
-    from oism.training.folder import steps_of
+    from oism.nn._storage import describe_form, describe_net
+    from oism.training._folder import steps_of
 
     predictor, pixels = model.predictor, model.pixels
     informed = predictor if isinstance(predictor, Informed) else None

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from oism.cli.evaluate import Evaluate
     from oism.cli.models import Stored
     from oism.flow import OrdinaryMethod
+    from oism.images import Prior
     from oism.nn import Diffusion
-    from oism.prior import Prior
-    from oism.training.bits import Bits
-    from oism.training.evaluation import Interval
-    from oism.training.frechet import Extractor
+    from oism.training._bits import Bits
+    from oism.training._evaluation import Interval
+    from oism.training._frechet import Extractor
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Worth:
 def evaluate(command: Evaluate, stored: Stored) -> None:
     """Load, read, evaluate and tell."""
     from oism.cli import models, trained, verdict
-    from oism.training.data import array_of
+    from oism.training._data import array_of
 
     method, extractor = _method(command), _extractor(command)
     with models.bars(quiet=command.quiet):
@@ -55,7 +55,7 @@ def evaluate(command: Evaluate, stored: Stored) -> None:
 def _method(command: Evaluate) -> OrdinaryMethod:
     """Return how the flow is followed; raise where options make no sense."""
     from oism.flow import Adaptive, RungeKutta4
-    from oism.nn.model import METHOD
+    from oism.nn._model import METHOD
 
     demand_count(command.intervals, 0, "--intervals")
     if not command.intervals and command.no_bits and command.features is None:
@@ -75,7 +75,7 @@ def _method(command: Evaluate) -> OrdinaryMethod:
 def _extractor(command: Evaluate) -> Extractor | None:
     if command.features is None:
         return None
-    from oism.training.frechet import extractor_of
+    from oism.training._frechet import extractor_of
 
     with naming_options({"extractor": "features"}):
         return extractor_of(command.features)
@@ -124,8 +124,8 @@ def _distance(
     import torch
     from torch import nn
 
-    from oism.prior.pictures import pictures
-    from oism.training.frechet import features_of, frechet_distance
+    from oism.images._display import pictures
+    from oism.training._frechet import features_of, frechet_distance
 
     extractor = extractor.to(model.device) if isinstance(extractor, nn.Module) else extractor
     drawn = pictures(model, model.sample(samples, seeded(command.random_state), method=method))

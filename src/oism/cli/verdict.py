@@ -18,10 +18,10 @@ from oism.cli.priors import (
 if TYPE_CHECKING:
     from oism.cli.evaluate import Evaluate
     from oism.cli.trained_worth import Worth
-    from oism.files import Images
+    from oism.data.files import Images
     from oism.flow import OrdinaryMethod
     from oism.nn import Diffusion
-    from oism.training.evaluation import Interval
+    from oism.training._evaluation import Interval
 
 
 def facts(

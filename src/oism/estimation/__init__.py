@@ -1,15 +1,94 @@
-"""Fitting: from data to the scores of every noise level, with no training."""
+"""Estimation: from data to the scores of every noise level, with no training.
 
-from oism.estimation.fitting import fit, fit_moments, fit_standardised
-from oism.estimation.linear import fit_linear
-from oism.estimation.tables import CrossValidation, EvenKnots, PlacedKnots
+data ─► moments ─► shrinkage ─► system ─► ridge and truncation over t ─► α(t) ─► score
+"""
+
+from oism.estimation._equations.fourier import FourierEquations, GalerkinOperator
+from oism.estimation._equations.hermite import HermiteEquations, TensorHermiteEquations
+from oism.estimation._equations.linear import LinearEquations, start
+from oism.estimation._equations.products import ProductEquations
+from oism.estimation._fit import fit, fit_moments, fit_standardised
+from oism.estimation._fit_linear import fit_linear
+from oism.estimation._knots import EvenKnots, Knots, PlacedKnots, place_knots
+from oism.estimation._moments.base import Moments, averages
+from oism.estimation._moments.dither import dithered, uniform_averages, uniform_reach
+from oism.estimation._moments.fourier import FourierMoments
+from oism.estimation._moments.gathering import gather, moments_of, principal_frame
+from oism.estimation._moments.hermite import (
+    GaussianMoments,
+    HermiteFamilyMoments,
+    HermiteMoments,
+    TensorHermiteMoments,
+    principal,
+)
+from oism.estimation._moments.histogram import HistogramMoments
+from oism.estimation._moments.pairs import PairMoments
+from oism.estimation._moments.products import ProductMoments
+from oism.estimation._moments.rows import batches, fold_of, rows
+from oism.estimation._moments.sharing import across_processes
+from oism.estimation._moments.spectrum import Spectrum, principal_axes, spectrum
+from oism.estimation._ratio import DensityRatio, GaussPanels, fit_ratio
+from oism.estimation._shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage
+from oism.estimation._systems.choice import choose
+from oism.estimation._systems.hermite import HermiteSystem, TensorHermiteSystem
+from oism.estimation._systems.linear import LinearSystem
+from oism.estimation._systems.products import ProductSystem
+from oism.estimation._systems.torus import TorusSystem
+from oism.estimation._tabulation import CrossValidation
 
 __all__ = [
     "CrossValidation",
+    "DensityRatio",
     "EvenKnots",
+    "FourierEquations",
+    "FourierMoments",
+    "GalerkinOperator",
+    "GaussPanels",
+    "GaussianMoments",
+    "HermiteEquations",
+    "HermiteFamilyMoments",
+    "HermiteMoments",
+    "HermiteSystem",
+    "HistogramMoments",
+    "JamesStein",
+    "Knots",
+    "LinearEquations",
+    "LinearSystem",
+    "Modulation",
+    "Moments",
+    "Monotone",
+    "PairMoments",
     "PlacedKnots",
+    "ProductEquations",
+    "ProductMoments",
+    "ProductSystem",
+    "SampleMeans",
+    "Shrinkage",
+    "Spectrum",
+    "TensorHermiteEquations",
+    "TensorHermiteMoments",
+    "TensorHermiteSystem",
+    "TorusSystem",
+    "across_processes",
+    "averages",
+    "batches",
+    "choose",
+    "dithered",
     "fit",
     "fit_linear",
     "fit_moments",
+    "fit_ratio",
     "fit_standardised",
+    "fold_of",
+    "gather",
+    "moments_of",
+    "place_knots",
+    "principal",
+    "principal_axes",
+    "principal_frame",
+    "rows",
+    "spectrum",
+    "start",
+    "uniform_averages",
+    "uniform_reach",
 ]

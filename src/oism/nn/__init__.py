@@ -1,13 +1,13 @@
 """Networks that predict noise, and those that start from a prior."""
 
-from oism.nn.combined import Combined
-from oism.nn.ddpmpp import DDPMpp
-from oism.nn.informed import Informed, OperatorInformed
-from oism.nn.mlp import MLP
-from oism.nn.model import Diffusion
-from oism.nn.score import NoisePredictor, NoiseScore
-from oism.nn.sizes import unet_for
-from oism.nn.velocity import VelocityScore
+from oism.nn._combined import Combined
+from oism.nn._ddpmpp import DDPMpp
+from oism.nn._informed import Informed, OperatorInformed
+from oism.nn._mlp import MLP
+from oism.nn._model import Diffusion
+from oism.nn._score import NoisePredictor, NoiseScore
+from oism.nn._sizes import unet_for
+from oism.nn._velocity import VelocityScore
 
 __all__ = [
     "MLP",

@@ -7,22 +7,22 @@ levels. Of energies f = log(ρ_t/π), scores ∇log ρ_t and time scores ∂_t l
 noise levels owe each other, to be measured or added to any of them.
 """
 
-from oism.objectives.base import Objective
-from oism.objectives.denoising import (
+from oism.objectives._base import Objective
+from oism.objectives._denoising import (
     DenoisingScoreMatching,
     LikelihoodWeighting,
     NoiseWeighting,
     UniformWeighting,
     Weighting,
 )
-from oism.objectives.fokker_planck import FokkerPlanckResidual
-from oism.objectives.hybrid import HybridScoreMatching
-from oism.objectives.implicit import GeneralisedScoreMatching, ImplicitScoreMatching
-from oism.objectives.levels import NoiseLevels, UniformLogSNR, UniformTime, low_discrepancy
-from oism.objectives.models import Model, score_of, time_score_of
-from oism.objectives.sliced import Probes, SlicedScoreMatching
-from oism.objectives.time import TimeScoreMatching
-from oism.objectives.transitions import TransitionScoreMatching
+from oism.objectives._fokker_planck import FokkerPlanckResidual
+from oism.objectives._hybrid import HybridScoreMatching
+from oism.objectives._implicit import GeneralisedScoreMatching, ImplicitScoreMatching
+from oism.objectives._levels import NoiseLevels, UniformLogSNR, UniformTime, low_discrepancy
+from oism.objectives._models import Model, score_of, time_score_of
+from oism.objectives._sliced import Probes, SlicedScoreMatching
+from oism.objectives._time import TimeScoreMatching
+from oism.objectives._transitions import TransitionScoreMatching
 
 __all__ = [
     "DenoisingScoreMatching",

@@ -13,10 +13,10 @@ for which limits are to be given. Where they are not, they are those of the mode
 
 from __future__ import annotations
 
-from oism.plot.curves import coefficient_traces, loss_curves, noise_of, validation_loss
-from oism.plot.frame import ACCENT, GREY, INK, PALE, limits_of
-from oism.plot.images import image_grid, write_image_grid
-from oism.plot.maps import (
+from oism.plot._curves import coefficient_traces, loss_curves, noise_of, validation_loss
+from oism.plot._frame import ACCENT, GREY, INK, PALE, limits_of
+from oism.plot._images import image_grid, write_image_grid
+from oism.plot._maps import (
     cloud,
     density_curve,
     density_image,
@@ -24,8 +24,8 @@ from oism.plot.maps import (
     ramachandran,
     score_field,
 )
-from oism.plot.overview import overview
-from oism.plot.priors import noise_error, prior_overview, sample_grid
+from oism.plot._overview import overview
+from oism.plot._priors import noise_error, prior_overview, sample_grid
 
 __all__ = [
     "ACCENT",

@@ -1,19 +1,35 @@
-"""Fitted scores of all noise levels, as torch modules."""
+"""Fitted scores of all noise levels, as torch modules, and the contract of the systems behind them."""
 
-from oism.score.base import Diagnostics, OperatorScore
-from oism.score.fourier import FourierScore
-from oism.score.hermite import HermiteScore, TensorHermiteScore, soft_clamp
-from oism.score.interpolation import Curve, place_knots
-from oism.score.linear import LinearScore
+from oism.score._base import RIDGES, Losses, OperatorScore, Solved, System
+from oism.score._coordinates import FLOOR, Coordinates
+from oism.score._fourier import FourierScore
+from oism.score._hermite import HermiteScore, TensorHermiteScore, soft_clamp
+from oism.score._interpolation import Curve, SpectralModule
+from oism.score._linear import LinearScore
+from oism.score._linear_law import SINGULAR, LinearLaw, Metric
+from oism.score._series import SeriesScore
+from oism.score._table import Diagnostics, Schedule, Table
 
 __all__ = [
+    "FLOOR",
+    "RIDGES",
+    "SINGULAR",
+    "Coordinates",
     "Curve",
     "Diagnostics",
     "FourierScore",
     "HermiteScore",
+    "LinearLaw",
     "LinearScore",
+    "Losses",
+    "Metric",
     "OperatorScore",
+    "Schedule",
+    "SeriesScore",
+    "Solved",
+    "SpectralModule",
+    "System",
+    "Table",
     "TensorHermiteScore",
-    "place_knots",
     "soft_clamp",
 ]

@@ -18,20 +18,18 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from oism._core.plain import plain
+from oism._core.progress import progress_bar
 from oism.flow import OrdinaryMethod, RungeKutta4
+from oism.images import Prior
+from oism.images._display import BYTES
+from oism.images._gate import GATE
 from oism.nn import Combined, Diffusion, OperatorInformed, unet_for
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.plain import plain
-from oism.prior import Prior
-from oism.prior.gate import GATE
-from oism.prior.pictures import BYTES
-from oism.progress import progress_bar
 from oism.studies.images import ImageSets
 from oism.studies.study import write_json
-from oism.training.data import Rows
-from oism.training.evaluation import errors_by_level
-from oism.training.loop import Loop, engine
-from oism.training.settings import Training
+from oism.training import Rows, Training, errors_by_level
+from oism.training._loop import Loop, engine
 
 SIXTHS = 6
 METHOD: OrdinaryMethod = RungeKutta4(16)

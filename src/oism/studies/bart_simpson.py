@@ -19,15 +19,12 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
 
-from oism.clock import Noising, VarianceExploding
-from oism.estimation import fit
-from oism.flow import Flow, RungeKutta4
-from oism.likelihood import ExactTrace, log_density
+from oism.estimation import Modulation, SampleMeans, fit
+from oism.flow import ExactTrace, Flow, RungeKutta4, log_density
 from oism.nn import NoiseScore
 from oism.plot import ACCENT, GREY, INK, loss_curves
-from oism.process import Torus
+from oism.process import Noising, Torus, VarianceExploding
 from oism.score import OperatorScore
-from oism.shrinkage import Modulation, SampleMeans
 from oism.studies import circle
 from oism.studies.neural import train
 from oism.studies.study import Claim, Findings, Study, standard_error, table, text

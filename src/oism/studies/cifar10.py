@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oism.basis import IdentityFrame
-from oism.prior import Prior, fit_prior, learn_law
+from oism.images import Prior, fit_prior, learn_law
 from oism.studies import cifar10_pictures as pictures
 from oism.studies import step_time
 from oism.studies.arms import (
@@ -59,7 +59,7 @@ from oism.studies.study import (
     write_json,
     write_picture,
 )
-from oism.training.loop import engine
+from oism.training._loop import engine
 
 TOGETHER, LEFT = "combined", "residual"
 PIXELS = {"OISM(3)": 3, "OISM(6)": 6}

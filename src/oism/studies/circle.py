@@ -17,13 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from oism.basis import Fourier
-from oism.datasets import BART_SIMPSON
-from oism.equations import FourierEquations
-from oism.estimation import fit
-from oism.moments import FourierMoments
+from oism.data.toys import BART_SIMPSON
+from oism.estimation import FourierEquations, FourierMoments, Shrinkage, TorusSystem, fit
 from oism.score import OperatorScore
-from oism.shrinkage import Shrinkage, shrink_fourier
-from oism.solve import TorusSystem
 
 Array = NDArray[np.float64]
 Score = Callable[[Tensor, float], Tensor]
@@ -62,7 +58,7 @@ def exact_fit(count: int) -> OperatorScore:
 def unregularised(x: Tensor, count: int, shrinkage: Shrinkage) -> TorusSystem:
     """Return the equations of estimated moments, to be solved as they are."""
     moments = FourierMoments(frequencies(count), folds=1, squares=True).update(x)
-    averages = shrink_fourier(moments, shrinkage)
+    averages = moments.shrunk(shrinkage)
     return TorusSystem(moments.basis, moments.frequencies, averages, dense=True)
 
 

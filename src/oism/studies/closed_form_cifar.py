@@ -20,8 +20,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from oism.basis import CosineFrame, Frame, IdentityFrame
-from oism.plot import image_grid
-from oism.prior import (
+from oism.images import (
     PCA,
     HermitePrior,
     Prior,
@@ -31,6 +30,7 @@ from oism.prior import (
     learn_law,
     prior_of,
 )
+from oism.plot import image_grid
 from oism.studies.images import DIGITS, ImageSets, bits, image_sets, noise_errors
 from oism.studies.study import Claim, Findings, Study, table, text
 

@@ -20,10 +20,10 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from oism.basis import Hermite, IdentityFrame
-from oism.clock import Clock, VariancePreserving
 from oism.estimation import EvenKnots, PlacedKnots, fit_standardised
-from oism.prior import PCA, Law, learn_law, prior_of
-from oism.prior.fitting import CHOICES
+from oism.images import PCA, Law, learn_law, prior_of
+from oism.images._fitting import CHOICES
+from oism.process import Clock, VariancePreserving
 from oism.score import HermiteScore
 from oism.studies.images import DIGITS, image_sets
 from oism.studies.study import Claim, Findings, Study, table, text

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from oism.datasets import PLANE, PlaneLaw
-from oism.estimator import OISM
+from oism.data.toys import PLANE, PlaneLaw
 from oism.plot import limits_of
-from oism.plot.frame import Limits, grid
+from oism.plot._frame import Limits, grid
 from oism.studies.kernels import KDE
 from oism.studies.neural import DDPM
+from oism.tables import OISM
 
 Array = NDArray[np.float64]
 
@@ -47,7 +47,7 @@ class Estimator(Protocol):
 
 
 class Truth:
-    """A law of `oism.datasets` with the face of an estimator."""
+    """A law of `oism.data.toys` with the face of an estimator."""
 
     def __init__(self, law: PlaneLaw) -> None:
         self.law = law

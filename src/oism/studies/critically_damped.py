@@ -27,16 +27,14 @@ from scipy.spatial.distance import cdist
 from sklearn.datasets import make_moons
 from torch import Tensor
 
+from oism._core.progress import Progress, progress_bar
 from oism.basis import TensorHermite
-from oism.clock import Logarithmic
 from oism.estimation import fit, fit_linear
-from oism.flow import Adaptive, Flow, RungeKutta4, StochasticHeun
-from oism.likelihood import log_density, position_log_density
+from oism.flow import Adaptive, Flow, RungeKutta4, StochasticHeun, log_density, position_log_density
 from oism.nn import MLP, VelocityScore
 from oism.objectives import HybridScoreMatching
 from oism.plot import ACCENT, GREY, INK
-from oism.process import CriticallyDamped, OrnsteinUhlenbeck, PhaseSpace, Process
-from oism.progress import Progress, progress_bar
+from oism.process import CriticallyDamped, Logarithmic, OrnsteinUhlenbeck, PhaseSpace, Process
 from oism.studies.study import Claim, Findings, Study, figure, table, text
 
 Array = NDArray[np.float64]

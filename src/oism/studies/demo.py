@@ -1,6 +1,6 @@
 """A diffusion model fitted without training, from data to a report, in half a minute.
 
-`Demo` draws one of the laws of `oism.datasets`, fits `OISM` and kernels, compares them on held-out
+`Demo` draws one of the laws of `oism.data.toys`, fits `OISM` and kernels, compares them on held-out
 rows, and writes a folder: ``report.html`` (one page, opens offline), ``picture.png``,
 ``numbers.json`` and ``model.safetensors``, which the commands of ``oism`` read.
 """
@@ -17,19 +17,13 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from oism.atomic import demand_writable
-from oism.datasets import PLANE
-from oism.estimator import OISM
-from oism.plot import (
-    coefficient_traces,
-    noise_of,
-    overview,
-    score_field,
-    validation_loss,
-)
+from oism._core.atomic import demand_writable
+from oism.data.toys import PLANE
+from oism.plot import coefficient_traces, noise_of, overview, score_field, validation_loss
 from oism.studies import page
 from oism.studies.contest import DEFAULT, KERNELS, Contest, Entry, contest
 from oism.studies.study import versions, write_json, write_picture, write_text
+from oism.tables import OISM
 
 NOISES = (0.05, 0.2, 0.8)
 """The noise levels whose scores are drawn, in the coordinates of the box: half a turn is π."""
@@ -39,7 +33,7 @@ SIDE = 121
 
 @dataclass(frozen=True)
 class Demo:
-    """What is fitted: a law of `oism.datasets`, and how many rows of it."""
+    """What is fitted: a law of `oism.data.toys`, and how many rows of it."""
 
     law: str = "2spirals"
     points: int = 10_000

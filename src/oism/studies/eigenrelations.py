@@ -17,12 +17,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from oism.basis import Basis, Fourier, Hermite, OrthogonalFrame, TensorHermite
-from oism.basis.hermite import product_coefficients, tabulate
-from oism.clock import Clock, IdentityClock, VarianceExploding, VariancePreserving
-from oism.expectation import Function, Quadrature, expectation
-from oism.operators import CarreDuChamp, DirichletForm, InfinitesimalGenerator, Semigroup
-from oism.process import Brownian, OrnsteinUhlenbeck, Process, Torus
+from oism.basis import Basis, Fourier, Hermite, OrthogonalFrame, TensorHermite, product_coefficients
+from oism.basis._hermite import tabulate
+from oism.process import (
+    Brownian,
+    CarreDuChamp,
+    Clock,
+    DirichletForm,
+    IdentityClock,
+    InfinitesimalGenerator,
+    OrnsteinUhlenbeck,
+    Process,
+    Quadrature,
+    Semigroup,
+    Torus,
+    VarianceExploding,
+    VariancePreserving,
+)
+from oism.process._expectation import Function, expectation
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 TORUS = Torus()

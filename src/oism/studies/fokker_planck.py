@@ -23,12 +23,12 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 from torch import Tensor
 
+from oism._core.progress import progress_bar
+from oism._core.transforms import threads_apart
 from oism.objectives import FokkerPlanckResidual, UniformLogSNR
 from oism.plot import ACCENT, GREY, INK, density_image
-from oism.progress import progress_bar
 from oism.studies.ring import FIRST, NOISING, PROCESS, Ring, Trained, scaled_residual, train
 from oism.studies.study import Claim, Findings, Study, table, text
-from oism.transforms import threads_apart
 
 Array = NDArray[np.float64]
 

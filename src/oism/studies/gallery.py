@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from oism.datasets import PLANE
+from oism.data.toys import PLANE
 from oism.plot import cloud, density_image
 from oism.studies.contest import DEFAULT, FEWER, KERNELS, NETWORK, Contest, contest
 from oism.studies.plane import mass_claims

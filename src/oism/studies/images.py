@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oism.files import open_images
-from oism.prior import Pixels, Prior
-from oism.prior.evaluation import Estimate, evaluate
+from oism.data.files import open_images
+from oism.images import Pixels, Prior
+from oism.images._evaluation import Estimate, evaluate
 
 DIGITS = "digits"
 BATCH = 1000

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from oism.transforms import in_parallel, threads_apart
+from oism._core.transforms import in_parallel, threads_apart
 
 Array = NDArray[np.float64]
 

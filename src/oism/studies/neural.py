@@ -24,14 +24,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from oism.clock import Noising, VariancePreserving
-from oism.flow import Flow, OrdinaryMethod, RungeKutta4
-from oism.likelihood import ExactTrace, log_density
+from oism._core.progress import progress_bar
+from oism._core.transforms import threads_apart
+from oism.flow import ExactTrace, Flow, OrdinaryMethod, RungeKutta4, log_density
 from oism.nn import MLP, NoiseScore
 from oism.objectives import DenoisingScoreMatching, NoiseWeighting, UniformTime
-from oism.process import OrnsteinUhlenbeck
-from oism.progress import progress_bar
-from oism.transforms import threads_apart
+from oism.process import Noising, OrnsteinUhlenbeck, VariancePreserving
 
 Array = NDArray[np.float64]
 

@@ -12,18 +12,9 @@ from typing import ClassVar, Self
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from oism.datasets import PLANE
+from oism.data.toys import PLANE
 from oism.plot import cloud, density_image, density_map
-from oism.studies.contest import (
-    DEFAULT,
-    FEWER,
-    KERNELS,
-    NETWORK,
-    PAPER,
-    Contest,
-    Truth,
-    contest,
-)
+from oism.studies.contest import DEFAULT, FEWER, KERNELS, NETWORK, PAPER, Contest, Truth, contest
 from oism.studies.study import Claim, Findings, Study, table, text
 
 CONTENDERS = (PAPER, FEWER, DEFAULT, NETWORK, KERNELS)

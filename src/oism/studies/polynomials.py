@@ -21,9 +21,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from oism.basis import Hermite
-from oism.clock import VariancePreserving
 from oism.estimation import fit
 from oism.plot import loss_curves
+from oism.process import VariancePreserving
 from oism.studies.study import Claim, Findings, Study, table, text
 
 POINTS = 2000

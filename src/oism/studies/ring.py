@@ -15,13 +15,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from oism.clock import Noising, VariancePreserving
+from oism._core.progress import Progress
+from oism._core.transforms import per_row
 from oism.nn import MLP, NoiseScore
 from oism.objectives import DenoisingScoreMatching, FokkerPlanckResidual, UniformLogSNR
-from oism.objectives.models import gradient
-from oism.process import OrnsteinUhlenbeck
-from oism.progress import Progress
-from oism.transforms import per_row
+from oism.objectives._models import gradient
+from oism.process import Noising, OrnsteinUhlenbeck, VariancePreserving
 
 PROCESS = OrnsteinUhlenbeck()
 NOISING = Noising(PROCESS, VariancePreserving())

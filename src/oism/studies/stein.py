@@ -25,17 +25,22 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from tqdm import tqdm
 
-from oism.basis.grid import TorusGrid
-from oism.density import nearest_neighbour_check
-from oism.estimation import fit
-from oism.flow import Flow, RungeKutta4
-from oism.likelihood import log_density
-from oism.moments import FourierMoments
+from oism.basis import TorusGrid
+from oism.estimation import (
+    FourierMoments,
+    JamesStein,
+    Modulation,
+    Monotone,
+    SampleMeans,
+    Shrinkage,
+    fit,
+)
+from oism.flow import Flow, RungeKutta4, log_density
 from oism.plot import ACCENT, GREY, INK, loss_curves
-from oism.shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage, shrink_fourier
 from oism.studies import circle
 from oism.studies.circle import Array
 from oism.studies.study import Claim, Findings, Study, standard_error, table, text
+from oism.tables import nearest_neighbour_check
 
 MEANS, JAMES_STEIN, RULE, PROJECTED, MONOTONE = (
     "sample means",
@@ -166,7 +171,7 @@ class Stein(Study):
         """Return Σ|γθ̂ - θ|² over waves up to a frequency, which are estimated together."""
         basis = circle.frequencies(count // 2)  # moments reach twice as far
         moments = FourierMoments(basis, folds=1, squares=True).update(x)
-        estimated = shrink_fourier(moments, shrinkage).total
+        estimated = moments.shrunk(shrinkage).total
         exact = circle.LAW.characteristic(moments.frequencies)
         return float((estimated - exact).abs().square().sum())
 

@@ -28,16 +28,14 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from oism.basis import Hermite
-from oism.clock import Logarithmic, Noising, VariancePreserving
+from oism.estimation import HermiteSystem
+from oism.images import HermitePrior, Law, Pixels, prior_of
 from oism.nn import DDPMpp, OperatorInformed, unet_for
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.prior import HermitePrior, Law, Pixels, prior_of
-from oism.process import OrnsteinUhlenbeck
-from oism.solve import HermiteSystem
+from oism.process import Logarithmic, Noising, OrnsteinUhlenbeck, VariancePreserving
 from oism.studies.study import versions, write_json
-from oism.training.data import Rows
-from oism.training.loop import Loop, compile_parts, engine
-from oism.training.settings import Training
+from oism.training import Rows, Training
+from oism.training._loop import Loop, compile_parts, engine
 
 RIDGE = 1e-3
 PRODUCT = 8192

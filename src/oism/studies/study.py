@@ -30,8 +30,8 @@ import torch
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from oism.atomic import demand_writable, replacing
-from oism.plain import plain
+from oism._core.atomic import demand_writable, replacing
+from oism._core.plain import plain
 
 DPI = 130
 DIGITS = 6

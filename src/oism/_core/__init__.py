@@ -1,0 +1,1 @@
+"""What every layer uses: argument checks, array transforms, progress, atomic files, quadrature."""

@@ -1,0 +1,125 @@
+"""How coefficients meet a batch, and how torch's transforms and memory are treated: said once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+NUMPY_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+def per_row(coefficient: Tensor, x: Tensor, name: str = "t") -> Tensor:
+    """Shape a coefficient, one number or one per row, to multiply a batch ``(n, *shape)``.
+
+    This is the one broadcasting rule of the library. The coefficient takes the dtype and device of
+    the data, never the other way round: spectral quantities are computed in float64 and cast here.
+    """
+    if coefficient.ndim == 0 and coefficient.device.type == "cpu":
+        return coefficient.to(x.dtype)  # a number on the host meets data on any device
+    coefficient = coefficient.to(device=x.device, dtype=x.dtype)
+    if coefficient.ndim == 0:
+        return coefficient
+    if len(coefficient) != len(x):
+        raise ValueError(
+            f"{name} must be one number or one per row: {len(x)} rows, {len(coefficient)} values"
+        )
+    return coefficient.reshape(-1, *[1] * (x.ndim - 1))
+
+
+def as_given(result: Tensor, argument: Tensor | float) -> Tensor:
+    """Round a result of float64 arithmetic to the dtype of the argument, if that is a tensor."""
+    return result.to(argument.dtype) if isinstance(argument, Tensor) else result
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """Return a @ b in the dtype of the factors, also where autocast would take it to half."""
+    if not torch.amp.is_autocast_available(a.device.type):
+        return a @ b
+    with torch.autocast(a.device.type, enabled=False):
+        return a @ b
+
+
+def is_differentiated(x: Tensor) -> bool:
+    """Tell whether autograd, forward mode, torch.func or compile records what is done to ``x``.
+
+    Where nothing does, results may be written into preallocated memory.
+    """
+    return (
+        torch.compiler.is_compiling()
+        or (x.requires_grad and torch.is_grad_enabled())
+        or torch._C._functorch.is_functorch_wrapped_tensor(x)
+        or forward_ad.unpack_dual(x).tangent is not None  # type: ignore[no-untyped-call]
+    )
+
+
+def output_like(x: Tensor, shape: Sequence[int]) -> Tensor | None:
+    """Return fresh memory for ``out=`` in the dtype of ``x``, or None where x is differentiated.
+
+    On the CPU it comes from NumPy, which asks the kernel for huge pages. The first touch of a large
+    fresh array otherwise costs several times the arithmetic that fills it (benchmarks/hermite.py).
+    """
+    if is_differentiated(x):
+        return None
+    if x.device.type == "cpu" and x.dtype in NUMPY_DTYPES:
+        return torch.from_numpy(np.empty(tuple(shape), NUMPY_DTYPES[x.dtype]))
+    return x.new_empty(tuple(shape))
+
+
+POOL: ContextVar[ThreadPoolExecutor | None] = ContextVar("POOL", default=None)
+
+
+@contextmanager
+def threads_apart() -> Iterator[None]:
+    """Give the threads of torch to `in_parallel`, and none to single operations.
+
+    Where work is a long row of short operations, threads inside of each wait for each other after
+    every one; and where another program keeps a core busy, that waiting costs many times the work.
+    """
+    threads = torch.get_num_threads()
+    # A new thread does not inherit the number: MKL and OpenMP keep one for each.
+    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        mark = POOL.set(pool if threads > 1 else None)
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            POOL.reset(mark)
+
+
+def in_parallel(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return the results of independent pieces of work, several at a time within `threads_apart`.
+
+    Each piece runs on one thread.
+    """
+    pool = POOL.get()
+    if pool is None or len(items) < 2:
+        return [work(item) for item in items]
+    return list(pool.map(work, items))
+
+
+def divergence(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """Return ∇·f at points ``(n, *shape)`` by differentiation, one pass per entry: ``(n,)``."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        flat = f(x).flatten(1)
+        total = torch.zeros_like(flat[:, 0])
+        if flat.grad_fn is None:  # constant in x
+            return total
+        for j in range(flat.shape[1]):
+            slopes = torch.autograd.grad(
+                flat[:, j].sum(), x, retain_graph=True, materialize_grads=True
+            )[0]
+            total = total + slopes.flatten(1)[:, j]
+    return total.detach()

@@ -1,0 +1,68 @@
+"""Averages of functions over data: of all rows, without each fold, and within each fold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from oism.storage import storable
+
+
+@storable
+@dataclass(frozen=True, eq=False)
+class Averages:
+    """Averages over all rows, without each fold, and within each fold that holds any rows.
+
+    ``total`` is ``(*shape)``, ``training`` and ``heldout`` are ``(f, *shape)``; ``shares``,
+    ``(f,)``, are the fractions of the weight in the folds. ``counts``, ``(1 + f,)``, are the
+    effective numbers of rows, (Σw)²/Σw², behind ``total`` and each of ``training``.
+    """
+
+    total: Tensor
+    training: Tensor
+    heldout: Tensor
+    shares: Tensor
+    counts: Tensor
+
+    def fitting(self) -> Tensor:
+        """Return total and training averages one after the other: ``(1 + f, *shape)``."""
+        return torch.cat((self.total[None], self.training))
+
+    @classmethod
+    def of_all(cls, total: Tensor) -> Self:
+        """Return averages over all rows alone, without folds to choose by."""
+        none, nothing = total.new_zeros(0, *total.shape), torch.zeros(0, dtype=torch.float64)
+        return cls(total, none, none, nothing, nothing)
+
+
+@storable
+@dataclass(frozen=True, eq=False)
+class Standardised:
+    """Averages of φ₀, φ₁, … in standardised coordinates u = (Vz - m)/s.
+
+    ``shift`` m and ``scale`` s are ``(dim,)``. A coordinate with s = 0 has a degenerate law: its
+    averages of φ₁, φ₂, … are 0. ``rotation`` V holds the principal directions of the data as rows
+    where products of polynomials are averaged, and is None, the identity, elsewhere. ``averages``
+    has shape ``(degrees, dim)``, or ``(functions,)`` for products. ``low`` and ``high`` are the
+    range of z, the frame coordinates in units of the invariant law.
+    """
+
+    shift: Tensor
+    scale: Tensor
+    low: Tensor
+    high: Tensor
+    averages: Averages
+    rotation: Tensor | None = None
+
+    def without_folds(self) -> Self:
+        """Return the same with averages over all rows alone, on the CPU in float64."""
+        parts = {
+            name: None if part is None else part.cpu().double()
+            for name, part in vars(self).items()
+            if name != "averages"
+        }
+        averages = Averages.of_all(self.averages.total.cpu().double())
+        return replace(self, averages=averages, **parts)

@@ -1,0 +1,153 @@
+"""The contract of a basis: eigenpairs (λ, φ) of a process's generator, Lφ = λφ with λ ≤ 0.
+
+The constant function (λ = 0) is left out: it says nothing about a density ratio. Functions stand in
+the order of their eigenvalues, slowest decay first, so a prefix of the basis is a truncation of the
+spectrum. Values, gradients and Laplacians all come from one table of elementary functions (Hermite
+polynomials of each coordinate, sines and cosines), computed once per batch: `Jet`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor
+
+from oism._core import checks
+from oism.process import Clock, Process, VariancePreserving
+
+
+class Jet:
+    """All functions at given points, to second order; each part computed when it is read."""
+
+    def __init__(self, basis: Functions, table: Tensor) -> None:
+        self._basis, self._table = basis, table
+
+    @property
+    def values(self) -> Tensor:
+        """φ_k(x_i): ``(n, size)``."""
+        return self._basis._values(self._table)
+
+    @property
+    def gradients(self) -> Tensor:
+        """∇φ_k(x_i): ``(n, size, dim)``."""
+        return self._basis._gradients(self._table)
+
+    @property
+    def laplacians(self) -> Tensor:
+        """Δφ_k(x_i): ``(n, size)``."""
+        return self._basis._laplacians(self._table)
+
+
+class Functions(ABC):
+    """Finitely many functions on ℝ^dim or the torus, whose span a process keeps: P_t maps it there.
+
+    A `Basis` of eigenfunctions is one; for a process that is not symmetric there may be none, and
+    the span still be kept.
+    """
+
+    process: Process
+    dim: int
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of functions."""
+
+    @abstractmethod
+    def _table(self, x: Tensor) -> Tensor:
+        """Return the elementary functions at checked points ``(n, dim)``."""
+
+    @abstractmethod
+    def _values(self, table: Tensor) -> Tensor:
+        """Return φ_k(x_i) from the table."""
+
+    @abstractmethod
+    def _gradients(self, table: Tensor) -> Tensor:
+        """Return ∇φ_k(x_i) from the table."""
+
+    @abstractmethod
+    def _laplacians(self, table: Tensor) -> Tensor:
+        """Return Δφ_k(x_i) from the table."""
+
+    def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
+        """Return f = Σ α_k φ_k, its gradient or its Laplacian for checked arguments.
+
+        For functions that can do no better than to list all terms.
+        """
+        terms = (self._values, self._gradients, self._laplacians)[derivative](self._table(x))
+        rows = alpha[None] if alpha.ndim == 1 else alpha  # not einsum, which autocast would reach
+        return (rows.reshape(*rows.shape, *[1] * (terms.ndim - 2)) * terms).sum(dim=1)
+
+    def series(self, x: Tensor, alpha: Tensor, derivative: int = 0) -> Tensor:
+        """Return f = Σ α_k φ_k at points ``(n, dim)``, or its derivatives.
+
+        Coefficients are shared, ``(size,)``, or one set per row, ``(n, size)``. ``derivative`` 0
+        gives f, ``(n,)``; 1 its gradient, ``(n, dim)``; 2 its Laplacian, ``(n,)``.
+        """
+        x, alpha = checks.points(x, dim=self.dim), checks.floating(alpha, "alpha").to(x)
+        if alpha.shape not in ((self.size,), (len(x), self.size)):
+            raise ValueError(
+                f"alpha must have shape ({self.size},) or ({len(x)}, {self.size}), got "
+                f"{tuple(alpha.shape)}"
+            )
+        if isinstance(derivative, bool) or derivative not in (0, 1, 2):
+            raise ValueError(f"derivative must be 0, 1 or 2, got {derivative!r}")
+        return self._series(x, alpha, derivative)
+
+    def jet(self, x: Tensor) -> Jet:
+        """Return values, gradients and Laplacians at points ``(n, dim)`` from one table."""
+        return Jet(self, self._table(checks.points(x, dim=self.dim)))
+
+    def values(self, x: Tensor) -> Tensor:
+        """Return φ_k(x_i): ``(n, size)``."""
+        return self.jet(x).values
+
+    def gradients(self, x: Tensor) -> Tensor:
+        """Return ∇φ_k(x_i): ``(n, size, dim)``."""
+        return self.jet(x).gradients
+
+    def laplacians(self, x: Tensor) -> Tensor:
+        """Return Δφ_k(x_i): ``(n, size)``."""
+        return self.jet(x).laplacians
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the values: a basis is a function that the operators act on."""
+        return self.values(x)
+
+
+class Basis(Functions):
+    """Finitely many eigenfunctions of a process on ℝ^dim or the torus, in order of eigenvalue."""
+
+    @property
+    @abstractmethod
+    def eigenvalues(self) -> Tensor:
+        """The eigenvalues λ_k < 0, not increasing: ``(size,)``, float64."""
+
+    @property
+    def size(self) -> int:
+        """The number of eigenfunctions."""
+        return len(self.eigenvalues)
+
+    def doubled(self) -> Basis:
+        """Return the basis in whose span, with the constant, all products of two functions lie.
+
+        Fits that know nothing else about a basis average these functions over the data.
+        """
+        raise TypeError(
+            f"{type(self).__name__} does not state in which basis the products of its functions "
+            "lie: it has no method doubled()"
+        )
+
+    def rule(self) -> tuple[Tensor, Tensor]:
+        """Return points ``(m, dim)`` and weights of a rule for π, exact for φ_kφ_ℓψ.
+
+        φ_k and φ_ℓ are functions of the basis or constant, ψ is one of `doubled` or constant.
+        """
+        raise TypeError(
+            f"{type(self).__name__} does not state a quadrature rule for the products of its "
+            "functions: it has no method rule()"
+        )
+
+    def default_clock(self) -> Clock:
+        """Return the noise levels of a fit that is not given any."""
+        return VariancePreserving()

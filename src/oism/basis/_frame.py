@@ -1,0 +1,236 @@
+"""Frames: orthonormal directions v₁, …, v_d in which coordinates are taken.
+
+The isotropic Ornstein-Uhlenbeck process is the same in every orthonormal frame, so Heₙ(v·x) with
+‖v‖ = 1 is an eigenfunction for every direction v. Analysis takes the coordinates zᵢ = ⟨vᵢ, x⟩,
+synthesis returns x = Σ zᵢ vᵢ; they are inverse and adjoint to each other. A frame need not be a
+matrix: `TransformFrame` takes any orthogonal operator, and `CosineFrame` is a fast one.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import scipy.fft
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism._core.transforms import matmul
+from oism.storage import storable
+
+ENTRIES = 2**24
+"""The number of entries of directions that are held at a time."""
+
+
+class Frame(ABC):
+    """An orthonormal frame of ℝ^d, given by its two maps."""
+
+    @property
+    @abstractmethod
+    def dim(self) -> int | None:
+        """The dimension d, or None where the frame serves every dimension."""
+
+    @abstractmethod
+    def _analyse(self, x: Tensor) -> Tensor:
+        """Return the coordinates of checked vectors."""
+
+    @abstractmethod
+    def _synthesise(self, z: Tensor) -> Tensor:
+        """Return the vectors of checked coordinates."""
+
+    def analyse(self, x: Tensor) -> Tensor:
+        """Return the coordinates zᵢ = ⟨vᵢ, x⟩ along the last axis: ``(..., d)``."""
+        return self._analyse(checks.vectors(x, "x", dim=self.dim))
+
+    def synthesise(self, z: Tensor) -> Tensor:
+        """Return Σ zᵢ vᵢ along the last axis: ``(..., d)``."""
+        return self._synthesise(checks.vectors(z, "z", dim=self.dim))
+
+    def stored_directions(self) -> Tensor | None:
+        """Return the matrix of directions where the frame holds one, otherwise None."""
+        return None
+
+    def directions(self, dim: int) -> Tensor:
+        """Return the matrix whose rows are the directions: ``(dim, dim)``, float64."""
+        checks.integer(dim, "dim", minimum=1)
+        return self.synthesise(torch.eye(dim, dtype=torch.float64))
+
+    def power_sums(self, dim: int, degree: int) -> Tensor:
+        """Return Σ_j |v_j|ⁿ of every direction, n ≤ degree: ``(degree + 1, dim)``, float64.
+
+        A block of directions at a time, so that there is never a matrix.
+        """
+        parts = []
+        for places in torch.split(torch.arange(dim), max(1, ENTRIES // dim)):
+            unit = torch.zeros(len(places), dim, dtype=torch.float64)
+            unit[torch.arange(len(places)), places] = 1
+            parts.append(power_sums(self.synthesise(unit), degree))
+        return torch.cat(parts, dim=1)
+
+
+def power_sums(directions: Tensor, degree: int) -> Tensor:
+    """Return Σ_j |v_j|ⁿ of directions ``(k, d)``, n ≤ degree: ``(degree + 1, k)``, float64."""
+    size, power = directions.double().abs(), torch.ones_like(directions, dtype=torch.float64)
+    sums = [power.sum(dim=1)]
+    for _ in range(degree):
+        power = power * size
+        sums.append(power.sum(dim=1))
+    return torch.stack(sums)
+
+
+@storable
+@dataclass(frozen=True)
+class IdentityFrame(Frame):
+    """The coordinates as they are, in any dimension."""
+
+    dim: ClassVar[None] = None
+
+    def power_sums(self, dim: int, degree: int) -> Tensor:
+        """Return ones, but for n = 0, where every entry counts."""
+        sums = torch.ones(degree + 1, dim, dtype=torch.float64)
+        sums[0] = dim
+        return sums
+
+    def _analyse(self, x: Tensor) -> Tensor:
+        return x
+
+    def _synthesise(self, z: Tensor) -> Tensor:
+        return z
+
+
+@storable
+@dataclass(frozen=True, eq=False)
+class OrthogonalFrame(Frame):
+    """The rows of an orthogonal matrix V as directions: z = Vx. The matrix is copied.
+
+    >>> OrthogonalFrame(torch.tensor([[0.0, 1.0], [-1.0, 0.0]])).analyse(torch.tensor([[3.0, 4.0]]))
+    tensor([[ 4., -3.]])
+    """
+
+    matrix: Tensor
+
+    def __post_init__(self) -> None:
+        checks.settle(self, matrix=checks.orthogonal(self.matrix, "matrix").detach().clone())
+
+    @property
+    def dim(self) -> int:
+        """The size of the matrix."""
+        return len(self.matrix)
+
+    def stored_directions(self) -> Tensor:
+        """Return the matrix."""
+        return self.matrix
+
+    def directions(self, dim: int) -> Tensor:
+        """Return the matrix in float64."""
+        if dim != self.dim:
+            raise ValueError(f"dim must be {self.dim}, the size of the matrix, got {dim!r}")
+        return self.matrix.double()
+
+    def _analyse(self, x: Tensor) -> Tensor:
+        return matmul(x, self.matrix.to(x).mT)
+
+    def _synthesise(self, z: Tensor) -> Tensor:
+        return matmul(z, self.matrix.to(z))
+
+
+@dataclass(frozen=True, eq=False)
+class TransformFrame(Frame):
+    """An orthogonal operator on tensors, given by two functions: a wavelet transform, say.
+
+    ``analysis`` maps ``(n, *shape)`` to coordinates of any shape with as many entries a row,
+    ``synthesis`` maps them back. They are tried on two vectors: a transform that is not orthogonal
+    is refused.
+
+    >>> flip = TransformFrame((2,), lambda x: x.flip(1), lambda z: z.flip(1))
+    >>> flip.analyse(torch.tensor([[3.0, 4.0]]))
+    tensor([[4., 3.]])
+    """
+
+    shape: tuple[int, ...]
+    analysis: Callable[[Tensor], Tensor]
+    synthesis: Callable[[Tensor], Tensor]
+
+    def __post_init__(self) -> None:
+        checks.settle(self, shape=checks.shape(self.shape, minimum=1))
+        generator = torch.Generator().manual_seed(0)
+        x, y = torch.randn(2, 1, self.dim, dtype=torch.float64, generator=generator)
+        z = self._analyse(x)
+        back = float((self._synthesise(z) - x).abs().max())
+        adjoint = abs(float((z * y).sum() - (x * self._synthesise(y)).sum()))
+        if not max(back, adjoint) < 1e-8 * self.dim:
+            raise ValueError(
+                "analysis and synthesis must be inverse and adjoint to each other: on a random "
+                f"vector they miss by {back:.3g} and {adjoint:.3g}"
+            )
+
+    @property
+    def dim(self) -> int:
+        """The number of entries of a tensor."""
+        return math.prod(self.shape)
+
+    def _analyse(self, x: Tensor) -> Tensor:
+        return self.analysis(x.reshape(-1, *self.shape)).reshape(x.shape)
+
+    def _synthesise(self, z: Tensor) -> Tensor:
+        return self.synthesis(z.reshape(-1, *self.shape)).reshape(z.shape)
+
+
+@storable
+@dataclass(frozen=True)
+class CosineFrame(Frame):
+    """The orthonormal discrete cosine transform (DCT-II) along every axis of a tensor.
+
+    Next to principal directions it is the best known frame for images, and needs no learning and no
+    matrix: one small product per axis. Along three colour channels it gives grey and two opponent
+    colours.
+
+    >>> CosineFrame((2,)).analyse(torch.ones(1, 2))
+    tensor([[1.4142, 0.0000]])
+    """
+
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        checks.settle(self, shape=checks.shape(self.shape, minimum=1))
+
+    @property
+    def dim(self) -> int:
+        """The number of entries of a tensor."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def _matrices(self) -> list[Tensor]:
+        return [
+            torch.from_numpy(scipy.fft.dct(np.eye(side), norm="ortho", axis=0))
+            for side in self.shape
+        ]
+
+    def power_sums(self, dim: int, degree: int) -> Tensor:
+        """Return Σ_j |v_j|ⁿ: a direction is a product over the axes, and so are its sums."""
+        if dim != self.dim:
+            raise ValueError(f"dim must be {self.dim}, that of the shape, got {dim!r}")
+        total = torch.ones(degree + 1, 1, dtype=torch.float64)
+        for matrix in self._matrices:
+            own = power_sums(matrix, degree)
+            total = (total[:, :, None] * own[:, None]).flatten(1)
+        return total
+
+    def _along_axes(self, x: Tensor, *, inverse: bool) -> Tensor:
+        result = x.reshape(-1, *self.shape)
+        for axis, matrix in enumerate(self._matrices, start=1):
+            own = matrix.to(x) if inverse else matrix.mT.to(x)
+            result = matmul(result.movedim(axis, -1), own).movedim(-1, axis)
+        return result.reshape(x.shape)
+
+    def _analyse(self, x: Tensor) -> Tensor:
+        return self._along_axes(x, inverse=False)
+
+    def _synthesise(self, z: Tensor) -> Tensor:
+        return self._along_axes(z, inverse=True)

@@ -1,0 +1,1 @@
+"""Data: toy distributions with exact densities (`oism.data.toys`), readers (`oism.data.files`)."""

@@ -1,0 +1,122 @@
+"""NPY and NPZ: arrays of NumPy, never pickled objects."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from oism.data.files._columns import FileError, numbering
+
+KINDS = {
+    "O": "Python objects, which are not loaded because that could run any code",
+    "c": "complex numbers",
+    "V": "records",
+}
+
+
+def read_npy(content: bytes, source: str) -> pa.Table:
+    """Return an array of shape (n,) or (n, d) as numbered columns."""
+    array = _array(content, source)
+    _demand_kind(array, source)
+    if array.ndim == 1:
+        array = array[:, None]
+    if array.ndim != 2:
+        raise FileError(
+            f"{source}: an array must have shape (rows,) or (rows, columns), got {array.shape}"
+        )
+    return _table(dict(zip(numbering(array.shape[1]), array.T, strict=True)))
+
+
+def read_npz(content: bytes, source: str) -> pa.Table:
+    """Return one array of shape (n, d), or several of shape (n,) as named columns."""
+    arrays = {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for entry in archive.namelist():
+                name = entry.removesuffix(".npy")
+                arrays[name] = _array(archive.read(entry), f"{source}, array {name!r}")
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise FileError(f"{source}: damaged, or not an NPZ file: {error}") from error
+    for name, array in arrays.items():
+        _demand_kind(array, f"{source}, array {name!r}")
+    shapes = {array.shape for array in arrays.values()}
+    if len(arrays) == 1 and len(next(iter(shapes))) == 2:
+        (array,) = arrays.values()
+        return _table(dict(zip(numbering(array.shape[1]), array.T, strict=True)))
+    if len(shapes) != 1 or len(next(iter(shapes))) != 1:
+        found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
+        raise FileError(
+            f"{source}: an archive must hold one array of shape (rows, columns), or arrays of one "
+            f"shape (rows,) as columns; it holds {found}"
+        )
+    return _table(arrays)
+
+
+def npy(array: NDArray[np.generic]) -> bytes:
+    """Return an array as the content of an NPY file."""
+    sink = io.BytesIO()
+    np.lib.format.write_array(sink, np.ascontiguousarray(array), allow_pickle=False)
+    return sink.getvalue()
+
+
+def npz(table: pa.Table, path: str) -> bytes:
+    """Return the columns of a table as the content of an NPZ file, one array for each.
+
+    Missing numbers are NaN there, and missing text is empty.
+    """
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:  # `numpy.savez` cannot write a column named "file"
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            array = _plain(column)
+            if array.dtype.kind == "O":
+                raise FileError(
+                    f"{path}: column {name!r} holds {column.type}, which NPZ cannot: choose "
+                    "another format"
+                )
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy"), npy(array))
+    return sink.getvalue()
+
+
+def _plain(column: pa.ChunkedArray) -> NDArray[np.generic]:
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return np.array(column.fill_null("").to_pylist(), dtype=np.str_)
+    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        column = column.cast(pa.float64())
+    if pa.types.is_boolean(kind) and column.null_count:
+        column = column.cast(pa.int8())
+    array: NDArray[np.generic] = column.to_numpy()
+    return array
+
+
+def _array(content: bytes, source: str) -> NDArray[np.generic]:
+    if content[:6] != b"\x93NUMPY":  # NumPy would take it for a pickle, and speak of that
+        raise FileError(f"{source}: damaged, or not an NPY file")
+    try:
+        array: NDArray[np.generic] = np.load(io.BytesIO(content), allow_pickle=False)
+    except (ValueError, EOFError, OSError, SyntaxError) as error:
+        if "Object arrays" in str(error):
+            raise FileError(f"{source}: the array holds {KINDS['O']}") from error
+        raise FileError(f"{source}: damaged, or not an NPY file: {error}") from error
+    return array
+
+
+def _demand_kind(array: NDArray[np.generic], source: str) -> None:
+    if array.dtype.kind in KINDS:
+        raise FileError(f"{source}: the array holds {KINDS[array.dtype.kind]}, not real numbers")
+
+
+def _table(arrays: dict[str, NDArray[np.generic]]) -> pa.Table:
+    return pa.table({name: _native(array) for name, array in arrays.items()})
+
+
+def _native(array: NDArray[np.generic]) -> NDArray[np.generic]:
+    """Return an array as Arrow takes it: in the machine's byte order, at most float64."""
+    if array.dtype == np.longdouble:
+        return array.astype(np.float64)
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))

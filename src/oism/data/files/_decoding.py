@@ -1,0 +1,110 @@
+"""One image from its bytes: 8 bits a channel, grey or colour, or an error that says why not.
+
+A picture is an array ``(height, width)`` of grey or ``(height, width, 3)`` of colour. How the
+camera was held, EXIF orientation, is ignored; of several frames the first counts.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oism.data.files._columns import FileError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Mode = Literal["L", "RGB"]
+Picture = NDArray[np.uint8]
+
+MODES = {"L": "grey (L)", "RGB": "colour (RGB)"}
+FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF")
+"""What bytes may be; other formats of Pillow's are rare here, and one of them runs programs."""
+
+DEEP_RAW = re.compile(r"(?<!BGR);16")  # in a BMP, BGR;16 are 16 bits for three channels
+
+
+class BrokenImageError(FileError):
+    """The bytes of an image are damaged, or are none: it can be left out."""
+
+
+_ADVICE = "--skip-broken leaves such images out"
+
+
+def decoded(content: bytes | None, place: str, mode: Mode | None = None) -> Picture:
+    """Return the image in bytes, converted where a mode is given."""
+    from PIL import Image  # noqa: PLC0415 (tables are read without it)
+
+    if not content:
+        raise BrokenImageError(f"{place}: there is no image; {_ADVICE}")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is wrong, the error speaks
+        try:
+            image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
+            deep = _is_deep(image)
+            image.load()
+        except MemoryError:
+            raise
+        except Exception as error:  # damaged bytes lead decoders anywhere
+            raise BrokenImageError(f"{place}: {_reason(error)}; {_ADVICE}") from error
+        if deep:
+            raise FileError(
+                f"{place}: the image has more than 8 bits a channel, mode {image.mode}; the rest "
+                "would be lost, so convert it first"
+            )
+        return np.asarray(_converted(image, place, mode))
+
+
+def converted(picture: Picture, mode: Mode) -> Picture:
+    """Return a picture in a mode."""
+    from PIL import Image  # noqa: PLC0415
+
+    if mode == mode_of(picture):
+        return picture
+    return np.asarray(Image.fromarray(np.ascontiguousarray(picture)).convert(mode))
+
+
+def encoded(picture: Picture) -> bytes:
+    """Return a picture as the content of a PNG file."""
+    from PIL import Image  # noqa: PLC0415
+
+    sink = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(picture)).save(sink, format="png")
+    return sink.getvalue()
+
+
+def mode_of(picture: Picture) -> Mode:
+    """Return the mode of a picture, grey or colour."""
+    return "L" if picture.ndim == 2 else "RGB"
+
+
+def _reason(error: Exception) -> str:
+    from PIL import UnidentifiedImageError  # noqa: PLC0415
+
+    if isinstance(error, UnidentifiedImageError):
+        return f"damaged, or not an image in {', '.join(FORMATS)}"
+    return f"damaged: {' '.join(str(error).split()) or type(error).__name__}"
+
+
+def _is_deep(image: Image) -> bool:
+    """Tell whether decoding would lose bits, or already does: 16 bits of colour become 8."""
+    if image.mode in ("I", "F") or image.mode.startswith("I;"):
+        return True
+    return any(DEEP_RAW.search(repr(tile[3])) for tile in getattr(image, "tile", ()))
+
+
+def _converted(image: Image, place: str, mode: Mode | None) -> Image:
+    if mode is None and image.mode not in MODES:
+        raise FileError(
+            f"{place}: the image is neither grey nor colour but of mode {image.mode}; --mode L or "
+            "--mode RGB converts all"
+        )
+    try:
+        return image if mode in (None, image.mode) else image.convert(mode)
+    except ValueError as error:
+        raise FileError(f"{place}: mode {image.mode} does not convert to {mode}") from error

@@ -1,0 +1,150 @@
+"""Images in files: folders of them, Parquet files, also those of the Hub, NPY and NPZ arrays.
+
+Images are read in batches, so that a set may be larger than memory, and as often as they are asked
+for. All of a set have one size, 8 bits a channel, and are all grey or all colour.
+
+>>> import numpy as np
+>>> from oism.data.files import write_images
+>>> write_images("digits", np.zeros((5, 1, 8, 8), dtype=np.uint8))
+>>> images = open_images("digits", batch=2)
+>>> len(images), images.shape, [len(batch) for batch in images]
+(5, (1, 8, 8), [2, 2, 1])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from oism.data.files import _decoding as decoding
+from oism.data.files._columns import FileError
+from oism.data.files._decoding import BrokenImageError, Mode, Picture
+from oism.data.files._sources import Source, entries
+from oism.data.files._splits import TRAINING, Wish
+
+
+class Images:
+    """Images of one size, in batches ``(n, channels, height, width)`` of uint8.
+
+    Parameters
+    ----------
+    entries
+        Where they come from.
+    mode
+        What all are converted to: grey, ``L``, or colour, ``RGB``. None converts nothing.
+    skip_broken
+        Whether damaged images are left out.
+    batch
+        The number of images in a batch; the last may have fewer.
+
+    Attributes
+    ----------
+    source
+        What messages call them.
+    shape
+        Channels, height and width, as the first readable image has them.
+    split
+        The part of a dataset that they are, where its files are named by such.
+    skipped
+        The places of damaged images, of those that have been read.
+    """
+
+    def __init__(
+        self, entries: Source, *, mode: Mode | None, skip_broken: bool, batch: int
+    ) -> None:
+        if mode not in (None, *decoding.MODES):
+            raise ValueError(f"mode must be 'L', 'RGB' or None, got {mode!r}")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, got {batch}")
+        if not len(entries):
+            raise FileError(f"{entries.source}: there are no images")
+        self.source, self.split = entries.source, entries.split
+        self.skipped = list[str]()
+        self._entries, self._mode, self._batch, self._skip = entries, mode, batch, skip_broken
+        self._first, picture = next(self._readable([]), (-1, None))
+        if picture is None:
+            raise FileError(f"{self.source}: none of the {len(entries)} images can be read")
+        self._example = picture.shape
+        self.shape = (1 if picture.ndim == 2 else 3, *picture.shape[:2])
+
+    def __len__(self) -> int:
+        """Return the number of images, damaged ones included."""
+        return len(self._entries)
+
+    def place(self, index: int) -> str:
+        """Return where an image stands: its path, or its file and row, the first being row 1."""
+        return self._entries.place(index)
+
+    def __iter__(self) -> Iterator[Picture]:
+        broken: list[str] = []
+        size = min(self._batch, len(self))
+        batch, count = np.empty((size, *self.shape), np.uint8), 0
+        for index, picture in self._readable(broken):
+            if picture.shape != self._example:
+                self._refuse(index, picture)
+            batch[count] = picture if picture.ndim == 2 else picture.transpose(2, 0, 1)
+            count += 1
+            if count == size:
+                self.skipped[:] = broken
+                yield batch
+                batch, count = np.empty((size, *self.shape), np.uint8), 0
+        self.skipped[:] = broken
+        if count:
+            yield batch[:count]
+
+    def _readable(self, broken: list[str]) -> Iterator[tuple[int, Picture]]:
+        """Yield the images that can be read, with their indices; name the others."""
+        for index, entry in enumerate(self._entries):
+            try:
+                picture = self._picture(index, entry)
+            except BrokenImageError:
+                if not self._skip:
+                    raise
+                broken.append(self.place(index))
+            else:
+                yield index, picture
+
+    def _picture(self, index: int, entry: bytes | Picture | None) -> Picture:
+        if isinstance(entry, np.ndarray):
+            return entry if self._mode is None else decoding.converted(entry, self._mode)
+        return decoding.decoded(entry, self.place(index), self._mode)
+
+    def _refuse(self, index: int, picture: Picture) -> None:
+        """Raise for an image that is not like the first."""
+        here, first = self.place(index), self.place(self._first)
+        if picture.ndim != len(self._example):
+            grey, colour = decoding.MODES.values()
+            kinds = (grey, colour) if picture.ndim == 2 else (colour, grey)
+            raise FileError(
+                f"{here}: the image is {kinds[0]}, but {first} is {kinds[1]}; --mode L or --mode "
+                "RGB converts all"
+            )
+        (height, width), (_, high, wide) = picture.shape[:2], self.shape
+        raise FileError(
+            f"{here}: the image is {width} × {height} pixels, but {first} is {wide} × {high}; all "
+            "must have one size"
+        )
+
+
+def open_images(
+    path: str | Sequence[str],
+    *,
+    column: str | None = None,
+    mode: Mode | None = None,
+    skip_broken: bool = False,
+    batch: int = 1024,
+    split: Wish = TRAINING,
+) -> Images:
+    """Return the images in a folder or a file, or in several Parquet files; see `Images`.
+
+    ``path`` may also be the id of a dataset of the Hub, ``uoft-cs/cifar10``, where there is no such
+    path, or ``hf://uoft-cs/cifar10``: its files are downloaded, or found in the cache. ``column``
+    names the column of a Parquet file, or the array of an NPZ file, where there is a choice.
+    ``split`` names the part of a dataset, a folder of Parquet files or one of the Hub, or several,
+    of which the first that there is will do, or the only one; where no file is named by a split,
+    all count.
+    """
+    paths = [path] if isinstance(path, str) else list(path)
+    source = entries(paths, column, split)
+    return Images(source, mode=mode, skip_broken=skip_broken, batch=batch)

@@ -1,0 +1,78 @@
+"""Where images come from: what a path is, and who reads it."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from oism.data.files import _batches as stacks
+from oism.data.files import _hub as hub
+from oism.data.files import _image_folder as galleries
+from oism.data.files._columns import FileError
+from oism.data.files._formats import format_of
+from oism.data.files._splits import Wish
+from oism.data.files._streams import STANDARD, called
+
+FORMATS = ("parquet", "npy", "npz")
+
+Source = galleries.Folder | galleries.Shards | stacks.Stack
+"""Where images come from: their bytes, or pictures, in an order that stays, and their places."""
+
+
+def is_images(path: str) -> bool:
+    """Tell whether a path may hold images, not a table: no more than its header is read.
+
+    A folder may, a Parquet file with a column of bytes, and an array of three or four axes. What is
+    not there may be a dataset of the Hub, if it has the form of an id; it is not asked for.
+    """
+    if hub.is_id(path):
+        return True
+    if path == STANDARD or not os.path.exists(path):
+        return False
+    if os.path.isdir(path):
+        return True
+    try:
+        kind = format_of(path)
+        if kind == "parquet":
+            with galleries.parquet(path) as file:
+                return bool(galleries.image_columns(file.schema_arrow))
+        arrays = stacks.headers(path) if kind in FORMATS else {}
+        return any(header.stacked for header in arrays.values())
+    except FileError:  # the reader of tables says what is wrong
+        return False
+
+
+def entries(paths: list[str], column: str | None, wish: Wish) -> Source:
+    """Return the images in a folder, a file, several Parquet files or a dataset of the Hub."""
+    if not paths:
+        raise ValueError("path must name a folder or a file, got none")
+    if len(paths) == 1 and hub.is_id(paths[0]):
+        return hub.open_dataset(paths[0], wish, column)
+    kinds = [_kind(path) for path in paths]
+    if len(paths) > 1:
+        for path, kind in zip(paths, kinds, strict=True):
+            if kind != "parquet":
+                raise FileError(f"{path}: of several files of images, all must be Parquet files")
+    (path, *others), (kind, *_) = paths, kinds
+    if kind == "folder":
+        return galleries.open_folder(path, column, wish)
+    if isinstance(wish, str):
+        raise FileError(f"{path}: a file has no splits to choose {wish!r} from")
+    if kind == "parquet":
+        source = f"{path} and {len(others)} more" if others else path
+        return galleries.open_shards(source, paths, column)
+    return stacks.open_stack(path, column)
+
+
+def _kind(path: str) -> str:
+    """Return what a path is, ``folder`` or a format that may hold images."""
+    if path == STANDARD:
+        raise FileError(f"{called(path)}: images are read from files and folders only")
+    if stat.S_ISDIR(os.stat(path).st_mode):
+        return "folder"
+    if path.lower().endswith(galleries.SUFFIXES):
+        raise FileError(f"{path}: a single image; give a folder of images")
+    kind = format_of(path)
+    if kind not in FORMATS:
+        raise FileError(f"{path}: {kind} holds no images; folders, {', '.join(FORMATS)} may")
+    return kind

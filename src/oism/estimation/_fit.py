@@ -1,0 +1,136 @@
+"""Fitting: from data to the scores of every noise level, with no training.
+
+data ─► moments ─► shrinkage ─► equations ─► ridge and truncation over t ─► α(t) ─► score
+"""
+
+from __future__ import annotations
+
+from oism._core import checks
+from oism._core.progress import Progress, progress_bar
+from oism.basis import Basis, Hermite, Standardised
+from oism.estimation._knots import Knots, PlacedKnots
+from oism.estimation._moments.base import Moments
+from oism.estimation._moments.gathering import gather, moments_of
+from oism.estimation._shrinkage import SampleMeans, Shrinkage
+from oism.estimation._systems.hermite import HermiteSystem
+from oism.estimation._tabulation import CrossValidation, checked_ridge, tabulate
+from oism.process import Clock
+from oism.score import HermiteScore, OperatorScore, Table
+
+
+def fit(  # noqa: PLR0913 (the one place where everything is tied together)
+    data: object,
+    basis: Basis,
+    *,
+    clock: Clock | None = None,
+    shrinkage: Shrinkage | None = None,
+    ridge: CrossValidation | float | None = None,
+    knots: Knots | None = None,
+    sample_weight: object = None,
+    progress: bool | None = None,
+) -> OperatorScore:
+    """Return the scores of all noise levels of data.
+
+    Parameters
+    ----------
+    data
+        Rows: an array or tensor ``(n, dim)`` or ``(n, *shape)``, or an iterable of batches of rows,
+        read once. Any real dtype; sums are kept in float64. On the torus points count modulo 2π.
+    basis
+        `Fourier`, `Hermite`, `TensorHermite`, or any other that states the products of its
+        functions. Its size is an upper bound: what is used of it is chosen by cross-validation.
+    clock
+        The range of times; by default that of the basis.
+    shrinkage
+        How averages are estimated; `SampleMeans` by default.
+    ridge
+        `CrossValidation`, the default, or a number ε ≥ 0 for all times (nothing is truncated then).
+    knots
+        Where coefficients are tabulated: `PlacedKnots` (cubic), or for `Hermite` `EvenKnots`.
+    sample_weight
+        One weight per row, or for batches an iterable of them.
+    progress
+        Show a progress bar; by default on a terminal, when a fit takes more than a second.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from oism import Fourier, fit
+    >>> angles = torch.randn(500, 1, generator=torch.Generator().manual_seed(0))
+    >>> score = fit(angles, Fourier.lattice(dim=1, max_eigenvalue=100))
+    >>> score.score(torch.tensor([[0.5]]), t=0.02)  # the truth is -0.5/(1 + 2·0.02) = -0.48
+    tensor([[-0.4...]])
+    """
+    checks.instance(basis, Basis, "basis")
+    shrinkage = SampleMeans() if shrinkage is None else shrinkage
+    checks.instance(shrinkage, Shrinkage, "shrinkage")
+    ridge = checked_ridge(ridge)
+    folds = ridge.folds if isinstance(ridge, CrossValidation) else 1
+    with progress_bar(progress) as bar:
+        bar.stage("rows")
+        moments = moments_of(basis, folds, squares=shrinkage.needs_variances)
+        gather(data, moments, sample_weight=sample_weight, after_batch=bar.reach)
+        return _fit(moments, clock, shrinkage, ridge, knots, bar)
+
+
+def fit_moments(
+    moments: Moments,
+    *,
+    clock: Clock | None = None,
+    shrinkage: Shrinkage | None = None,
+    ridge: CrossValidation | float | None = None,
+    knots: Knots | None = None,
+    progress: bool | None = None,
+) -> OperatorScore:
+    """Return the scores that follow from moments, for instance merged ones; see `fit`.
+
+    The folds of a cross-validation are those that the moments were gathered with.
+    """
+    checks.instance(moments, Moments, "moments")
+    shrinkage = SampleMeans() if shrinkage is None else shrinkage
+    checks.instance(shrinkage, Shrinkage, "shrinkage")
+    with progress_bar(progress) as bar:
+        return _fit(moments, clock, shrinkage, checked_ridge(ridge), knots, bar)
+
+
+def fit_standardised(
+    basis: Hermite,
+    standard: Standardised,
+    *,
+    clock: Clock,
+    ridge: CrossValidation | float | None = None,
+    knots: Knots | None = None,
+    progress: bool | None = None,
+) -> HermiteScore:
+    """Return the scores that follow from averages in standardised coordinates, one per direction.
+
+    For averages that did not come from one accumulator. The equations are solved on the device of
+    the averages; the score is on the CPU.
+    """
+    ridge, system = checked_ridge(ridge), HermiteSystem(basis, standard)
+    if not system.has_choice:
+        return system.score(clock, Table.empty(clock))
+    if isinstance(ridge, CrossValidation) and not len(standard.averages.shares):
+        raise ValueError(
+            "data must fall into at least two folds for cross-validation, but all rows fell into "
+            "one (equal rows share a fold): give more rows, or a fixed ridge"
+        )
+    with progress_bar(progress) as bar:
+        return system.score(clock, tabulate(system, clock, ridge, knots or PlacedKnots(), bar))
+
+
+def _fit(
+    moments: Moments,
+    clock: Clock | None,
+    shrinkage: Shrinkage,
+    ridge: CrossValidation | float,
+    knots: Knots | None,
+    bar: Progress,
+) -> OperatorScore:
+    moments.demand()
+    system = moments.system(shrinkage)
+    moments.demand(folds=isinstance(ridge, CrossValidation) and system.has_choice)
+    clock = moments.basis.default_clock() if clock is None else clock
+    checks.instance(clock, Clock, "clock")
+    table = tabulate(system, clock, ridge, knots or moments.default_knots(), bar)
+    return system.score(clock, table)

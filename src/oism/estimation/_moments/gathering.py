@@ -1,0 +1,83 @@
+"""From data to moments: which accumulator serves a basis, and the one pass over the data.
+
+A basis is mathematics and does not depend on how it is fitted, so the accumulator of a basis is
+registered here, beside the accumulators: ``@moments_of.register``. The default serves every basis
+that states ``doubled()`` and ``rule()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import singledispatch
+from typing import TypeVar
+
+from oism._core import checks
+from oism.basis import Basis, Fourier, Hermite, OrthogonalFrame, TensorHermite
+from oism.estimation._moments.base import Moments
+from oism.estimation._moments.fourier import FourierMoments
+from oism.estimation._moments.hermite import (
+    GaussianMoments,
+    HermiteMoments,
+    TensorHermiteMoments,
+    tensor_moments,
+)
+from oism.estimation._moments.products import ProductMoments
+from oism.estimation._moments.rows import batches
+
+Accumulator = TypeVar("Accumulator", bound=Moments)
+
+
+@singledispatch
+def moments_of(basis: Basis, folds: int = 5, *, squares: bool = False) -> Moments:
+    """Return an empty accumulator for a basis; with ``squares`` also for variances of averages."""
+    checks.instance(basis, Basis, "basis")
+    return ProductMoments(basis, folds, squares=squares)
+
+
+@moments_of.register
+def _(basis: Fourier, folds: int = 5, *, squares: bool = False) -> FourierMoments:
+    return FourierMoments(basis, folds, squares=squares)
+
+
+@moments_of.register
+def _(basis: Hermite, folds: int = 5, *, squares: bool = False) -> HermiteMoments:
+    return HermiteMoments(basis, folds, squares=squares)
+
+
+@moments_of.register
+def _(
+    basis: TensorHermite, folds: int = 5, *, squares: bool = False
+) -> TensorHermiteMoments | GaussianMoments:
+    return tensor_moments(basis, folds, squares=squares)
+
+
+def principal_frame(data: object, dim: int, *, sample_weight: object = None) -> OrthogonalFrame:
+    """Return the principal directions of data as a frame, the largest variance first.
+
+    >>> import torch
+    >>> principal_frame(torch.tensor([[0.0, 0.0], [1.0, 2.0], [2.0, 4.1]]), dim=2).matrix[0]
+    tensor([0.4384, 0.8988], dtype=torch.float64)
+    """
+    moments = gather(data, GaussianMoments(TensorHermite(dim, 2)), sample_weight=sample_weight)
+    rotation = moments.standardised().rotation
+    assert rotation is not None
+    return OrthogonalFrame(rotation)
+
+
+def gather(
+    data: object,
+    moments: Accumulator,
+    *,
+    sample_weight: object = None,
+    after_batch: Callable[[int], None] | None = None,
+) -> Accumulator:
+    """Return an accumulator with the rows of data: an array, a tensor, or an iterable of batches.
+
+    ``after_batch`` is called with the number of rows so far.
+    """
+    for batch, weights in batches(data, sample_weight):
+        moments.update(batch, weights)
+        if after_batch is not None:
+            after_batch(moments.count)
+    moments.demand()
+    return moments

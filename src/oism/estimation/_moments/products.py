@@ -1,0 +1,68 @@
+"""Averages of any basis: of the functions in whose span the products of two of them lie.
+
+This is all that the equations of a symmetric process need (``oism.estimation._equations.products``)
+and the accumulator of every basis that states ``doubled()`` and ``rule()`` and has none of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from oism.basis import Averages, Basis
+from oism.estimation._moments.base import Moments
+from oism.estimation._moments.rows import Scratch
+from oism.estimation._shrinkage import Shrinkage
+from oism.estimation._systems.products import ProductSystem
+
+BLOCK = 2**22
+"""The number of values of the wider basis that are held at a time."""
+
+
+class ProductMoments(Moments):
+    """Sums of the functions of ``basis.doubled()``, and of their squares: ``(folds, wide)``."""
+
+    def __init__(self, basis: Basis, folds: int = 5, *, squares: bool = False) -> None:
+        super().__init__(basis, folds, squares=squares)
+        self.wide = basis.doubled()
+        self.block = max(1, BLOCK // self.wide.size) * basis.dim
+        self._sums = torch.zeros(1 + self.squares, folds, self.wide.size, dtype=torch.float64)
+
+    def _add(self, x: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
+        values = self.wide.values(self.basis.process.wrap(x.cpu()))
+        for power, sums in enumerate(self._sums, start=1):
+            sums.add_(weights.cpu() @ values**power)
+
+    def _absorb(self, other: Self) -> None:
+        self._sums += other._sums
+
+    def _key(self) -> object:
+        return self.squares, type(self.basis), self.wide.eigenvalues.numpy().tobytes()
+
+    def averages(self) -> Averages:
+        """Return the averages of the functions of the wider basis: ``(wide,)``."""
+        return self._averages(self._sums[0])
+
+    def shrunk(self, shrinkage: Shrinkage) -> Averages:
+        """Return averages, those of the fits shrunk; held-out ones stay as they are."""
+        averages = self.averages()
+        if not shrinkage.needs_variances:
+            return averages
+        if not self.squares:
+            raise ValueError("squares must be True for the variances of the means")
+        if shrinkage.project and not shrinkage.keeps_positivity:
+            raise ValueError(
+                f"shrinkage must keep averages those of a density for {type(self.basis).__name__}, "
+                "for which no projection is known: JamesStein(), SampleMeans(), or project=False"
+            )
+        fits, squares = averages.fitting(), self._averages(self._sums[1]).fitting()
+        variances = (squares - fits.square()).clamp(min=0) / averages.counts[:, None]
+        shrunk = shrinkage(fits, variances, self.wide.eigenvalues)
+        return replace(averages, total=shrunk[0], training=shrunk[1:])
+
+    def system(self, shrinkage: Shrinkage) -> ProductSystem:
+        """Return the equations from the products of the functions."""
+        return ProductSystem(self.basis, self.shrunk(shrinkage))

@@ -1,0 +1,60 @@
+"""Ridge and truncation over time, chosen by cross-validation in closed form.
+
+The score-matching loss of any coefficients on held-out rows, αᵀAα + 2bᵀα, needs only the averages
+of those rows, so K folds cost K sets of averages and no second look at the data. At each time
+
+1. the mean over the folds is taken, each fold by its share of the rows;
+2. of all levels whose best ridge is within one standard error of the overall best, the error being
+   that of the paired difference over folds, the simplest is chosen;
+3. at that level the ridge is the minimum of the loss in log ε, refined by a parabola.
+
+Choices made separately at each time would make α(t) jump. What is used at a time is their average
+over neighbouring times under a Gaussian kernel, which is smooth.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oism.score import Losses
+
+TIE = 1.0
+"""The number of standard errors within which a simpler level is preferred."""
+
+
+def _parabola(values: Tensor, index: Tensor) -> Tensor:
+    """Return the minimum of the parabola through a least entry and its neighbours, as an index."""
+    inner = index.clamp(1, values.shape[-1] - 2)
+    left, middle, right = (
+        values.gather(-1, (inner + side)[..., None])[..., 0] for side in (-1, 0, 1)
+    )
+    bend = left + right - 2 * middle
+    offset = 0.5 * (left - right) / bend.where(bend > 0, torch.inf)
+    fits = (inner == index) & offset.isfinite() & (offset.abs() <= 1)
+    return index + torch.where(fits, offset, 0.0)
+
+
+def choose(losses: Losses) -> tuple[Tensor, Tensor, Tensor]:
+    """Return log ridge, level and loss of the candidates chosen, ``(T, *batch)`` each."""
+    values, folds = losses.values, len(losses.values)
+    shares = losses.shares.reshape(-1, *[1] * (values.ndim - 1))
+    mean = torch.where(values.isfinite().all(dim=0), (shares * values).sum(dim=0), torch.inf)
+    mean = mean.nan_to_num(nan=torch.inf, posinf=torch.inf)
+    lowest, ridge = mean.min(dim=-1)  # (T, *batch, levels)
+    own = values.gather(-1, ridge.expand(folds, *ridge.shape)[..., None])[..., 0]
+    best = lowest.argmin(dim=-1, keepdim=True)
+    apart = own - own.gather(-1, best.expand(folds, *best.shape))
+    centred = apart - (shares[..., 0] * apart).sum(dim=0)
+    error = ((shares[..., 0] * centred.square()).sum(dim=0) / max(1, folds - 1)).sqrt()
+    gap = lowest - lowest.gather(-1, best)
+    tied = (gap <= TIE * error) | (gap == 0)  # NaN, where a level is not allowed, is not tied
+    order = torch.arange(mean.shape[-2], device=mean.device).expand_as(tied)
+    level = torch.where(tied, order, -1).amax(dim=-1, keepdim=True)
+    level = level.where(level >= 0, mean.shape[-2] - 1)  # nothing can be told: the simplest
+    path = mean.gather(-2, level[..., None].expand(*level.shape, mean.shape[-1]))[..., 0, :]
+    lost = ~path.isfinite().any(dim=-1)  # and the largest ridge
+    place = _parabola(path, path.argmin(dim=-1).where(~lost, path.shape[-1] - 1))
+    grid = losses.ridges.log()
+    step = grid[1] - grid[0]
+    return grid[0] + step * place, level[..., 0].double(), path.amin(dim=-1)

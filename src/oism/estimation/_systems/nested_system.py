@@ -1,0 +1,134 @@
+"""Systems whose truncations are nested: ridge and size by small Cholesky factors, for all times.
+
+The work is done where the averages lie, on the CPU or on a device; times and choices may come from
+the CPU, and what is found goes back there. Only the losses, which are large, stay.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from oism.basis import Averages, Functions
+from oism.estimation._systems.nested import nested_solve
+from oism.score import RIDGES, Losses, Solved, System
+
+CHUNK = 2**22
+"""The number of matrix entries that are worked on at a time."""
+
+MATRICES = 2**14
+"""The number of matrices whose eigenvalues are found at a time."""
+
+
+class NestedSystem(System):
+    """Systems whose truncations are leading blocks: all of them follow from one factorisation.
+
+    Between two levels the solutions are mixed linearly.
+    """
+
+    def __init__(self, basis: Functions, averages: Averages, device: torch.device) -> None:
+        self.basis, self.averages, self.device = basis, averages, device
+
+    @property
+    def has_coefficients(self) -> bool:
+        """Whether any function was averaged."""
+        return self.averages.total.numel() > 0
+
+    @property
+    @abstractmethod
+    def sizes(self) -> list[int]:
+        """The number of functions at each level, the richest first."""
+
+    @abstractmethod
+    def _equations(self, part: str, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return A_t and b_t for a part of the averages."""
+
+    @abstractmethod
+    def _penalty(self, t: Tensor) -> Tensor:
+        """Return the diagonal that ε multiplies: ``(T, size)`` or ``(size,)``."""
+
+    @property
+    @abstractmethod
+    def _entries(self) -> int:
+        """The number of matrix entries of one time and fold."""
+
+    def _pieces(self, t: Tensor, folds: int) -> list[Tensor]:
+        step = max(1, CHUNK // (folds * self._entries))
+        return [torch.arange(len(t))[i : i + step] for i in range(0, len(t), step)]
+
+    def losses(self, t: Tensor) -> Losses:
+        """Return the held-out losses ``(folds, T, *batch, levels, ridges)``."""
+        t = t.to(self.device)
+        parts = [self._losses(t[run]) for run in self._pieces(t, len(self.averages.shares))]
+        return Losses(torch.cat(parts).movedim(1, 0), self.averages.shares)
+
+    def _losses(self, t: Tensor) -> Tensor:
+        matrix, right = self._equations("training", t)
+        judge, held = self._equations("heldout", t)
+        penalty = self._beside(self._penalty(t), right)
+        columns = []
+        for ridge in RIDGES.tolist():
+            alpha = nested_solve(matrix + torch.diag_embed(ridge * penalty), -right, self.sizes)
+            quadratic = ((alpha @ judge) * alpha).sum(dim=-1)
+            columns.append(quadratic + 2 * (alpha * held[..., None, :]).sum(dim=-1))
+        return torch.stack(columns, dim=-1)
+
+    def solve(
+        self,
+        t: Tensor,
+        ridge: Tensor,
+        level: Tensor,
+        start: Tensor | None = None,  # noqa: ARG002 (direct solves need no guess)
+    ) -> Solved:
+        """Return α, mixing the two orders next to each level."""
+        parts = [self._solve(t[run], ridge[run], level[run]) for run in self._pieces(t, 1)]
+        alpha = torch.cat(parts).cpu()
+        unknown = torch.full_like(level, torch.nan)
+        return Solved(alpha, unknown, unknown, torch.zeros_like(level, dtype=torch.int64))
+
+    def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
+        """Return the solution with the extreme eigenvalues of A_t, scaled to a unit diagonal."""
+        ends = []
+        for run in self._pieces(t, 1):
+            matrix = self._equations("total", t[run].to(self.device))[0]
+            scale = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).rsqrt()
+            ends.append(_extremes(scale[..., None] * matrix * scale[..., None, :]))
+        low, high = torch.cat(ends, dim=1).cpu()
+        return replace(self.solve(t, ridge, level), smallest=low, largest=high)
+
+    def _solve(self, t: Tensor, ridge: Tensor, level: Tensor) -> Tensor:
+        t, ridge, level = (part.to(self.device) for part in (t, ridge, level))
+        matrix, right = self._equations("total", t)
+        matrix = matrix + torch.diag_embed(ridge[..., None] * self._beside(self._penalty(t), right))
+        alpha = nested_solve(matrix, -right, self.sizes)
+        lift = 1e-12
+        while not bool(alpha.isfinite().all()):
+            # Moments that no density has, or few distinct values: lift the spectrum, as little as
+            # it takes.
+            broken = ~alpha.isfinite().flatten(-2).all(dim=-1)
+            more = lift * matrix[broken].diagonal(dim1=-2, dim2=-1).abs().clamp(min=1e-300)
+            lifted = matrix[broken] + torch.diag_embed(more)
+            alpha[broken] = nested_solve(lifted, -right[broken], self.sizes)
+            lift *= 10
+            if lift > 1e3:
+                raise ArithmeticError("moments are beyond float64: lower the order of the basis")
+        place = level.clamp(0, self.levels - 1)
+        orders = torch.arange(self.levels, dtype=torch.float64, device=level.device)
+        weights = (1 - (place[..., None] - orders).abs()).clamp(min=0)
+        return (weights[..., None, :] @ alpha)[..., 0, :]
+
+    @staticmethod
+    def _beside(penalty: Tensor, right: Tensor) -> Tensor:
+        """Return a penalty ``(T, size)`` or ``(size,)`` shaped to go with b ``(T, …, size)``."""
+        return penalty.reshape(*penalty.shape[:-1], *[1] * (right.ndim - penalty.ndim), -1)
+
+
+def _extremes(matrix: Tensor) -> Tensor:
+    """Return the smallest and the largest eigenvalues of symmetric matrices: ``(2, *batch)``."""
+    flat = matrix.flatten(0, -3)
+    # cuSOLVER fails on batches of fifty thousand.
+    values = torch.cat([torch.linalg.eigvalsh(part) for part in torch.split(flat, MATRICES)])
+    return torch.stack((values[:, 0], values[:, -1])).reshape(2, *matrix.shape[:-2])

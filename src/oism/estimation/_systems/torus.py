@@ -1,0 +1,352 @@
+"""The torus system: ridge and cutoff, by dense algebra for few functions and matrix-free for many.
+
+In preconditioned coordinates Λ^{½}α, where A_t tends to the identity as t grows, the penalty is
+diagonal and grows with the eigenvalue,
+
+    ε P,    P = |λ| (1 + (|λ|/c²)⁶),
+
+so ε|λ| asks for two derivatives of the score's potential and the cutoff c ends the spectrum softly:
+beyond it the penalty grows like the twelfth power of the frequency. With D = (ΛP)^{-½} the scaled
+system is (D A D + εI) y = -D b, α = D y, and a whole path of ridges shares one Krylov space.
+
+Where diffusion has smoothed a scale already a cutoff there has nothing to do: c is offered only
+while c²t ≤ 0.3.
+
+Functions that cannot matter are left out. Far beyond a cutoff the penalty leaves nothing of them.
+And late: b falls like e^{-‖ξ‖²t}, but the coefficients of a logarithm fall like e^{-‖ξ‖t} (exactly
+so for a point mass), so an exact solution keeps ‖ξ‖ ≤ max(√(160/t), 25/t). For coefficients that
+are interpolated √(160/t) is enough, and for choosing among candidates √(80/t).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oism._core.transforms import in_parallel, threads_apart
+from oism.basis import Averages, Fourier, product_lattice
+from oism.estimation._equations.fourier import FourierEquations, GalerkinOperator
+from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
+from oism.process import Clock
+from oism.score import RIDGES, FourierScore, Losses, Solved, System, Table
+from oism.storage import storable
+
+DENSE = 120
+"""The largest number of functions that dense algebra is chosen for (benchmarks/torus.py)."""
+
+DENSE_SOLVE = 512
+"""The same for a single ridge."""
+
+SMALLEST_CUTOFF = 3.0
+SMOOTHED = 0.3
+FORGOTTEN = 80.0
+FADED = 25.0
+CHUNK = 2**17
+"""The number of grid points that are worked on at a time."""
+
+ABREAST = 3
+"""The number of times that are solved for together: those that are done wait for the others."""
+
+TIERS = (slice(5, None), slice(3, 5), slice(0, 3))
+"""Ridges from 3e-4 up are always tried, then 3e-5 and 1e-4, then the rest of them."""
+
+LEAST_RIDGE = 0.3
+"""Matrix-free, ridges below this share of 1/n are not tried: they take long, and gain nothing."""
+
+WORTH = 1e-3
+BEHIND = 0.02
+"""The relative gain that makes smaller ridges worth trying, and how far behind a level may be."""
+
+PATIENCE = 2
+"""How many larger cutoffs in a row may be clearly worse before no larger one is tried."""
+
+SWEEP_TOLERANCE = 1e-3
+KNOT_TOLERANCE = 1e-6
+FINAL_TOLERANCE = 1e-11
+"""Relative residuals: of a path, of coefficients that are interpolated, of exact ones."""
+
+KRYLOV = 2**26
+"""The largest number of entries of the Krylov space of a run of times: half a gigabyte."""
+
+UNSOLVED = 1e-5
+"""A residual beyond which a solution is not one, and a warning is given."""
+
+SWEEP_ITERATIONS = 300
+FINAL_ITERATIONS = 5000
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """y ↦ D A D y."""
+
+    operator: GalerkinOperator
+    scale: Tensor
+
+    def __call__(self, y: Tensor) -> Tensor:
+        """Return the product."""
+        return self.scale * self.operator(self.scale * y)
+
+
+@storable
+class TorusSystem(System):
+    """A_t and b_t on the torus for averages over all rows, and with each fold left out.
+
+    ``dense`` forces one of the two algorithms; by default the number of functions decides.
+    """
+
+    untruncated = -32.0
+
+    def __init__(
+        self, basis: Fourier, lattice: Tensor, averages: Averages, *, dense: bool | None = None
+    ) -> None:
+        self.basis, self.lattice, self.averages = basis, lattice, averages
+        self.dense = basis.size <= DENSE if dense is None else dense
+        self.dense_solve = basis.size <= DENSE_SOLVE if dense is None else dense
+        self.radius = math.sqrt(-float(basis.eigenvalues[-1]))
+        self.levels = 1 + max(0, math.floor(2 * math.log2(self.radius / SMALLEST_CUTOFF) + 1e-9))
+        self._equations = lru_cache(maxsize=32)(self._make_equations)
+
+    def score(self, clock: Clock, table: Table) -> FourierScore:
+        """Return the score on the torus."""
+        return FourierScore(self.basis, clock, table, self.without_folds())
+
+    def without_folds(self) -> TorusSystem:
+        """Return the system of the averages over all rows alone."""
+        averages = Averages.of_all(self.averages.total)
+        return TorusSystem(self.basis, self.lattice, averages)
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the basis and the averages over all rows."""
+        return {"basis": self.basis, "means": self.averages.total}
+
+    @classmethod
+    def from_config(cls, *, basis: Fourier, means: Tensor) -> TorusSystem:
+        """Return the system of averages over all rows."""
+        lattice = product_lattice(basis)
+        if means.shape != lattice.shape[:1]:
+            raise ValueError(f"means must have shape ({len(lattice)},), got {tuple(means.shape)}")
+        return cls(basis, lattice, Averages.of_all(means))
+
+    def workers(self) -> AbstractContextManager[None]:
+        """Return a context in which times are solved in parallel, each on one thread."""
+        return threads_apart()
+
+    def cutoff(self, level: Tensor) -> Tensor:
+        """Return c for real-valued levels: r at level 0, where it hardly acts, then r/√2, r/2."""
+        return self.radius * 2 ** (-level / 2)
+
+    def penalty(self, level: Tensor, eigenvalues: Tensor) -> Tensor:
+        """Return P for levels ``(S,)``: ``(S, size)``."""
+        return -eigenvalues * (1 + (-eigenvalues / self.cutoff(level).square()[:, None]) ** 6)
+
+    def _make_equations(self, part: str, band: float) -> FourierEquations:
+        means = getattr(self.averages, part)
+        return FourierEquations(self.basis, self.lattice, means, band)
+
+    def _band(self, reach: float, late: float) -> float:
+        """Return the radius within which functions are kept, rounded up, within two bounds.
+
+        Radii come in steps of √2, so that few sets of equations serve all times.
+        """
+        wanted = min(reach, late)
+        if wanted >= self.radius:
+            return math.inf
+        least = max(4.0, float(self.basis.frequencies[0].norm()))
+        steps = math.floor(2 * math.log2(self.radius / max(wanted, 1.0)))
+        return max(self.radius * 2 ** (-steps / 2), least) + 1e-9
+
+    def _sweep_band(self, t: float, cutoff: float) -> float:
+        return self._band(1.5 * cutoff, math.sqrt(FORGOTTEN / max(t, 1e-300)))
+
+    def _final_band(self, t: float, cutoff: float, *, exact: bool) -> float:
+        t = max(t, 1e-300)
+        late = math.sqrt(2 * FORGOTTEN / t)
+        return self._band(3 * cutoff, max(late, FADED / t) if exact else late)
+
+    def _chunks(
+        self, bands: list[float], folds: int, *, dense: bool
+    ) -> Iterator[tuple[float, list[int]]]:
+        """Yield runs of times that share a band and fit the memory."""
+        start = 0
+        while start < len(bands):
+            equations = self._equations("training" if folds > 1 else "total", bands[start])
+            work = folds * (equations.size**2 if dense else math.prod(equations.grid.shape))
+            most = max(1, CHUNK // work)
+            if folds == 1 and not dense:
+                most = min(most, ABREAST)
+            stop = start
+            while stop < len(bands) and stop - start < most and bands[stop] == bands[start]:
+                stop += 1
+            yield bands[start], list(range(start, stop))
+            start = stop
+
+    def losses(self, t: Tensor) -> Losses:
+        """Return the held-out losses ``(folds, T, levels, ridges)``.
+
+        What cannot be chosen is not computed. Cutoffs are tried from the smallest, which is cheap,
+        upwards, and no further once two in a row are clearly worse than the best so far. Small
+        ridges take many steps, so they come last and only where they may pay: where the loss still
+        falls towards them, at levels that are not far behind the best.
+        """
+        folds, shares = len(self.averages.shares), self.averages.shares
+        values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
+        offered = self.cutoff(torch.arange(self.levels).double()).square() * t[:, None] <= SMOOTHED
+        offered[:, 0] = True
+        best = torch.full((folds, len(t)), math.inf, dtype=t.dtype)  # fold by fold
+        worse = torch.zeros(len(t), dtype=torch.int64)
+        for level in reversed(range(self.levels)):
+            where = (offered[:, level] & (worse < PATIENCE)).nonzero()[:, 0]
+            self._fill(values, t, where, level, TIERS[0])
+            mean = torch.einsum("f,fte->te", shares, values[:, where, level])
+            own = values[:, where, level].gather(2, mean.argmin(dim=1).expand(folds, -1)[..., None])
+            gap = own[..., 0] - best[:, where]
+            centre = shares @ gap
+            error = (shares @ (gap - centre).square() / max(1, folds - 1)).sqrt()
+            behind = BEHIND * (shares @ best[:, where]).abs()
+            worse[where] = torch.where(
+                (centre > behind) & (centre > 2 * error), worse[where] + 1, 0
+            )
+            best[:, where] = torch.where(centre < 0, own[..., 0], best[:, where])
+        least_ridge = 0.0 if self.dense else LEAST_RIDGE / float(self.averages.counts[0])
+        for tier, after in itertools.pairwise(TIERS):
+            if float(RIDGES[after][-1]) < least_ridge:
+                break
+            mean = torch.einsum("f,ftle->tle", shares, values)
+            lowest = mean.amin(dim=2)
+            least = lowest.amin(dim=1, keepdim=True)
+            gain = mean[..., tier.start + 1] - mean[..., tier.start]
+            worth = (gain > WORTH * least.abs()) & (lowest - least < BEHIND * least.abs())
+            for level in range(self.levels):
+                self._fill(values, t, worth[:, level].nonzero()[:, 0], level, after)
+        return Losses(values, shares)
+
+    def _fill(self, values: Tensor, t: Tensor, where: Tensor, level: int, tier: slice) -> None:
+        """Compute the losses of one level and some ridges at some of the times."""
+        folds, cutoff = len(values), float(self.cutoff(torch.tensor(float(level))))
+        bands = [self._sweep_band(one, cutoff) for one in t[where].tolist()]
+
+        def fill(chunk: tuple[float, list[int]]) -> None:
+            band, run = chunk
+            found = self._path(t[where[run]], level, band, RIDGES[tier])
+            values[:, where[run], level, tier] = found.movedim(1, 0)
+
+        in_parallel(fill, list(self._chunks(bands, folds, dense=self.dense)))
+
+    def _path(self, t: Tensor, level: int, band: float, ridges: Tensor) -> Tensor:
+        """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``."""
+        training, heldout = (self._equations(part, band) for part in ("training", "heldout"))
+        penalty = self.penalty(torch.tensor([float(level)], dtype=t.dtype), training.eigenvalues)
+        scale = (-training.eigenvalues * penalty[0]).rsqrt()
+        right = -scale * training.right(t)
+        if self.dense:
+            values, vectors = torch.linalg.eigh(scale[:, None] * training.dense(t) * scale)
+            along = (vectors.mT @ right[..., None]).mT
+            damped = along / (values.clamp(min=0)[..., None, :] + ridges[:, None])
+            alpha = scale * (damped @ vectors.mT)
+            quadratic = ((alpha @ heldout.dense(t)) * alpha).sum(dim=-1)
+        else:
+            operator = training.operator(training.density(t).flatten(0, 1))
+            solution = ridge_path(
+                Scaled(operator, scale),
+                right.flatten(0, 1),
+                ridges,
+                tolerance=SWEEP_TOLERANCE,
+                iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
+            )
+            alpha = (scale * solution.values).reshape(*right.shape[:2], len(ridges), -1)
+            judge = heldout.operator(heldout.density(t).flatten(0, 1))
+            candidates = alpha.flatten(0, 1).unbind(dim=1)
+            quadratic = torch.stack([(judge(a) * a).sum(dim=-1) for a in candidates], dim=-1)
+            quadratic = quadratic.reshape(*right.shape[:2], -1)
+        loss: Tensor = quadratic + 2 * (alpha * heldout.right(t)[..., None, :]).sum(dim=-1)
+        return loss
+
+    def solve(self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None) -> Solved:
+        """Return α ``(T, size)`` for ridges and levels ``(T,)``.
+
+        With a guess, to the accuracy that interpolation between times asks for; without, exactly.
+        """
+        return self._solve(t, ridge, level, start, dense=self.dense_solve, exact=start is None)
+
+    def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
+        """Return the solution with the extreme eigenvalues, or what conjugate gradients saw."""
+        return self._solve(t, ridge, level, None, dense=self.dense, exact=False)
+
+    def _solve(
+        self,
+        t: Tensor,
+        ridge: Tensor,
+        level: Tensor,
+        start: Tensor | None,
+        *,
+        dense: bool,
+        exact: bool,
+    ) -> Solved:
+        alpha = torch.zeros(len(t), self.basis.size, dtype=torch.float64)
+        low, high, left = torch.full((3, len(t)), torch.nan, dtype=torch.float64)
+        iterations = torch.zeros(len(t), dtype=torch.int64)
+        pairs = zip(t.tolist(), self.cutoff(level).tolist(), strict=True)
+        bands = [self._final_band(one, cutoff, exact=exact) for one, cutoff in pairs]
+
+        def work(chunk: tuple[float, list[int]]) -> None:
+            band, run = chunk
+            equations = self._equations("total", band)
+            rates = -equations.eigenvalues
+            scale = (rates * self.penalty(level[run], equations.eigenvalues)).rsqrt()
+            right = -scale * equations.right(t[run])
+            if dense:
+                matrix = scale[..., None] * equations.dense(t[run]) * scale[:, None]
+                if dense is self.dense:  # few functions: the spectrum costs little
+                    low[run], high[run] = torch.linalg.eigvalsh(matrix)[:, [0, -1]].unbind(dim=1)
+                matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[run, None])
+                y = torch.linalg.solve(matrix, right)
+            else:
+                operator = equations.operator(equations.density(t[run]))
+                found = conjugate_gradients(
+                    Scaled(operator, scale),
+                    right,
+                    ridge[run],
+                    start=None if start is None else start[run, : equations.size] / scale,
+                    tolerance=FINAL_TOLERANCE if exact else KNOT_TOLERANCE,
+                    iterations=FINAL_ITERATIONS,
+                )
+                low[run], high[run] = found.smallest, found.largest
+                iterations[run], left[run] = found.iterations, found.residual
+                y = found.values
+            alpha[run, : equations.size] = scale * y
+
+        in_parallel(work, list(self._chunks(bands, 1, dense=dense)))
+        if not dense:
+            self._warn(left, t)
+        return Solved(alpha, low, high, iterations)
+
+    @staticmethod
+    def _warn(residual: Tensor, t: Tensor) -> None:
+        if float(residual.max()) > UNSOLVED:
+            worst = int(residual.argmax())
+            warnings.warn(
+                f"conjugate gradients stopped at a residual of {float(residual[worst]):.1e} at "
+                f"t = {float(t[worst]):.3g}: the ridge is too small, or no density has the moments",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+    def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
+        """Return (αᵀA_tα)^½: ``(T,)``."""
+        equations = self._equations("total", math.inf)
+
+        def size(chunk: tuple[float, list[int]]) -> Tensor:
+            run = chunk[1]
+            operator = equations.operator(equations.density(t[run]))
+            return (alpha[run] * operator(alpha[run])).sum(dim=-1).clamp(min=0).sqrt()
+
+        return torch.cat(in_parallel(size, list(self._chunks([math.inf] * len(t), 1, dense=False))))

@@ -1,0 +1,296 @@
+"""From noise to data and back: the probability flow and the reverse SDE.
+
+A process dX = b(X) dt + L dW seen through a clock t(τ), with G = ½LLᵀ and laws ρ_t, is undone in
+two ways once the score s = ∇ log ρ_t is known. The *probability flow* is an ordinary differential
+equation whose solutions have the same laws, in both directions of τ,
+
+    dx/dτ = t'(τ) (b(x) - G s(x, t(τ))),
+
+and the *reverse SDE*, run from the last τ to the first,
+
+    dX = t'(τ) (b(X) - 2G s(X, t(τ))) dτ + √t'(τ) L dW̄.
+
+Both start from the invariant law; Brownian motion has none, and starts from N(0, σ² I) with the σ
+of the last time. Any function s(x, t) will do as a score: a fitted one, a network, an exact one. It
+is given the process's own time t as a number.
+
+Ordinary equations are solved by torchdiffeq. Its stochastic counterparts do not exploit noise that
+does not depend on the state, for which Heun's method has weak order two with a single normal
+increment a step; those two methods are a few lines here. The increment of √t' L dW over a step is
+exact: the clock says how much of the process's own time has passed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism._core.progress import Progress, progress_bar
+from oism.flow._methods import Adaptive, OrdinaryMethod, State, StochasticMethod, even_grid
+from oism.process import Clock, Measure, Noising, Process
+
+CHUNK = 2**16
+"""The number of points that are moved at a time."""
+
+TICKS = 1000
+"""In how many parts the way of a chunk is shown."""
+
+
+class Score(Protocol):
+    """∇ log ρ_t at points ``(n, *shape)`` for one time t."""
+
+    def __call__(self, x: Tensor, t: Tensor, /) -> Tensor:
+        """Return the score, of the shape of ``x``."""
+
+
+@runtime_checkable
+class ScoreModel(Protocol):
+    """A model that states its process, its clock and its score, as every `FittedModel` does."""
+
+    @property
+    def process(self) -> Process:
+        """The noising process."""
+
+    @property
+    def clock(self) -> Clock:
+        """The noise levels."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a point."""
+
+    def score(self, x: Tensor, t: Tensor, /) -> Tensor:
+        """Return ∇ log ρ_t, of the shape of ``x``."""
+
+
+class Flow:
+    """The probability flow and the reverse SDE of a score.
+
+    Parameters
+    ----------
+    score
+        A fitted model, or ∇ log ρ_t as a function of points ``(n, *shape)`` and the process's own
+        time t, one number as a float64 tensor without dimensions. A network that wants one per row
+        in its own dtype is ``lambda x, t: net(x, t.to(x).expand(len(x)))``.
+    process, clock
+        The process and its noise levels; a fitted model has its own. Of a process whose noise does
+        not reach every direction only Gs is read: the score along velocities.
+    span
+        The first and last τ; the whole clock by default. The flow starts at the first.
+
+    Examples
+    --------
+    The exact score of N(0, 4) under the Ornstein-Uhlenbeck process gives N(0, 4) back.
+
+    >>> from oism import Flow, OrnsteinUhlenbeck, VariancePreserving
+    >>> process = OrnsteinUhlenbeck()
+    >>> def score(x, t):
+    ...     return -x / (4 * process.alpha(t) ** 2 + process.variance(t))
+    >>> flow = Flow(score, process, VariancePreserving())
+    >>> x = flow.sample(10_000, (1,), generator=torch.Generator().manual_seed(0))
+    >>> x.std()
+    tensor(2.0...)
+    """
+
+    def __init__(
+        self,
+        score: ScoreModel | Score,
+        process: Process | None = None,
+        clock: Clock | None = None,
+        *,
+        span: tuple[float, float] | None = None,
+    ) -> None:
+        self.source, self.shape = score, None
+        if isinstance(score, ScoreModel):
+            if process not in (None, score.process):  # its scores are those of its own process
+                raise ValueError(
+                    f"process must be that of the fitted model, {score.process!r}, or None"
+                )
+            self.score: Score = score.score
+            self.shape = score.shape
+            process, clock = score.process, clock or score.clock
+        elif callable(score):
+            self.score = score
+        else:
+            raise TypeError(f"score must be a function of x and t, got {type(score).__name__}")
+        if process is None or clock is None:
+            raise TypeError("process and clock must be given unless a fitted model has its own")
+        checks.instance(process, Process, "process")
+        checks.instance(clock, Clock, "clock")
+        self.process, self.clock = process, clock
+        self.span = self._span(span)
+
+    def _span(self, span: tuple[float, float] | None) -> tuple[float, float]:
+        horizon = self.clock.horizon
+        first, last = (0.0, horizon) if span is None else span
+        first, last = checks.number(first, "span[0]"), checks.number(last, "span[1]")
+        if not 0 <= first < last <= horizon:
+            raise ValueError(f"span must lie in [0, {horizon:g}] and increase, got {span!r}")
+        return first, last
+
+    @property
+    def noising(self) -> Noising:
+        """The process seen through the clock, where it treats every coordinate alike."""
+        return Noising(self.process, self.clock)
+
+    @property
+    def base(self) -> Measure:
+        """The distribution at the last time, which samples start from: see `Process.start`."""
+        return self.process.start(self.clock._time(torch.tensor(self.span[1]).double()))
+
+    def velocity(self, x: Tensor, tau: Tensor) -> Tensor:
+        """Return the right-hand side t'(τ) (b - Gs) of the probability flow."""
+        return self._drift(x, tau, 1.0)
+
+    def _drift(self, x: Tensor, tau: Tensor, share: float) -> Tensor:
+        """Return t'(τ) (b - share · G s)."""
+        return self._motion(x, self.score(x, self.clock._time(tau)), tau, share)
+
+    def _motion(self, x: Tensor, score: object, tau: Tensor, share: float = 1.0) -> Tensor:
+        """Return t'(τ) (b - share · G s) for a score that was computed before."""
+        if not isinstance(score, Tensor) or score.shape != x.shape:
+            got = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
+            raise ValueError(
+                f"score must return a tensor of the shape {tuple(x.shape)} of its points, got {got}"
+            )
+        pull = self.process.drift(x).sub(self.process._diffuse(score), alpha=share)
+        return pull * self.clock._rate(tau).to(pull.dtype)
+
+    def push(
+        self,
+        x: Tensor,
+        *,
+        method: OrdinaryMethod | None = None,
+        chunk: int = CHUNK,
+        progress: bool | None = None,
+    ) -> Tensor:
+        """Carry data along the flow to noise."""
+        return self._carry(x, self.span, method, chunk, progress)
+
+    def pull(
+        self,
+        z: Tensor,
+        *,
+        method: OrdinaryMethod | None = None,
+        chunk: int = CHUNK,
+        progress: bool | None = None,
+    ) -> Tensor:
+        """Carry noise along the flow to data."""
+        return self._carry(z, self.span[::-1], method, chunk, progress)
+
+    @torch.no_grad()
+    def _carry(
+        self,
+        x: Tensor,
+        ends: tuple[float, float],
+        method: OrdinaryMethod | None,
+        chunk: int,
+        progress: bool | None,
+    ) -> Tensor:
+        method = Adaptive() if method is None else method
+        checks.instance(method, OrdinaryMethod, "method")
+        x, wrap = checks.points(x), self.process.wrap
+        out = torch.empty_like(x)
+        with progress_bar(progress) as bar:
+            for rows, tell in chunks(len(x), chunk, ends, bar, "following the flow"):
+
+                def field(tau: Tensor, state: State, tell: Callable = tell) -> State:  # type: ignore[type-arg]
+                    tell(tau)
+                    return (self.velocity(state[0], tau),)
+
+                out[rows] = wrap(method.solve(field, (x[rows],), ends)[0])
+        return out
+
+    @torch.no_grad()
+    def sample(  # noqa: PLR0913
+        self,
+        n: int,
+        shape: Sequence[int] | None = None,
+        *,
+        method: OrdinaryMethod | StochasticMethod | None = None,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+        chunk: int = CHUNK,
+        progress: bool | None = None,
+    ) -> Tensor:
+        """Return n samples ``(n, *shape)``, by the flow or, given its method, by the reverse SDE.
+
+        A fitted model has its own shape. All randomness comes from ``generator``. Memory is that of the starting points, the result,
+        and what the score needs for ``chunk`` points.
+        """
+        method = Adaptive() if method is None else method
+        x = self.start(n, shape, generator=generator, dtype=dtype, device=device)
+        if isinstance(method, OrdinaryMethod):
+            return self.pull(x, method=method, chunk=chunk, progress=progress)
+        checks.instance(method, StochasticMethod, "method")
+        self._simulate(x, method, generator, chunk, progress)
+        return x
+
+    def start(
+        self,
+        n: int,
+        shape: Sequence[int] | None = None,
+        *,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> Tensor:
+        """Return n draws from the distribution at the last time: ``(n, *shape)``."""
+        n = checks.integer(n, "n", minimum=0)
+        shape = self.shape if shape is None else shape
+        if shape is None:
+            raise TypeError("shape must be given for a score that is a function")
+        shape = checks.shape(shape, minimum=1)
+        return self.base.sample((n, *shape), generator=generator, dtype=dtype, device=device)
+
+    def _simulate(
+        self,
+        x: Tensor,
+        method: StochasticMethod,
+        generator: torch.Generator | None,
+        chunk: int,
+        progress: bool | None,
+    ) -> None:
+        """Run the reverse SDE in place."""
+        process, ends = self.process, self.span[::-1]
+        grid = even_grid(ends, method.steps)
+        spread = (-self.clock._time(grid).diff()).sqrt()
+
+        def drift(tau: Tensor, x: Tensor) -> Tensor:
+            return self._drift(x, tau, 2.0)
+
+        with progress_bar(progress) as bar:
+            for rows, tell in chunks(len(x), chunk, ends, bar, "running the reverse SDE"):
+                part = x[rows]
+                for tau, to, size in zip(grid[:-1], grid[1:], spread.tolist(), strict=True):
+                    noise = process._kick(part, generator).mul_(size)
+                    part = method.step(drift, part, tau, to, noise)
+                    tell(to)
+                x[rows] = process.wrap(part)
+
+
+def chunks(
+    n: int, size: int, ends: tuple[float, float], bar: Progress, name: str
+) -> Iterator[tuple[slice, Callable[[Tensor], None]]]:
+    """Yield slices of n rows, each with a function that shows how far τ has come."""
+    size = checks.integer(size, "chunk", minimum=1)
+    count = math.ceil(n / size)
+    bar.stage(name, TICKS * count)
+    furthest = 0
+    for number in range(count):
+
+        def tell(tau: Tensor, number: int = number) -> None:
+            nonlocal furthest
+            if bar.shown:  # reading τ from a device would wait for it
+                share = (float(tau) - ends[0]) / (ends[1] - ends[0])
+                furthest = max(furthest, round(TICKS * (number + share)))
+                bar.reach(furthest)
+
+        yield slice(number * size, min(n, (number + 1) * size)), tell
+    bar.reach(TICKS * count)

@@ -1,0 +1,306 @@
+"""Densities along the probability flow.
+
+A point that moves with velocity v(x, τ) carries the density of its law along:
+d/dτ log ρ(x(τ)) = -∇·v. From data x at the first τ to the noise z it ends in,
+
+    log ρ(x) = log π(z) + ∫ ∇·v(x(τ), τ) dτ,        ∇·v = t'(τ) (∇·b - ∇·Gs),
+
+and the same integral taken backwards gives the density of a sample while it is made. The divergence
+∇·Gs comes in one of three ways: in closed form for a fitted `OperatorScore`, exactly by automatic
+differentiation, at the price of one pass per dimension, or without bias by Hutchinson's (and
+Skilling's) estimate vᵀJv with random signs v, J the Jacobian of Gs, which are drawn once per point
+so that the integrand stays smooth.
+
+Where velocities were added to the data, the density of a position x is that of (x, v), integrated
+over v: an average over draws of v from N(0, γI), weighted by its density.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism._core.progress import progress_bar
+from oism.flow._flow import CHUNK, Flow, chunks
+from oism.flow._methods import Adaptive, OrdinaryMethod, State
+from oism.process import PhaseSpace
+
+Joint = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+
+LOW_DIMENSION = 16
+"""Up to this dimension the divergence of a score without closed form is computed exactly."""
+
+
+@runtime_checkable
+class DivergentScore(Protocol):
+    """A model with the divergence of its score in closed form: enough where G = gI."""
+
+    def score_and_divergence(self, x: Tensor, t: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Return ∇ log ρ_t and its divergence."""
+
+
+@runtime_checkable
+class DiffusedScore(Protocol):
+    """A model with ∇·Gs in closed form, for any G."""
+
+    def score_and_diffused_divergence(self, x: Tensor, t: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Return ∇ log ρ_t and ∇·G∇ log ρ_t."""
+
+
+class Divergence(ABC):
+    """A way to compute the divergence ∇·Gs of a score s."""
+
+    @abstractmethod
+    def bind(self, flow: Flow, x: Tensor) -> Joint:
+        """Return (x, t) ↦ (s, ∇·Gs) for the path that starts at ``x``."""
+
+
+@dataclass(frozen=True)
+class ClosedForm(Divergence):
+    """The model's ``score_and_diffused_divergence``, or ``score_and_divergence`` where G = gI."""
+
+    @staticmethod
+    def of(flow: Flow) -> Joint | None:
+        """Return the closed form of a flow's model, or None where it has none."""
+        model, diffusivity = flow.source, flow.process.diffusivity
+        if isinstance(model, DiffusedScore):
+            return model.score_and_diffused_divergence
+        if diffusivity is None or not isinstance(model, DivergentScore):
+            return None
+        own = model.score_and_divergence
+
+        def joint(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            value, trace = own(x, t)
+            return value, diffusivity * trace
+
+        return joint
+
+    def bind(self, flow: Flow, x: Tensor) -> Joint:  # noqa: ARG002
+        """Return the model's own method."""
+        joint = self.of(flow)
+        if joint is None:
+            wanted = "diffused_divergence" if flow.process.diffusivity is None else "divergence"
+            raise TypeError(
+                f"score must have a method score_and_{wanted}(x, t) for ClosedForm(), got "
+                f"{type(flow.source).__name__}: ExactTrace() and Hutchinson() serve any score"
+            )
+        return joint
+
+
+@dataclass(frozen=True)
+class ExactTrace(Divergence):
+    """Σ_j ∂_j (Gs)_j by reverse-mode differentiation, one pass per dimension."""
+
+    def bind(self, flow: Flow, x: Tensor) -> Joint:  # noqa: ARG002
+        """Return the score with the trace of the Jacobian of Gs."""
+        score, process = flow.score, flow.process
+
+        def joint(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                value = score(x, t)
+                flat = process._diffuse(value).flatten(1)
+                trace = torch.zeros_like(flat[:, 0])
+                for j in range(flat.shape[1]):
+                    trace += _gradient(flat[:, j].sum(), x).flatten(1)[:, j]
+            return value.detach(), trace
+
+        return joint
+
+
+@dataclass(frozen=True)
+class Hutchinson(Divergence):
+    """The mean of vᵀJv over ``probes`` vectors of random signs for each point."""
+
+    generator: torch.Generator
+    probes: int = 1
+
+    def __post_init__(self) -> None:
+        checks.instance(self.generator, torch.Generator, "generator")
+        checks.settle(self, probes=checks.integer(self.probes, "probes", minimum=1))
+
+    def bind(self, flow: Flow, x: Tensor) -> Joint:
+        """Return the score with the estimate for signs that are drawn now."""
+        score, process = flow.score, flow.process
+        shape = (self.probes, *x.shape)
+        signs = torch.empty(shape, dtype=x.dtype, device=x.device)
+        signs.bernoulli_(generator=self.generator).mul_(2).sub_(1)
+
+        def joint(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                x = x.detach().requires_grad_()
+                value = score(x, t)
+                total = torch.zeros_like(value.flatten(1)[:, 0])
+                moved = process._diffuse(value)
+                for v in signs:
+                    product = _gradient((moved * v).sum(), x) * v
+                    total += product.flatten(1).sum(dim=1)
+            return value.detach(), total / self.probes
+
+        return joint
+
+
+def _gradient(value: Tensor, x: Tensor) -> Tensor:
+    if value.grad_fn is None:
+        raise ValueError(
+            "score must be differentiable in x for ExactTrace() and Hutchinson(...), but it was "
+            "computed without gradients: under torch.inference_mode or no_grad, or not from x"
+        )
+    return torch.autograd.grad(value, x, retain_graph=True, materialize_grads=True)[0]
+
+
+def log_density(
+    flow: Flow,
+    x: Tensor,
+    *,
+    method: OrdinaryMethod | None = None,
+    divergence: Divergence | None = None,
+    chunk: int = CHUNK,
+    progress: bool | None = None,
+) -> Tensor:
+    """Return log ρ(x) at points ``(n, *shape)``: ``(n,)``.
+
+    ``divergence`` is by default the closed form where the score has one, and the exact trace in at
+    most 16 dimensions; above, `Hutchinson` must be asked for, because it is random.
+
+    >>> from oism import OrnsteinUhlenbeck, VariancePreserving
+    >>> process = OrnsteinUhlenbeck()
+    >>> def score(x, t):
+    ...     return -x / (4 * process.alpha(t) ** 2 + process.variance(t))
+    >>> flow = Flow(score, process, VariancePreserving())
+    >>> x = torch.zeros(1, 2, dtype=torch.float64)
+    >>> log_density(flow, x)  # N(0, 4I) at 0: -log(2π·4) = -3.224
+    tensor([-3.224...], dtype=torch.float64)
+    """
+    checks.instance(flow, Flow, "flow")
+    x = checks.points(x)
+    result, _ = _along(flow, x, flow.span, method, divergence, chunk, progress)
+    return result
+
+
+def sample_with_log_density(  # noqa: PLR0913
+    flow: Flow,
+    n: int,
+    shape: Sequence[int] | None = None,
+    *,
+    method: OrdinaryMethod | None = None,
+    divergence: Divergence | None = None,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    chunk: int = CHUNK,
+    progress: bool | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Return n samples and the logarithm of their density, from one pass from noise to data."""
+    z = flow.start(n, shape, generator=generator, dtype=dtype, device=device)
+    result, x = _along(flow, z, flow.span[::-1], method, divergence, chunk, progress)
+    return x, result
+
+
+def position_log_density(  # noqa: PLR0913
+    flow: Flow,
+    space: PhaseSpace,
+    x: Tensor,
+    *,
+    draws: int = 1,
+    generator: torch.Generator | None = None,
+    method: OrdinaryMethod | None = None,
+    divergence: Divergence | None = None,
+    chunk: int = CHUNK,
+    progress: bool | None = None,
+) -> Tensor:
+    """Return log ρ(x) at positions ``(n, dim)`` of a flow that moves velocities too: ``(n,)``.
+
+    log of the mean over ``draws`` velocities v ~ N(0, γI) of ρ(x, v)/N(v; 0, γI). The mean is
+    without bias, its logarithm is too small on average; both are exact for any number of draws
+    where the flow ends in velocities that are independent and N(0, γI), as those of a Gaussian do.
+
+    >>> from oism import CriticallyDamped, Flow, fit_linear
+    >>> from oism.process import PhaseSpace
+    >>> space = PhaseSpace(CriticallyDamped(dim=1))
+    >>> flow = Flow(fit_linear(torch.tensor([[-2.0], [2.0]]), space, order=2))
+    >>> x, generator = torch.zeros(1, 1, dtype=torch.float64), torch.Generator().manual_seed(0)
+    >>> position_log_density(flow, space, x, generator=generator)  # N(0, 4) at 0: -1.612
+    tensor([-1.61...], dtype=torch.float64)
+    """
+    checks.instance(flow, Flow, "flow")
+    checks.instance(space, PhaseSpace, "space")
+    _demand_space(flow, space)
+    draws = checks.integer(draws, "draws", minimum=1)
+    x = checks.points(x, dim=space.dim)
+    points = space.lift(x.repeat(draws, 1), generator)
+    joint, _ = _along(flow, points, flow.span, method, divergence, chunk, progress)
+    ratio = (joint - space.log_density(space.velocities(points))).reshape(draws, len(x))
+    return torch.logsumexp(ratio, dim=0) - math.log(draws)
+
+
+def _demand_space(flow: Flow, space: PhaseSpace) -> None:
+    """Raise unless velocities begin in a space as they did in the fit."""
+    if flow.process != space.process:
+        raise ValueError(
+            f"space must be that of the flow, which moves {flow.process!r}, got {space.process!r}"
+        )
+    fitted = getattr(flow.source, "velocity_variance", None)  # None for a function
+    if fitted is not None and not math.isclose(fitted, space.gamma, rel_tol=1e-5):
+        raise ValueError(f"space must have the gamma = {fitted:g} of the fit, got {space.gamma:g}")
+
+
+@torch.no_grad()
+def _along(  # noqa: PLR0913, PLR0917
+    flow: Flow,
+    x: Tensor,
+    ends: tuple[float, float],
+    method: OrdinaryMethod | None,
+    divergence: Divergence | None,
+    chunk: int,
+    progress: bool | None,
+) -> tuple[Tensor, Tensor]:
+    """Return log-densities at the data's end of the flow, and where the points ended."""
+    method = Adaptive() if method is None else method
+    checks.instance(method, OrdinaryMethod, "method")
+    divergence = _default(flow, x) if divergence is None else divergence
+    checks.instance(divergence, Divergence, "divergence")
+    process, clock = flow.process, flow.clock
+    forward = ends[0] < ends[1]
+    end, result = torch.empty_like(x), x.new_empty(len(x))
+    with progress_bar(progress) as bar:
+        for rows, tell in chunks(len(x), chunk, ends, bar, "densities along the flow"):
+            start = x[rows]
+            joint = divergence.bind(flow, start)
+
+            def field(
+                tau: Tensor,
+                state: State,
+                joint: Joint = joint,
+                tell: Callable[[Tensor], None] = tell,
+            ) -> State:
+                tell(tau)
+                score, spread = joint(state[0], clock._time(tau))
+                rate = clock._rate(tau).to(x.dtype)
+                velocity = flow._motion(state[0], score, tau)
+                return velocity, (process._drift_divergence(state[0]) - spread) * rate
+
+            gone, change = method.solve(field, (start, torch.zeros_like(result[rows])), ends)
+            noise = gone if forward else start
+            result[rows] = flow.base.log_density(noise) + (change if forward else -change)
+            end[rows] = process.wrap(gone)
+    return result, end
+
+
+def _default(flow: Flow, x: Tensor) -> Divergence:
+    if ClosedForm.of(flow) is not None:
+        return ClosedForm()
+    dim = x.shape[1:].numel()
+    if dim <= LOW_DIMENSION:
+        return ExactTrace()
+    raise ValueError(
+        f"divergence must be given in {dim} dimensions: Hutchinson(generator) is unbiased, "
+        "ExactTrace() takes one pass per dimension"
+    )

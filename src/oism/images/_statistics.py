@@ -1,0 +1,265 @@
+"""Passes over tensors, and the law that they tell of.
+
+    data ─► pairs ─► directions ─► moments along them ─► dequantisation
+            where a frame is learnt
+
+Bytes in their own frame need no second pass and no coordinates: their histograms hold everything.
+Where processes share the data, each passes over its own, and what a pass gathered is merged before
+anything follows from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism._core.progress import Progress
+from oism.basis import Averages, Frame, Hermite, IdentityFrame, Standardised
+from oism.basis._frame import power_sums
+from oism.estimation import (
+    HermiteMoments,
+    HistogramMoments,
+    PairMoments,
+    Spectrum,
+    across_processes,
+    dithered,
+    spectrum,
+    uniform_averages,
+    uniform_reach,
+)
+from oism.estimation._moments.sharing import Accumulator, of_first, together
+from oism.images._pixels import BYTES, Pixels
+from oism.images._stream import Stream
+
+MOST_ENTRIES = 2**14
+"""The largest number of entries of tensors whose directions are learnt."""
+
+HELD = 2**28
+"""The number of coordinates that are held in memory to find components."""
+
+
+@dataclass(frozen=True)
+class PCA:
+    """Principal directions, learnt from the data: all of them, or the leading ``count``.
+
+    Along those left out the law is Gaussian with one variance.
+    """
+
+    count: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.count is not None:
+            checks.settle(self, count=checks.integer(self.count, "count", minimum=1))
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """What is known of the data: a frame, and the averages of its coordinates up to an order.
+
+    ``directions`` are a frame or the rows of a matrix ``(k, d)``; ``mean`` is that of the data,
+    ``rest`` the variance along all other directions. `prior_of` makes priors of it.
+    """
+
+    shape: tuple[int, ...]
+    pixels: Pixels | None
+    dequantised: bool
+    order: int
+    directions: Frame | Tensor
+    mean: Tensor
+    standard: Standardised
+    rest: float | None = None
+
+
+class Passes:
+    """The passes over the data that lead to a `Law`."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        order: int,
+        *,
+        flip: bool,
+        dequantise: bool | None,
+        bar: Progress,
+    ) -> None:
+        self.stream, self.order, self.flip, self.bar = stream, order, bool(flip), bar
+        pixels = stream.pixels
+        if dequantise and pixels is None:
+            raise ValueError("dequantise must be False for data that are not integers (pixels=…)")
+        wanted = pixels is not None and dequantise is not False
+        self.noise = pixels.step**2 / 12 if pixels is not None and wanted else 0.0
+
+    def law(self, frame: Frame | PCA) -> Law:
+        """Return the law in a frame."""
+        if isinstance(frame, PCA):
+            return self._principal(frame)
+        if not isinstance(frame, Frame):
+            raise TypeError(f"frame must be PCA(...) or a Frame, got {type(frame).__name__}")
+        if frame.dim not in (None, self.stream.dim):
+            raise ValueError(
+                f"frame must serve tensors of {self.stream.dim} entries, got one for {frame.dim}"
+            )
+        pixels = self.stream.pixels
+        if isinstance(frame, IdentityFrame) and pixels is not None and pixels.are_bytes:
+            standard = self._histograms(pixels)
+        else:
+            standard = self._moments(frame)
+        mean = frame._synthesise(standard.shift[None])[0]
+        return self._law(frame, mean, self._dithered(standard, frame))
+
+    def _principal(self, frame: PCA) -> Law:
+        found, unit = self.spectrum(frame)
+        mean, scale = self.stream.units(found.mean), found.variances.sqrt() * unit
+        if self.order == 2:
+            standard = _without_moments(found.directions @ mean, scale)
+        else:
+            # The shape of the law from the averages, its size from what new rows will show.
+            standard = self._moments(found.directions)
+            standard = replace(standard, scale=scale.to(standard.scale))
+        standard = self._dithered(standard, found.directions)
+        rest = None if found.rest is None else found.rest * unit**2 + self.noise
+        return self._law(found.directions, mean, standard, rest)
+
+    def _law(
+        self,
+        directions: Frame | Tensor,
+        mean: Tensor,
+        standard: Standardised,
+        rest: float | None = None,
+    ) -> Law:
+        stream = self.stream
+        return Law(
+            stream.shape,
+            stream.pixels,
+            self.noise > 0,
+            self.order,
+            directions,
+            mean,
+            standard,
+            rest,
+        )
+
+    def spectrum(self, frame: PCA) -> tuple[Spectrum, float]:
+        """Return the principal directions from one pass, in units of the data, and that unit."""
+        stream = self.stream
+        with together(stream.shared):
+            self._demand_repeatable()
+        if stream.dim > MOST_ENTRIES:
+            size = 8e-9 * stream.dim**2 * (stream.folds + 3)
+            raise ValueError(
+                f"tensors of {stream.dim} entries are too large to learn directions, which takes "
+                f"at most {MOST_ENTRIES}: covariances would take {size:.0f} GB. Polynomials in a "
+                "fixed frame need none (CosineFrame, IdentityFrame; `oism fit --frame cosine`, "
+                "`oism train --prior pixel`)"
+            )
+        sums, one = PairMoments(stream.dim, stream.folds, device=stream.device), stream.folds == 1
+        pairs = self._pass("pairs", sums, lambda x, fold: sums.update(x, None if one else fold))
+        if self.flip:
+            pairs = pairs.mirrored(self._mirror())
+        self.bar.stage("principal directions")
+        found = spectrum(pairs, frame.count, validate=stream.folds > 1)
+        # Equal sums have equal directions on equal machines, and others must not differ in signs.
+        found = of_first(found) if stream.shared else found
+        return found, 1.0 if stream.pixels is None else stream.pixels.step
+
+    def _demand_repeatable(self) -> None:
+        if self.order > 2 and not self.stream.is_repeatable:
+            raise TypeError(
+                "data must be readable twice for a frame that is learnt, and an iterator can be "
+                "read once: give a list, an array, a DataLoader, or a fixed frame"
+            )
+
+    def coordinates(self, directions: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+        """Return standardised coordinates of the rows, as many as memory is meant for."""
+        images = 2 if self.flip else 1
+        stride = math.ceil(images * self.stream.rows * len(directions) / HELD)
+        matrix, seen = (directions / scale[:, None]).float(), 0
+        kept: list[Tensor] = []
+        offset = (shift / scale).float()
+        for rows, _ in self._rows("coordinates"):
+            first = -seen % stride
+            seen += len(rows)
+            x = self.stream.units(rows[first::stride].float())
+            kept.extend(image @ matrix.mT - offset for image in self._images(x))
+        return torch.cat(kept)
+
+    def _images(self, x: Tensor) -> tuple[Tensor, ...]:
+        """Return rows, and with flips their mirror images."""
+        return (x, x[:, self._mirror()]) if self.flip else (x,)
+
+    def _rows(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the rows of one pass with their folds, and show how far it is."""
+        self.bar.stage(name, self.stream.rows or None)
+        for rows, fold in self.stream:
+            yield rows, fold
+            self.bar.advance(len(rows))
+
+    def _pass(
+        self, name: str, empty: Accumulator, update: Callable[[Tensor, Tensor], object]
+    ) -> Accumulator:
+        """Return an accumulator that was updated with all rows, those of other processes too."""
+        with together(self.stream.shared):
+            for rows, fold in self._rows(name):
+                update(rows, fold)
+        return across_processes(empty) if self.stream.shared else empty
+
+    def _histograms(self, pixels: Pixels) -> Standardised:
+        stream = self.stream
+        counts = HistogramMoments(stream.dim, stream.folds, device=stream.device)
+        counts = self._pass("histograms", counts, counts.update)
+        if self.flip:
+            counts = counts.mirrored(self._mirror())
+        values = torch.arange(BYTES, dtype=torch.float64) * pixels.step - 1
+        return counts.standardised(self.order, values)
+
+    def _moments(self, directions: Frame | Tensor) -> Standardised:
+        stream = self.stream
+        count = len(directions) if isinstance(directions, Tensor) else stream.dim
+        moments = HermiteMoments(Hermite(count, self.order), stream.folds)
+
+        def update(rows: Tensor, fold: Tensor) -> None:
+            for image in self._images(stream.units(rows)):
+                if isinstance(directions, Tensor):
+                    z = image @ directions.mT
+                else:
+                    z = directions._analyse(image)
+                moments.update(z, fold=fold)
+
+        return _moved(self._pass("moments", moments, update).standardised(), stream.device)
+
+    def _dithered(self, standard: Standardised, directions: Frame | Tensor) -> Standardised:
+        """Return the averages with those of uniform noise folded in."""
+        if not self.noise:
+            return standard
+        degree = len(standard.averages.total) - 1
+        if isinstance(directions, Tensor):
+            powers = power_sums(directions, degree)
+        else:
+            powers = directions.power_sums(self.stream.dim, degree)
+        return dithered(standard, uniform_averages(powers), self.noise, uniform_reach(powers))
+
+    def _mirror(self) -> Tensor:
+        """Return where the entries of a mirror image stand: flipped along the last axis."""
+        places = torch.arange(self.stream.dim).reshape(self.stream.shape)
+        return places.flip(-1).flatten().to(self.stream.device)
+
+
+def _without_moments(shift: Tensor, scale: Tensor) -> Standardised:
+    """Return what is known of a Gaussian: nothing beyond mean and deviation."""
+    means = torch.zeros(3, len(shift), dtype=torch.float64, device=shift.device)
+    means[0] = 1
+    none, nothing = means.new_zeros(0, *means.shape), means.new_zeros(0)
+    return Standardised(shift, scale, shift, shift, Averages(means, none, none, nothing, nothing))
+
+
+def _moved(standard: Standardised, device: torch.device) -> Standardised:
+    """Return averages on a device, where the equations are to be solved."""
+    parts = vars(standard.averages).items()
+    averages = Averages(**{name: part.to(device) for name, part in parts})
+    moved = {name: getattr(standard, name).to(device) for name in ("shift", "scale", "low", "high")}
+    return Standardised(**moved, averages=averages)

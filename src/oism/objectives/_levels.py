@@ -1,0 +1,124 @@
+"""Which noise levels a network is trained on.
+
+A law of τ on [first, horizon], given by its quantile function: times are τ(u) for u uniform on
+[0, 1]. A batch takes *low-discrepancy* u, one in each n-th of the interval and all shifted by the
+same draw, u_i = (u + i/n) mod 1 (Kingma et al., 2021): every batch sees the whole range, and the
+loss varies less.
+
+Uniform in the logarithm of the signal-to-noise ratio ℓ is the importance sampling for likelihood
+weighting, because -dℓ/dτ = g²/σ², with g² = 2t' × diffusivity the squared noise of the SDE in τ:
+for the variance preserving process β/σ².
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism.process import Noising, first_time
+
+FIRST = 1e-5
+"""The least τ: at 0 the signal-to-noise ratio is infinite."""
+
+
+class NoiseLevels(ABC):
+    """A law of clock times on [first, horizon]."""
+
+    def __init__(self, noising: Noising, first: float = FIRST) -> None:
+        checks.instance(noising, Noising, "noising")
+        self.noising, self.first = noising, first_time(first, noising.clock)
+
+    @property
+    def last(self) -> float:
+        """The last clock time."""
+        return self.noising.clock.horizon
+
+    @abstractmethod
+    def at(self, u: Tensor) -> Tensor:
+        """Return τ(u), the quantile function at u in [0, 1]; float64."""
+
+    @abstractmethod
+    def density(self, tau: Tensor) -> Tensor:
+        """Return the density of the law, with respect to dτ."""
+
+    def draw(
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+    ) -> Tensor:
+        """Return n times of low discrepancy, in float64."""
+        return self.at(low_discrepancy(n, generator, device))
+
+
+class UniformTime(NoiseLevels):
+    """τ uniform."""
+
+    def at(self, u: Tensor) -> Tensor:
+        """Return first + u (last - first)."""
+        return self.first + u.double() * (self.last - self.first)
+
+    def density(self, tau: Tensor) -> Tensor:
+        """Return 1/(last - first)."""
+        return torch.full_like(tau, 1 / (self.last - self.first))
+
+
+class UniformLogSNR(NoiseLevels):
+    """ℓ = log(α²/σ²) uniform."""
+
+    def __init__(self, noising: Noising, first: float = FIRST) -> None:
+        super().__init__(noising, first)
+        ends = noising.log_snr(torch.tensor([self.first, self.last], dtype=torch.float64))
+        self.highest, self.lowest = (float(end) for end in ends)
+        if not math.isfinite(self.width):
+            raise ValueError(
+                f"noising must leave some signal at the horizon {self.last:g} of its clock: the "
+                f"logarithms of the signal-to-noise ratio range from {self.lowest:g} to "
+                f"{self.highest:g}"
+            )
+
+    @property
+    def width(self) -> float:
+        """The length of the interval of ℓ."""
+        return self.highest - self.lowest
+
+    def at(self, u: Tensor) -> Tensor:
+        """Return the τ of ℓ = highest - u·width: noise grows with u."""
+        tau = self.noising.tau_of_log_snr(self.highest - u.double() * self.width)
+        return tau.clamp(self.first, self.last)
+
+    def density(self, tau: Tensor) -> Tensor:
+        """Return -ℓ'(τ)/width."""
+        return likelihood_rate(self.noising, tau) / self.width
+
+    def bins(self, count: int) -> list[tuple[float, float]]:
+        """Return intervals of τ of equal length in ℓ, low noise first."""
+        ends = self.at(torch.linspace(0, 1, count + 1, dtype=torch.float64)).tolist()
+        return list(itertools.pairwise(ends))
+
+
+def likelihood_rate(noising: Noising, tau: Tensor) -> Tensor:
+    """Return g²/σ² = -dℓ/dτ: β/σ² for the variance preserving process."""
+    clock, process = noising.clock, noising.process
+    squared_noise = 2 * clock._rate(tau) * process.diffusivity
+    return squared_noise / process._variance(clock._time(tau))
+
+
+def low_discrepancy(
+    n: int,
+    generator: torch.Generator | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Return (u + i/n) mod 1 for i < n and one uniform u; float64.
+
+    >>> (low_discrepancy(4).sort().values * 4).floor()
+    tensor([0., 1., 2., 3.], dtype=torch.float64)
+    """
+    n = checks.integer(n, "n", minimum=1)
+    shift = torch.rand((), generator=generator, dtype=torch.float64, device=device)
+    return (shift + torch.arange(n, dtype=torch.float64, device=device) / n) % 1

@@ -1,0 +1,152 @@
+"""Invariant measures π of the processes.
+
+A process converges to its invariant measure where that is a probability: the Gaussian of the
+Ornstein-Uhlenbeck process, the uniform law of the torus. Brownian motion leaves Lebesgue measure
+invariant, which is σ-finite but has infinite mass: it has no normalised density and no sampler, and
+says so. What always exists is the *score* ∇ log π, and that is all that generators and flows need.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+from oism._core import checks, quadrature
+from oism._core.transforms import divergence
+
+
+class NotAProbabilityError(ValueError):
+    """Raised when an infinite measure is asked for what only a probability has."""
+
+
+class Measure(ABC):
+    """An invariant measure on points of any shape, the same in every dimension."""
+
+    is_probability: bool = True
+
+    @abstractmethod
+    def score(self, x: Tensor) -> Tensor:
+        """Return ∇ log π(x), of the shape of ``x``."""
+
+    def score_divergence(self, x: Tensor) -> Tensor:
+        """Return ∇·∇ log π(x), ``(n,)``; by default by differentiation."""
+        return divergence(self.score, x)
+
+    @abstractmethod
+    def log_density(self, x: Tensor) -> Tensor:
+        """Return log π(x) for each point of a batch ``(n, *shape)``: ``(n,)``."""
+
+    @abstractmethod
+    def _fill(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return draws in the memory, or of the shape, dtype and device, of ``x``."""
+
+    def sample(
+        self,
+        shape: Sequence[int],
+        *,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype | None = None,
+        device: torch.device | str | None = None,
+    ) -> Tensor:
+        """Draw independent points; ``shape`` is that of the whole batch, ``(n, *shape)``."""
+        size, kind = checks.shape(shape), checks.dtype(dtype or torch.get_default_dtype())
+        return self._fill(torch.empty(size, dtype=kind, device=device), generator)
+
+    @abstractmethod
+    def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
+        """Return points ``(m, dim)`` and weights ``(m,)`` of a rule, ``nodes`` per dimension."""
+
+
+@dataclass(frozen=True)
+class Gaussian(Measure):
+    """N(0, variance · I).
+
+    >>> Gaussian(variance=1.0).log_density(torch.zeros(1, 2, dtype=torch.float64))
+    tensor([-1.8379], dtype=torch.float64)
+    """
+
+    variance: float
+
+    def __post_init__(self) -> None:
+        checks.settle(self, variance=checks.positive(self.variance, "variance"))
+
+    def score(self, x: Tensor) -> Tensor:
+        """Return -x / variance."""
+        return -checks.points(x) / self.variance
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """Return -‖x‖² / 2v - (d/2) log 2πv."""
+        flat = checks.points(x).flatten(1)
+        normaliser = 0.5 * flat.shape[1] * math.log(2 * math.pi * self.variance)
+        return -flat.square().sum(dim=1) / (2 * self.variance) - normaliser
+
+    def _fill(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        return x.normal_(std=math.sqrt(self.variance), generator=generator)
+
+    def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
+        """Return the product Gauss-Hermite rule: exact for degree ≤ 2 nodes - 1 per coordinate."""
+        points, weights = quadrature.gauss_hermite(nodes)
+        return quadrature.product(math.sqrt(self.variance) * points, weights, dim)
+
+
+@dataclass(frozen=True)
+class Uniform(Measure):
+    """The uniform law on the torus [-π, π)^d."""
+
+    def score(self, x: Tensor) -> Tensor:
+        """Return zero."""
+        return torch.zeros_like(checks.points(x))
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """Return -d log 2π; the point may be given by any representative modulo 2π."""
+        flat = checks.points(x).flatten(1)
+        return flat.new_full((len(flat),), -flat.shape[1] * math.log(2 * math.pi))
+
+    def _fill(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        # u < 1 gives 2u - 1 < 1 and never π itself, which uniform_(-π, π) may round to.
+        return math.pi * (2 * x.uniform_(generator=generator) - 1)
+
+    def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
+        """Return the product trapezoidal rule: exact for frequencies below ``nodes``."""
+        return quadrature.product(*quadrature.equispaced(nodes), dim)
+
+
+@dataclass(frozen=True)
+class Lebesgue(Measure):
+    """Lebesgue measure on ℝ^d: invariant for Brownian motion, and not a probability.
+
+    >>> Lebesgue().sample((1, 2))
+    Traceback (most recent call last):
+        ...
+    oism.process._measure.NotAProbabilityError: Lebesgue measure has infinite mass, ...
+    """
+
+    is_probability = False
+
+    def score(self, x: Tensor) -> Tensor:
+        """Return zero: the density is constant."""
+        return torch.zeros_like(checks.points(x))
+
+    def log_density(self, x: Tensor) -> NoReturn:
+        """Raise: a constant density on ℝ^d cannot be normalised."""
+        self._refuse("normalised density")
+
+    def _fill(self, x: Tensor, generator: torch.Generator | None) -> NoReturn:
+        self._refuse("sampler")
+
+    def quadrature(self, dim: int, nodes: int) -> NoReturn:
+        """Raise: there is no finite rule for an infinite measure."""
+        self._refuse("quadrature rule")
+
+    @staticmethod
+    def _refuse(what: str) -> NoReturn:
+        raise NotAProbabilityError(
+            f"Lebesgue measure has infinite mass, so Brownian motion has no invariant law and no "
+            f"{what}: Torus and OrnsteinUhlenbeck have"
+        )

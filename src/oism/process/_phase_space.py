@@ -1,0 +1,104 @@
+"""Data as positions, with velocities that nobody measured: the start of a damped process.
+
+A `CriticallyDamped` process moves points (x, v). Data are positions; their velocities are drawn,
+V₀ ~ N(0, γI), independent of them. Given the data alone, the law at time t is therefore
+
+    (X_t, V_t) | x ~ N(S_t (x, 0), P_t),    P_t = Σ_t + S_t diag(0, γ) S_tᵀ,
+
+the same for every coordinate. Only sums of covariances occur, so nothing cancels.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism.process._covariance import root
+from oism.process._critically_damped import CriticallyDamped
+from oism.storage import storable
+
+
+@storable
+@dataclass(frozen=True)
+class PhaseSpace:
+    """Positions ``(n, dim)`` with velocities of variance γ: points ``(n, 2·dim)``, positions first.
+
+    γ must be positive: without any spread of velocities the law at t = 0 has no score. A small one
+    keeps the score of the velocity large for a short time only.
+
+    >>> space = PhaseSpace(CriticallyDamped(dim=2), gamma=0.04)
+    >>> space.lift(torch.zeros(5, 2), torch.Generator().manual_seed(0)).shape
+    torch.Size([5, 4])
+    """
+
+    process: CriticallyDamped
+    gamma: float = 0.04
+
+    def __post_init__(self) -> None:
+        checks.instance(self.process, CriticallyDamped, "process")
+        checks.settle(self, gamma=checks.positive(self.gamma, "gamma"))
+
+    @property
+    def dim(self) -> int:
+        """The number of entries of a position."""
+        return self.process.dim
+
+    @property
+    def size(self) -> int:
+        """The number of entries of a point: position and velocity."""
+        return self.process.size
+
+    @property
+    def dynamics(self) -> CriticallyDamped:
+        """The process that moves points."""
+        return self.process
+
+    @property
+    def data_dim(self) -> int:
+        """The number of entries of a row of data: those of a position."""
+        return self.dim
+
+    def unseen_covariance(self) -> Tensor:
+        """Return the covariance diag(0, γ) of what is not in the data: ``(size, size)``."""
+        seen = torch.zeros(self.dim, dtype=torch.float64)
+        return torch.diag(torch.cat((seen, torch.full_like(seen, self.gamma))))
+
+    def width_hint(self, columns: int) -> str:
+        """Return what may have been meant by data of another number of columns."""
+        return (
+            ": positions alone, for velocities are integrated out" if columns == self.size else ""
+        )
+
+    def lift(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return (x, v) with velocities drawn from N(0, γI)."""
+        x = checks.points(x, dim=self.dim)
+        draws = torch.empty_like(x).normal_(generator=generator)
+        return torch.cat((x, math.sqrt(self.gamma) * draws), dim=1)
+
+    def positions(self, points: Tensor) -> Tensor:
+        """Return the positions of points ``(n, 2·dim)``."""
+        return checks.points(points, "points", dim=self.size)[:, : self.dim]
+
+    def velocities(self, points: Tensor) -> Tensor:
+        """Return the velocities of points ``(n, 2·dim)``."""
+        return checks.points(points, "points", dim=self.size)[:, self.dim :]
+
+    def log_density(self, velocities: Tensor) -> Tensor:
+        """Return log N(v; 0, γI): ``(n,)``."""
+        v = checks.points(velocities, "velocities", dim=self.dim)
+        constant = self.dim * math.log(2 * math.pi * self.gamma)
+        return -0.5 * (v.square().sum(dim=1) / self.gamma + constant)
+
+    def _law(self, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the factors S_t(1, 0) of the mean, ``(..., 2)``, and the root of P_t.
+
+        For t > 0 it is Cholesky's, ``(..., 2, 2)``: positions see the first noise only.
+        """
+        law = self.process._transition(t)
+        kicked = law.means[..., :, 1]
+        spread = law.covariances + self.gamma * kicked[..., :, None] * kicked[..., None, :]
+        return law.means[..., :, 0], root(spread)

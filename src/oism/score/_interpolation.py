@@ -1,0 +1,92 @@
+"""Coefficients between the times at which they were solved.
+
+`Curve` is a table of values at knots in clock time, joined linearly (order 2) or by a cubic spline
+(order 4, twice continuously differentiable; SciPy computes its slopes, so that evaluation needs two
+knots only and runs anywhere).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, Self
+
+import scipy.interpolate
+import torch
+from torch import Tensor, nn
+
+
+class SpectralModule(nn.Module):
+    """A module whose ``spectral`` buffers move between devices but stay float64.
+
+    Times, averages and coordinates are small, and rounding them would spoil what they are for:
+    ``Module.half`` would make neighbouring knots equal.
+    """
+
+    spectral: ClassVar[tuple[str, ...]] = ()
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        exact = {name: getattr(self, name) for name in self.spectral}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, before in exact.items():
+            now = getattr(self, name)
+            if now is not None and now.dtype != before.dtype and now.device.type != "mps":
+                setattr(self, name, before.to(now.device))
+        return self
+
+
+class Curve(SpectralModule):
+    """A function of clock time with values of any shape, from a table ``(K, *shape)``.
+
+    ``knots`` ``(K,)`` increase. ``order`` is the order of the error in the distance of the knots:
+    2, or 4.
+    """
+
+    spectral = ("knots",)
+
+    knots: Tensor
+    values: Tensor
+    slopes: Tensor | None
+
+    def __init__(self, knots: Tensor, values: Tensor, *, order: int) -> None:
+        super().__init__()
+        if order not in (2, 4):
+            raise ValueError(f"order must be 2 (linear) or 4 (cubic), got {order!r}")
+        if len(knots) < 2 or not bool((knots.diff() > 0).all()):
+            raise ValueError("knots must be at least two increasing times")
+        self.order = order
+        self.register_buffer("knots", knots.double())
+        self.register_buffer("values", values)
+        self.register_buffer("slopes", spline_slopes(knots, values) if order == 4 else None)
+
+    def forward(self, tau: Tensor) -> Tensor:
+        """Return the value at clock times () or ``(n,)``: ``(*shape)`` or ``(n, *shape)``."""
+        knots = self.knots
+        tau = tau.to(knots).clamp(knots[0], knots[-1])
+        right = torch.searchsorted(knots, tau.detach(), right=True).clamp(1, len(knots) - 1)
+        left = right - 1
+        step = knots.take(right) - knots.take(left)
+        place = (tau - knots.take(left)) / step
+        shape = (*tau.shape, *[1] * (self.values.ndim - 1))
+        place, step = (part.to(self.values).reshape(shape) for part in (place, step))
+        low, high = _rows(self.values, left), _rows(self.values, right)
+        if self.slopes is None:
+            return torch.lerp(low, high, place)
+        # Cubic Hermite interpolation, the weights computed once for all entries.
+        inner = place * (1 - place)
+        share = place.square() * (3 - 2 * place)
+        value = torch.lerp(low, high, share)
+        value = torch.addcmul(value, step * inner * (1 - place), _rows(self.slopes, left))
+        return torch.addcmul(value, -step * inner * place, _rows(self.slopes, right))
+
+
+def _rows(table: Tensor, index: Tensor) -> Tensor:
+    """Return rows of a table; indexing by one number would read it, and wait for a device."""
+    return table.index_select(0, index.reshape(-1)).reshape((*index.shape, *table.shape[1:]))
+
+
+def spline_slopes(knots: Tensor, values: Tensor) -> Tensor:
+    """Return the slopes at the knots of the not-a-knot cubic spline."""
+    spline = scipy.interpolate.CubicSpline(
+        knots.double().cpu().numpy(), values.double().cpu().numpy()
+    )
+    return torch.from_numpy(spline(knots.double().cpu().numpy(), 1)).to(values)

@@ -1,0 +1,109 @@
+"""Randomness by the number of the step.
+
+Everything that is random in a step, which rows, which are mirrored, times, noise, and what dropout
+drops, follows from the seed and the number of the step alone. So a run that is resumed goes on as
+if it had never stopped, two runs with other networks see the same data with the same noise, and so
+do one process and several: each draws for the whole batch and takes its rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oism.objectives import NoiseLevels
+from oism.training._data import Rows
+
+MASK = 2**64 - 1
+
+
+def mixed(*numbers: int) -> int:
+    """Return a seed that numbers have in common with no others, as far as 63 bits go (splitmix).
+
+    >>> mixed(0, 1) != mixed(1, 0)
+    True
+    """
+    state = 0
+    for number in numbers:
+        state = (state ^ number) + 0x9E3779B97F4A7C15 & MASK
+        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & MASK
+        state = (state ^ state >> 27) * 0x94D049BB133111EB & MASK
+        state ^= state >> 31
+    return state >> 1
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Clean tensors of one process, their times, and the noise to be added."""
+
+    x: Tensor
+    tau: Tensor
+    noise: Tensor
+
+
+class Draws:
+    """What step k of a run sees, for this process of several.
+
+    ``size`` is that of the whole batch; ``rank`` and ``world`` say which part of it is wanted.
+    """
+
+    def __init__(  # noqa: PLR0913
+        self,
+        rows: Rows,
+        levels: NoiseLevels,
+        *,
+        size: int,
+        seed: int,
+        flip: bool,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        if size % world:
+            raise ValueError(f"batch must be a multiple of the {world} processes, got {size}")
+        if size > len(rows):
+            raise ValueError(f"batch must be at most the {len(rows)} rows of data, got {size}")
+        if flip and len(rows.shape) < 2:
+            raise ValueError(
+                f"flip must be False for vectors, which have no mirror images, got {flip!r} and "
+                f"rows of shape {rows.shape}"
+            )
+        self.rows, self.levels, self.size, self.seed, self.flip = rows, levels, size, seed, flip
+        self.part = slice(rank * size // world, (rank + 1) * size // world)
+        self.rank = rank
+        self._generator = torch.Generator(rows.device)
+        self._order: tuple[int, Tensor] = (-1, torch.empty(0, dtype=torch.long))
+
+    def step(self, k: int) -> Batch:
+        """Return the batch of step k, and leave the global generators seeded for what follows."""
+        generator = self._generator.manual_seed(mixed(self.seed, k))
+        device, size = self.rows.device, self.size
+        tau = self.levels.draw(size, generator, device)[self.part]
+        mirrored = None
+        if self.flip:
+            mirrored = torch.rand(size, generator=generator, device=device)[self.part] < 0.5
+        spread = torch.rand(size, *self.rows.shape, generator=generator, device=device)[self.part]
+        noise = torch.randn(size, *self.rows.shape, generator=generator, device=device)[self.part]
+        x = self.rows.take(self._indices(k)[self.part], mirrored, spread)
+        torch.manual_seed(mixed(self.seed, k, 1 + self.rank))  # of what dropout drops
+        return Batch(x, tau, noise)
+
+    def _indices(self, k: int) -> Tensor:
+        """Return the rows of step k: all of the data in one order, then in another, and so on."""
+        first, count = k * self.size, len(self.rows)
+        epochs = range(first // count, (first + self.size - 1) // count + 1)
+        parts = [
+            self._permutation(epoch)[
+                max(0, first - epoch * count) : first + self.size - epoch * count
+            ]
+            for epoch in epochs
+        ]
+        return torch.cat(parts)
+
+    def _permutation(self, epoch: int) -> Tensor:
+        if self._order[0] != epoch:
+            generator = torch.Generator().manual_seed(mixed(self.seed, epoch, 0))
+            order = torch.randperm(len(self.rows), generator=generator)
+            self._order = (epoch, order.to(self.rows.device))
+        return self._order[1]

@@ -1,0 +1,97 @@
+"""What is written down while a run goes on: a line of JSON for every report, and TensorBoard."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from oism._core.atomic import replacing
+from oism._core.plain import plain
+
+
+class Metrics:
+    """Numbers by step, appended to ``metrics.jsonl`` of a folder.
+
+    Where a run goes on from a step, what was written after it is forgotten. With ``tensorboard``
+    the same numbers go to event files, if the package is installed.
+    """
+
+    def __init__(self, folder: Path, *, after: int = 0, tensorboard: bool = True) -> None:
+        self.path = folder / "metrics.jsonl"
+        self._forget(after)
+        self._file = self.path.open("a", encoding="utf-8")
+        self._board = _board(folder / "tensorboard", after) if tensorboard else None
+
+    @property
+    def has_board(self) -> bool:
+        """Whether TensorBoard is told as well."""
+        return self._board is not None
+
+    def add(self, step: int, numbers: Mapping[str, float]) -> None:
+        """Write the numbers of a step."""
+        line = json.dumps(plain({"step": step, **numbers}), allow_nan=False)
+        self._file.write(line + "\n")
+        self._file.flush()
+        if self._board is not None:
+            for name, value in numbers.items():
+                self._board.add_scalar(name, value, step)
+
+    def to_disk(self) -> None:
+        """Bring what was written to the disk: a run goes on from a step whose numbers are there."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        if self._board is not None:
+            self._board.flush()
+
+    def close(self) -> None:
+        """Bring everything to the disk."""
+        try:
+            self.to_disk()
+        finally:
+            self._file.close()
+            if self._board is not None:
+                self._board.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _forget(self, after: int) -> None:
+        if not self.path.exists():
+            return
+        kept = [line for line in read(self.path) if line["step"] <= after]
+        with replacing(self.path) as draft:
+            draft.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """Return the lines of a file of metrics; one that was cut short ends it."""
+    found: list[dict[str, Any]] = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            break
+        if not isinstance(entry, dict) or "step" not in entry:
+            break
+        found.append(entry)
+    return found
+
+
+def _board(folder: Path, after: int) -> Any:  # noqa: ANN401 (no type without the package)
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 (optional)
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=after + 1 if after else None)
