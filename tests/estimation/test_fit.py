@@ -208,7 +208,7 @@ def test_coefficients_do_not_jump() -> None:
     score = fit(cloud(500, 1), Fourier.lattice(1, 400))
     t = torch.logspace(math.log10(score.times[0]), 0, 501, dtype=torch.float64)
     alpha = score.coefficients(t, exact=True)
-    steps = score.system().norm(t[1:], alpha.diff(dim=0)) / score.system().norm(t[1:], alpha[1:])
+    steps = score.system.norm(t[1:], alpha.diff(dim=0)) / score.system.norm(t[1:], alpha[1:])
     assert float(steps.max()) < 0.04, "2% of a step in t at a time"
 
 
@@ -228,7 +228,7 @@ def test_tighter_knots_interpolate_better() -> None:
     for tolerance in (1e-2, 1e-4):
         score = fit(cloud(), Fourier.lattice(2, 20), knots=PlacedKnots(tolerance=tolerance))
         exact = score.coefficients(t, exact=True)
-        norm = score.system().norm
+        norm = score.system.norm
         wrong = norm(t, exact - score.coefficients(t)) / (norm(t, exact) + 1e-2)
         errors.append(float(wrong.max()))
         assert errors[-1] < 3 * tolerance
@@ -303,7 +303,7 @@ def test_angles_count_modulo_two_pi() -> None:
         ({"ridge": True}, TypeError, "ridge must be CrossValidation"),
         ({"clock": 1.0}, TypeError, "clock must be of type Clock"),
         ({"shrinkage": "none"}, TypeError, "shrinkage must be of type Shrinkage"),
-        ({"knots": 100}, TypeError, "knots must be of type PlacedKnots"),
+        ({"knots": 100}, TypeError, "knots must be of type Knots"),
         ({"sample_weight": [1.0]}, ValueError, "sample_weight must have one entry per row"),
         ({"sample_weight": 3}, ValueError, "sample_weight must have one entry per row"),
     ],

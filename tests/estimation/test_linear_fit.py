@@ -20,6 +20,7 @@ from oism import (
     TensorHermite,
     fit,
     fit_linear,
+    storage,
 )
 from oism.basis import WhitenedHermite
 from oism.estimation import Modulation, PlacedKnots
@@ -117,7 +118,7 @@ def test_times_one_by_one_or_together_and_single_precision(name: str) -> None:
 def test_a_file_holds_everything(name: str, tmp_path: Path) -> None:
     score, x = fitted(name), points(name)
     score.save(tmp_path / "score.safetensors")
-    again = OperatorScore.load(tmp_path / "score.safetensors")
+    again = storage.load(tmp_path / "score.safetensors", expected=OperatorScore)
     assert isinstance(again, LinearScore)
     assert torch.equal(again.score(x, TIMES), score.score(x, TIMES))
     assert type(again.basis.process) is type(score.basis.process)

@@ -24,7 +24,7 @@ from oism import (
     fit_linear,
 )
 from oism.basis import Basis, OrthogonalFrame, ScatteredSeries
-from oism.score import Curve, FourierScore, OperatorScore, soft_clamp
+from oism.score import Curve, FourierScore, OperatorScore, Table, soft_clamp
 from oism.score._fourier import TRANSFORM_COST, _has_finufft
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
@@ -115,8 +115,8 @@ def test_interpolation_agrees_with_an_exact_solve(name: str) -> None:
     if "gaussian" in name:
         assert exact.shape == (6, 0), "all of it is in the coordinates"
         return
-    size = score.system().norm(t, exact) + 1e-2
-    off = score.system().norm(t, exact - score.coefficients(t))
+    size = score.system.norm(t, exact) + 1e-2
+    off = score.system.norm(t, exact - score.coefficients(t))
     assert float((off / size).max()) < 2e-3
     assert score.coefficients(0.1, exact=True).shape == score.coefficients(0.1).shape
 
@@ -146,8 +146,12 @@ def test_autocast_does_not_reach_the_score(name: str) -> None:
 def test_compile(name: str) -> None:
     score = fitted(name)
     torch.compiler.reset()
-    compiled = torch.compile(score, fullgraph=True, backend="eager")
-    torch.testing.assert_close(compiled(POINTS, TIMES), score(POINTS, TIMES))
+    compiled = torch.compile(score.score, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(POINTS, TIMES), score.score(POINTS, TIMES))
+    if score.process.diffusivity is not None:
+        noise = torch.compile(score, fullgraph=True, backend="eager")
+        tau = score.clock.inverse(TIMES)
+        torch.testing.assert_close(noise(POINTS, tau), score.noise(POINTS, tau))
 
 
 @cases
@@ -378,7 +382,7 @@ def test_where_products_must_serve(transforms: Transforms) -> None:
     meta = copy.deepcopy(score).to("meta")
     assert meta.score(x.to("meta"), 0.1).device.type == "meta"
     torch.compiler.reset()
-    compiled = torch.compile(score, fullgraph=True, backend="eager")
+    compiled = torch.compile(score.score, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x, t.detach()), expected[0], rtol=1e-6, atol=1e-6)
     four = on_torus(4)
     assert four.score(many(4, 4000), 0.1).shape == (4000, 4)
@@ -392,8 +396,7 @@ def test_waves_on_the_line_are_not_those_of_the_circle(transforms: Transforms) -
     basis, x = Fourier(torch.arange(1.0, 200.0).double()[:, None] / 3, Brownian()), many(1, 4000)
     alpha, own = torch.ones(basis.size, dtype=torch.float64), on_torus(1)
     curve = Curve(torch.tensor([0.0, 1.0], dtype=torch.float64), alpha.expand(2, -1), order=2)
-    means = torch.view_as_complex(own.means)
-    score = FourierScore(basis, own.clock, curve, own.schedule, own.diagnostics, means)
+    score = FourierScore(basis, own.clock, Table(curve, own.schedule, own.diagnostics), own.system)
     torch.testing.assert_close(score.score(x, 0.1), basis.series(x, alpha, derivative=1))
     assert transforms.count == 0
 

@@ -85,7 +85,7 @@ class Net(nn.Module):
         self.dropout = nn.Dropout()
         self.register_buffer("mean", torch.zeros(3))
         self.register_buffer("waves", torch.arange(width) / 2, persistent=False)
-        self.devices.append(self.layers[0].weight.device.type if depth else "none")
+        self.devices.extend(part.device.type for part in self.layers.parameters())
 
     def to_config(self) -> dict[str, Any]:
         return {"width": self.width, "depth": self.depth}
@@ -101,7 +101,6 @@ class Model:
 
 
 @storable
-@dataclass(eq=False)
 class Informed(nn.Module):
     """Made of parts, one of which may be a user's own."""
 
@@ -144,15 +143,14 @@ def same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, Tensor):
         return (a.dtype, a.shape) == (b.dtype, b.shape) and bits(a) == bits(b)
-    if isinstance(a, nn.Module):
-        return same(dict(a.state_dict()), dict(b.state_dict()))
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, float):
-        return repr(a) == repr(b)  # NaN is NaN, and -0.0 is not 0.0
-    return same(vars(a), vars(b)) if hasattr(a, "__dict__") else bool(a == b)
+    if hasattr(a, "__dict__"):
+        parts = [x.state_dict() if isinstance(x, nn.Module) else vars(x) for x in (a, b)]
+        return same(dict(parts[0]), dict(parts[1]))
+    return repr(a) == repr(b)  # NaN is NaN, and -0.0 is not 0.0
 
 
 # A second reader and writer of files, from the description of the format.
@@ -412,7 +410,7 @@ def test_names_are_public() -> None:
             storable(named("oism.toys._a", bad))
     with pytest.raises(TypeError, match="must be a dataclass or have a method to_config"):
         storable(OwnGate)
-    with pytest.raises(TypeError, match="must be a torch.nn.Module to set stores_state"):
+    with pytest.raises(TypeError, match=r"must be a torch\.nn\.Module to set stores_state"):
         storable(dataclass(type("Toy", (), {"stores_state": True})))
 
 
@@ -461,7 +459,12 @@ def test_no_file_decides_which_code_is_run(
 ) -> None:
     asked: list[str] = []
     real = importlib.import_module
-    monkeypatch.setattr(importlib, "import_module", lambda name: asked.append(name) or real(name))
+
+    def watched(name: str) -> ModuleType:
+        asked.append(name)
+        return real(name)
+
+    monkeypatch.setattr(importlib, "import_module", watched)
     message = refusal(clock_of_class(name), tmp_path)
     assert message == (
         f"holds an object of class {name!r}, which is not registered: import the module that "
@@ -589,82 +592,108 @@ def test_the_object_in_the_header(
     assert refusal(edited(storage.to_bytes(Clock(1.0)), change, sign=True), tmp_path) == message
 
 
-CLOCK = ("config", "score", "$object", "config", "clock", "$object", "config")
 SCORE = ("config", "score", "$object", "config")
+CLOCK = (*SCORE, "clock", "$object", "config")
+BASIS = (*SCORE, "functions", "$object", "config")
 NET = ("config", "predictor", "$object", "config")
-ENTRIES: list[tuple[tuple[str, ...], object, str]] = [
-    ((*CLOCK, "sigma_min"), DROPPED, "entry 'score.clock.sigma_min' is missing"),
-    ((*CLOCK, "sigma_min"), "a", "entry 'score.clock.sigma_min' must be a number, got 'a'"),
-    ((*CLOCK, "sigma_min"), True, "entry 'score.clock.sigma_min' must be a number, got True"),
-    ((*CLOCK, "sigma_min"), None, "entry 'score.clock.sigma_min' must be a number, got None"),
-    ((*CLOCK, "sigma"), 1, f"entry 'score.clock.sigma' is unknown: {HERE}.Clock has no such argument"),
-    ((*CLOCK, "sigma_max"), 0, "entry 'score.clock' cannot be built: sigma_max must exceed sigma_min, got 0"),
-    ((*CLOCK, "sigma_max"), {"$float": "1e5"}, "entry 'score.clock.sigma_max' must be one of inf, -inf, nan, got '1e5'"),
-    ((*CLOCK, "sigma_max"), {"$float": [1]}, "entry 'score.clock.sigma_max' must be one of inf, -inf, nan, got [1]"),
-    ((*CLOCK, "sigma_max"), {"$list": 5}, "entry 'score.clock.sigma_max' must be an array, got 5"),
-    ((*CLOCK, "sigma_max"), {"$lost": 5}, "entry 'score.clock.sigma_max' must be an object with one key out of $tensor, $object, $external, $float, $dtype, $list, got {'$lost': 5}"),
-    ((*CLOCK, "sigma_max"), {"$list": [], "a": 1}, "entry 'score.clock.sigma_max' must be an object with one key out of $tensor, $object, $external, $float, $dtype, $list, got {'$list': [], 'a': 1}"),
-    ((*SCORE, "clock"), 3, f"entry 'score.clock' must be of class '{HERE}.Clock' or None, got 3"),
-    ((*SCORE, "clock"), {"$object": 3}, "entry 'score.clock' must be an object with the keys 'class' and 'config', got 3"),
-    ((*SCORE, "clock"), {"$object": {"class": 1, "config": {}}}, "entry 'score.clock.class' must be text, got 1"),
-    ((*SCORE, "clock"), {"$object": {"class": f"{HERE}.Clock", "config": 5}}, "entry 'score.clock.config' must be an object, got 5"),
-    ((*SCORE, "clock"), {"$object": {"class": "Mine", "config": {}}}, "entry 'score.clock' holds an object of class 'Mine', which is not registered: import the module that defines it before loading, or give it (see `given`)"),
-    ((*SCORE, "clock"), {"$external": 5}, "entry 'score.clock' must be an object with the keys 'class' and 'state', got 5"),
-    ((*SCORE, "functions", "$object", "config", "shape"), 5, "entry 'score.functions.shape' must be tuple[int, ...], got 5"),
-    ((*SCORE, "functions", "$object", "config", "shape"), [1, "a"], "entry 'score.functions.shape' must be tuple[int, ...], got (1, 'a')"),
-    ((*SCORE, "functions", "$object", "config", "dtype"), {"$dtype": "float8"}, "entry 'score.functions.dtype' must be one of " + ", ".join(storage.DTYPES) + ", got 'float8'"),
-    ((*SCORE, "functions", "$object", "config", "frequencies"), 5, "entry 'score.functions.frequencies' must be a tensor, got 5"),
-    ((*SCORE, "functions", "$object", "config", "frequencies"), {"$tensor": "float32"}, "entry 'score.functions.frequencies' must be a tensor that holds torch.float32, got torch.float64 of shape (3, 2, 2)"),
-    ((*SCORE, "extra"), {"$tensor": "float32"}, "entry 'score.extra' is missing: no tensor has this name"),
-    ((*SCORE, "functions.frequencies"), {"$tensor": "complex128"}, "entry 'score.functions.frequencies' is named twice"),
-    ((*NET, "width"), "abc", "entry 'predictor.width' must be an integer, got 'abc'"),
-    ((*NET, "width"), 4.0, "entry 'predictor.width' must be an integer, got 4.0"),
-    ((*NET, "width"), 0, "entry 'predictor' cannot be built: width must be at least 1, got 0"),
-    ((*NET, "state"), DROPPED, "entry 'predictor.state' is missing"),
-    ((*NET, "state"), 5, "entry 'predictor.state' must be an object whose values are tensors, got 5"),
-    ((*NET, "state", "mean"), 5, "entry 'predictor.state' must be an object whose values are tensors"),
-    ((*NET, "state", "mean"), DROPPED, "entry 'predictor' cannot be built: tensor 'mean' is missing"),
-    ((*NET, "depth"), 1, "entry 'predictor' cannot be built: tensor 'layers.1.bias' is unknown to Net"),
-    (("config", "names"), {"a": "b"}, "entry 'names' must be dict[str, float], got {'a': 'b'}"),
-    (("config", "predictor"), 3, "entry 'predictor' must be of class 'torch.nn.modules.module.Module', got 3"),
-    (("config", "gate"), {"$object": {"class": f"{HERE}.Clock", "config": {"sigma_min": {"$object": 3}}}}, "entry 'gate.sigma_min' must be an object with the keys 'class' and 'config', got 3"),
-]  # fmt: skip
+MARKS = "must be an object with one key out of $tensor, $object, $external, $float, $dtype, $list"
+NOT_REGISTERED = (
+    "holds an object of class 'Mine', which is not registered: import the module that defines it "
+    "before loading, or give it (see `given`)"
+)
+PAIR = "must be an object with the keys 'class' and"
+ENTRIES: dict[str, list[tuple[tuple[str, ...], object, str]]] = {
+    "score.clock.sigma_min": [
+        ((*CLOCK, "sigma_min"), DROPPED, "is missing"),
+        ((*CLOCK, "sigma_min"), "a", "must be a number, got 'a'"),
+        ((*CLOCK, "sigma_min"), True, "must be a number, got True"),
+        ((*CLOCK, "sigma_min"), None, "must be a number, got None"),
+        ((*CLOCK, "sigma_min"), {"$float": "1e5"}, "must be one of inf, -inf, nan, got '1e5'"),
+        ((*CLOCK, "sigma_min"), {"$float": [1]}, "must be one of inf, -inf, nan, got [1]"),
+        ((*CLOCK, "sigma_min"), {"$list": 5}, "must be an array, got 5"),
+        ((*CLOCK, "sigma_min"), {"$lost": 5}, f"{MARKS}, got {{'$lost': 5}}"),
+        ((*CLOCK, "sigma_min"), {"$list": [], "a": 1}, f"{MARKS}, got {{'$list': [], 'a': 1}}"),
+    ],
+    "score.clock.sigma": [
+        ((*CLOCK, "sigma"), 1, f"is unknown: {HERE}.Clock has no such argument"),
+    ],
+    "score.clock": [
+        ((*CLOCK, "sigma_max"), 0, "cannot be built: sigma_max must exceed sigma_min, got 0"),
+        ((*SCORE, "clock"), 3, f"must be of class '{HERE}.Clock' or None, got 3"),
+        ((*SCORE, "clock"), {"$object": 3}, f"{PAIR} 'config', got 3"),
+        ((*SCORE, "clock"), {"$object": {"class": "Mine", "config": {}}}, NOT_REGISTERED),
+        ((*SCORE, "clock"), {"$external": 5}, f"{PAIR} 'state', got 5"),
+    ],
+    "score.clock.class": [
+        ((*SCORE, "clock"), {"$object": {"class": 1, "config": {}}}, "must be text, got 1"),
+    ],
+    "score.clock.config": [
+        ((*SCORE, "clock", "$object", "config"), 5, "must be an object, got 5"),
+    ],
+    "score.functions.shape": [
+        ((*BASIS, "shape"), 5, "must be tuple[int, ...], got 5"),
+        ((*BASIS, "shape"), [1, "a"], "must be tuple[int, ...], got (1, 'a')"),
+    ],
+    "score.functions.dtype": [
+        (
+            (*BASIS, "dtype"),
+            {"$dtype": "float8"},
+            f"must be one of {', '.join(storage.DTYPES)}, got 'float8'",
+        ),
+    ],
+    "score.functions.frequencies": [
+        ((*BASIS, "frequencies"), 5, "must be a tensor, got 5"),
+        ((*SCORE, "functions.frequencies"), {"$tensor": "complex128"}, "is named twice"),
+        (
+            (*BASIS, "frequencies"),
+            {"$tensor": "float32"},
+            "must be a tensor that holds torch.float32, got torch.float64 of shape (3, 2, 2)",
+        ),
+    ],
+    "score.extra": [
+        ((*SCORE, "extra"), {"$tensor": "float32"}, "is missing: no tensor has this name"),
+    ],
+    "predictor.width": [
+        ((*NET, "width"), "abc", "must be an integer, got 'abc'"),
+        ((*NET, "width"), 4.0, "must be an integer, got 4.0"),
+    ],
+    "predictor": [
+        ((*NET, "width"), 0, "cannot be built: width must be at least 1, got 0"),
+        ((*NET, "depth"), 1, "cannot be built: tensor 'layers.1.bias' is unknown to Net"),
+        ((*NET, "state", "mean"), DROPPED, "cannot be built: tensor 'mean' is missing"),
+        (NET[:2], 3, "must be of class 'torch.nn.modules.module.Module', got 3"),
+    ],
+    "predictor.state": [
+        ((*NET, "state"), DROPPED, "is missing"),
+        ((*NET, "state"), 5, "must be an object whose values are tensors, got 5"),
+        (
+            (*NET, "state"),
+            {"mean": 5},
+            "must be an object whose values are tensors, got {'mean': 5}",
+        ),
+    ],
+    "names": [(("config", "names"), {"a": "b"}, "must be dict[str, float], got {'a': 'b'}")],
+}
 
 
-@pytest.mark.parametrize(("path", "value", "message"), ENTRIES, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(
+    ("entry", "path", "value", "fault"),
+    [(entry, *row) for entry, rows in ENTRIES.items() for row in rows],
+)
 def test_an_entry_that_is_wrong_is_named(
-    path: tuple[str, ...], value: object, message: str, tmp_path: Path
+    entry: str, path: tuple[str, ...], value: object, fault: str, tmp_path: Path
 ) -> None:
     def change(about: Any) -> None:
         drop(about, path) if value is DROPPED else put(about, path, value)
 
     found = refusal(edited(storage.to_bytes(model()), change, sign=True), tmp_path)
-    assert found == message or found.startswith(f"{message}, got")
+    assert found == f"entry {entry!r} {fault}"
 
 
 def test_a_tensor_of_no_entry_is_refused(tmp_path: Path) -> None:
-    damaged = edited(
-        storage.to_bytes(model()),
-        lambda a: put(
-            a,
-            (
-                "config",
-                "score",
-                "$object",
-                "config",
-                "functions",
-                "$object",
-                "config",
-                "frequencies",
-            ),
-            None,
-        ),
-        sign=True,
-    )
-    assert "must be a tensor, got None" in refusal(damaged, tmp_path)
-    described, parts = storage.describe(Clock(1.0))
-    with pytest.raises(StorageError, match="tensor 'more' belongs to no entry"):
-        storage.restore(described, {**parts, "more": torch.ones(1)})
+    score = Score(Basis(torch.ones(1)), None, torch.ones(1))
+    damaged = edited(storage.to_bytes(score), lambda a: put(a, ("config", "extra"), 1), sign=True)
+    assert refusal(damaged, tmp_path) == "tensor 'extra' belongs to no entry"
 
 
 def test_levels_are_limited(tmp_path: Path) -> None:
@@ -786,7 +815,7 @@ def test_loading_is_on_the_cpu_whatever_the_default_device(tmp_path: Path) -> No
         ),
         ("width", 10**30, ""),
         ("depth", 2, "tensor 'layers.1.weight' is missing"),
-        ("depth", 10**9, "it has far more layers than there are tensors"),
+        ("depth", 10**5, "it has far more layers than there are tensors"),
         ("depth", 0, "tensor 'layers.0.bias' is unknown to Net"),
     ],
 )
@@ -799,7 +828,7 @@ def test_sizes_that_a_file_claims_get_no_memory(
     assert refusal(damaged, tmp_path).startswith(f"cannot be built: {message}")
     assert "cpu" not in Net.devices, "the constructor ran only where nothing is allocated"
     load(content, tmp_path)
-    assert Net.devices[-2:] == ["meta", "cpu"], "the test sees where it ran"
+    assert Net.devices[-3:] == ["meta", "cpu", "cpu"], "the test sees where it ran"
 
 
 # Parts of a user's own.
@@ -886,7 +915,22 @@ def test_an_object_whose_class_is_not_registered_here_can_be_given(tmp_path: Pat
 
 
 def random_json(rng: random.Random) -> Any:
-    simple = [None, True, -1, 0, 3, 2**70, 0.5, 1e300, "", "text", "float64", [], {}, [1, 2]]
+    simple: list[Any] = [
+        None,
+        True,
+        -1,
+        0,
+        3,
+        2**70,
+        0.5,
+        1e300,
+        "",
+        "text",
+        "float64",
+        [],
+        {},
+        [1, 2],
+    ]
     marks = [{mark: rng.choice(simple)} for mark in ("$tensor", "$object", "$external", "$dtype")]
     known = {"$object": {"class": rng.choice(sorted(storage._CLASSES)), "config": {}}}
     return rng.choice([*simple, *marks, {"$float": "nan"}, {"$list": [1]}, {"a": {"$x": 1}}, known])
@@ -914,7 +958,7 @@ def mutated(content: bytes, rng: random.Random) -> bytes:
     def change(about: dict[str, Any]) -> None:
         for _ in range(rng.choice([1, 1, 3])):
             path = rng.choice(leaves(about)[1:])
-            rng.choice([drop, lambda about, path: put(about, path, random_json(rng))])(about, path)
+            drop(about, path) if rng.random() < 0.3 else put(about, path, random_json(rng))
 
     return edited(content, change, sign=way == "sign")
 
@@ -923,19 +967,20 @@ def test_random_damage_is_a_clear_error_or_does_no_harm(tmp_path: Path) -> None:
     rng = random.Random(0)
     whole = model()
     content = storage.to_bytes(whole)
-    refused = built = 0
+    refused: list[str] = []
+    built = 0
     for _ in range(600):
         damaged = mutated(content, rng)
         try:
             found = load(damaged, tmp_path)
         except StorageError as error:
-            refused += 1
-            assert len(str(error)) < 1000
+            refused.append(str(error))
             continue
         built += 1
         about, header, payload = parts_of(damaged)
         assert about["sha256"] == digest_of(about, header, payload)
         if about["config"] == parts_of(content)[0]["config"]:
             assert same(found, whole)
-    assert refused > 400
-    assert built > 5, "some values may be changed by who signs again"
+    assert all(": " in message and len(message) < 1000 for message in refused)
+    assert len(refused) > 400
+    assert built > 5, "who signs again may change values"

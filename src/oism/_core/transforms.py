@@ -37,6 +37,17 @@ def per_row(coefficient: Tensor, x: Tensor, name: str = "t") -> Tensor:
     return coefficient.reshape(-1, *[1] * (x.ndim - 1))
 
 
+def one_per_row(tau: Tensor, x: Tensor) -> Tensor:
+    """Return clock times ``(n,)`` for a batch of n rows, given that or one number."""
+    if tau.ndim == 0:
+        return tau.expand(len(x))
+    if tau.shape != x.shape[:1]:
+        raise ValueError(
+            f"tau must be one number or one per row: {len(x)} rows, got shape {tuple(tau.shape)}"
+        )
+    return tau
+
+
 def as_given(result: Tensor, argument: Tensor | float) -> Tensor:
     """Round a result of float64 arithmetic to the dtype of the argument, if that is a tensor."""
     return result.to(argument.dtype) if isinstance(argument, Tensor) else result

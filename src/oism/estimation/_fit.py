@@ -10,7 +10,7 @@ from oism._core.progress import Progress, progress_bar
 from oism.basis import Basis, Hermite, Standardised
 from oism.estimation._knots import Knots, PlacedKnots
 from oism.estimation._moments.base import Moments
-from oism.estimation._moments.gathering import gather, moments_of
+from oism.estimation._moments.gathering import gather
 from oism.estimation._shrinkage import SampleMeans, Shrinkage
 from oism.estimation._systems.hermite import HermiteSystem
 from oism.estimation._tabulation import CrossValidation, checked_ridge, tabulate
@@ -68,8 +68,14 @@ def fit(  # noqa: PLR0913 (the one place where everything is tied together)
     folds = ridge.folds if isinstance(ridge, CrossValidation) else 1
     with progress_bar(progress) as bar:
         bar.stage("rows")
-        moments = moments_of(basis, folds, squares=shrinkage.needs_variances)
-        gather(data, moments, sample_weight=sample_weight, after_batch=bar.reach)
+        moments = gather(
+            data,
+            basis,
+            folds=folds,
+            sample_weight=sample_weight,
+            squares=shrinkage.needs_variances,
+            after_batch=bar.reach,
+        )
         return _fit(moments, clock, shrinkage, ridge, knots, bar)
 
 

@@ -17,7 +17,7 @@ from oism._core.progress import progress_bar
 from oism.basis import Polynomials, TensorHermite
 from oism.estimation._equations.linear import start
 from oism.estimation._knots import Knots, PlacedKnots
-from oism.estimation._moments.gathering import gather
+from oism.estimation._moments.gathering import gather_into
 from oism.estimation._moments.hermite import tensor_moments
 from oism.estimation._shrinkage import SampleMeans, Shrinkage
 from oism.estimation._systems.linear import LinearSystem
@@ -106,7 +106,7 @@ def fit_linear(  # noqa: PLR0913 (the one place where everything is tied togethe
         bar.stage("rows")
         functions = TensorHermite(width, order)
         moments = tensor_moments(functions, folds, squares=shrinkage.needs_variances)
-        gather(data, moments, sample_weight=sample_weight, after_batch=bar.reach)
+        gather_into(moments, data, sample_weight, bar.reach)
         moments.demand(folds=folds > 1)
         standard = moments.shrunk(shrinkage)
         law = start(space, standard)

@@ -27,7 +27,7 @@ from oism._core import checks
 from oism._core.quadrature import gauss_legendre
 from oism.basis import Basis
 from oism.estimation._equations.products import ProductEquations
-from oism.estimation._moments.gathering import gather
+from oism.estimation._moments.gathering import gather_into
 from oism.estimation._moments.products import ProductMoments
 from oism.estimation._systems.nested import nested_solve
 from oism.flow import FittedModel, Flow
@@ -284,6 +284,6 @@ def fit_ratio(  # noqa: PLR0913
     tensor([-0.83...], dtype=torch.float64)
     """
     checks.instance(basis, Basis, "basis")
-    moments = gather(data, ProductMoments(basis, folds=1), sample_weight=sample_weight)
+    moments = gather_into(ProductMoments(basis, folds=1), data, sample_weight)
     equations = ProductEquations(basis, moments.averages().total)
     return DensityRatio(equations, last=last, rule=rule, ridge=ridge, first=first)

@@ -107,13 +107,13 @@ class Flow:
     ) -> None:
         self.source, self.shape = score, None
         if isinstance(score, ScoreModel):
-            if process not in (None, score.process):  # its scores are those of its own process
-                raise ValueError(
-                    f"process must be that of the fitted model, {score.process!r}, or None"
-                )
+            own = score.process
+            if process is None or process == own:
+                process = own
+            elif own.diffusivity is None or process.diffusivity != own.diffusivity:
+                raise ValueError(f"process must be that of the fitted model, {own!r}, or None")
             self.score: Score = score.score
-            self.shape = score.shape
-            process, clock = score.process, clock or score.clock
+            self.shape, clock = score.shape, clock or score.clock
         elif callable(score):
             self.score = score
         else:

@@ -54,7 +54,7 @@ class Table:
 
     def errors(self, t: Tensor) -> Tensor:
         """Return the relative error of the interpolated score at times ``(T,)``."""
-        exact, system = self.at(t, exact=True), self.score.system()
+        exact, system = self.at(t, exact=True), self.score.system
         size = system.norm(t, exact).clamp(min=1e-3)
         return system.norm(t, self.at(t) - exact) / size
 

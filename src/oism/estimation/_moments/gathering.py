@@ -58,7 +58,7 @@ def principal_frame(data: object, dim: int, *, sample_weight: object = None) -> 
     >>> principal_frame(torch.tensor([[0.0, 0.0], [1.0, 2.0], [2.0, 4.1]]), dim=2).matrix[0]
     tensor([0.4384, 0.8988], dtype=torch.float64)
     """
-    moments = gather(data, GaussianMoments(TensorHermite(dim, 2)), sample_weight=sample_weight)
+    moments = gather_into(GaussianMoments(TensorHermite(dim, 2)), data, sample_weight)
     rotation = moments.standardised().rotation
     assert rotation is not None
     return OrthogonalFrame(rotation)
@@ -66,15 +66,28 @@ def principal_frame(data: object, dim: int, *, sample_weight: object = None) -> 
 
 def gather(
     data: object,
-    moments: Accumulator,
+    basis: Basis,
     *,
+    folds: int = 5,
     sample_weight: object = None,
+    squares: bool = False,
     after_batch: Callable[[int], None] | None = None,
-) -> Accumulator:
-    """Return an accumulator with the rows of data: an array, a tensor, or an iterable of batches.
+) -> Moments:
+    """Return the moments of data: an array, a tensor, or an iterable of batches of rows.
 
     ``after_batch`` is called with the number of rows so far.
     """
+    moments = moments_of(basis, folds, squares=squares)
+    return gather_into(moments, data, sample_weight, after_batch)
+
+
+def gather_into(
+    moments: Accumulator,
+    data: object,
+    sample_weight: object = None,
+    after_batch: Callable[[int], None] | None = None,
+) -> Accumulator:
+    """Return an accumulator after adding the rows of data."""
     for batch, weights in batches(data, sample_weight):
         moments.update(batch, weights)
         if after_batch is not None:

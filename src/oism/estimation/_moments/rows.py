@@ -20,8 +20,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-
-WORD = 1 << 64
+from oism._core.hashing import GOLDEN, WORD, splitmix64
 
 
 def rows(batch: object, dim: int, name: str = "data") -> Tensor:
@@ -112,14 +111,8 @@ def batches(data: object, sample_weight: object = None) -> Iterator[tuple[object
 @lru_cache(maxsize=8)
 def _multipliers(dim: int) -> Tensor:
     """Return one odd 64-bit integer per column: the splitmix64 sequence."""
-    numbers = []
-    for column in range(dim):
-        z = (0x9E3779B97F4A7C15 * (column + 1)) % WORD
-        z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % WORD
-        z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % WORD
-        z = (z ^ (z >> 31)) | 1
-        numbers.append(z - WORD if z >= WORD // 2 else z)
-    return torch.tensor(numbers)
+    numbers = [splitmix64(GOLDEN * column) | 1 for column in range(dim)]
+    return torch.tensor([z - WORD if z >= WORD // 2 else z for z in numbers])
 
 
 class Scratch:

@@ -115,6 +115,14 @@ class TorusSystem(System):
         self.levels = 1 + max(0, math.floor(2 * math.log2(self.radius / SMALLEST_CUTOFF) + 1e-9))
         self._equations = lru_cache(maxsize=32)(self._make_equations)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled or copied: all but the equations that were kept."""
+        return {name: part for name, part in vars(self).items() if name != "_equations"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._equations = lru_cache(maxsize=32)(self._make_equations)
+
     def score(self, clock: Clock, table: Table) -> FourierScore:
         """Return the score on the torus."""
         return FourierScore(self.basis, clock, table, self.without_folds())

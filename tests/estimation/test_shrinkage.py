@@ -30,7 +30,6 @@ from oism.estimation import (
     moments_of,
 )
 from oism.estimation._moments.fourier import FLOOR, project_fourier
-from oism.estimation._shrinkage import project_hermite
 
 ALL: dict[str, Shrinkage] = {
     "sample means": SampleMeans(),
@@ -281,7 +280,7 @@ def test_waves_that_are_held_out_stay_as_they_are(
 
 @tori
 def test_training_waves_are_shrunk_as_if_there_were_no_others(basis: Fourier, x: Tensor) -> None:
-    shrunk, rest = shrink_fourier(torus(basis, x), Modulation()), fold_of(x, 3) != 1
+    shrunk, rest = torus(basis, x).shrunk(Modulation()), fold_of(x, 3) != 1
     alone = FourierMoments(basis, 1, squares=True).update(x[rest], positive(len(x))[rest])
     exact = alone.shrunk(Modulation()).total
     assert float((shrunk.training[1] - exact).abs().max()) < 1e-11
@@ -445,7 +444,7 @@ def test_low_orders_have_nothing_to_shrink(shrinkage: Shrinkage, order: int) -> 
 def test_the_projection_goes_no_further_than_it_must(moments: HermiteFamilyMoments) -> None:
     averages = moments.shrunk(Modulation(project=False)).averages
     means = averages.fitting().mT if isinstance(moments, HermiteMoments) else averages.fitting()
-    mixed = project_hermite(means, moments)
+    mixed = moments.projected(means)
     keep = (mixed[..., 3:] / means[..., 3:].where(means[..., 3:] != 0, 1.0)).amax(dim=-1)
 
     def smallest(means: Tensor) -> Tensor:

@@ -350,6 +350,6 @@ def test_many_times_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
         ridge, level = full(0.01, *shape), full(0.5, *shape)
         whole, losses = system.solve(TIMES, ridge, level).alpha, system.losses(TIMES).values
         with monkeypatch.context() as patch:
-            patch.setattr("oism.estimation._systems.hermite.CHUNK", 1)
+            patch.setattr("oism.estimation._systems.nested_system.CHUNK", 1)
             torch.testing.assert_close(system.solve(TIMES, ridge, level).alpha, whole)
             torch.testing.assert_close(system.losses(TIMES).values, losses, rtol=1e-9, atol=1e-12)

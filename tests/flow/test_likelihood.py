@@ -197,10 +197,14 @@ def test_each_divergence_of_a_known_matrix(generator: torch.Generator) -> None:
     x, t = normal(3, 2, 2), torch.tensor(0.3, dtype=torch.float64)
     jacobian = 0.3 * (x.flatten(1) @ matrix.mT).cos()[:, :, None] * matrix
     expected = jacobian.diagonal(dim1=1, dim2=2).sum(dim=1)
-    value, trace = ExactTrace().bind(score, OrnsteinUhlenbeck(), x)(x, t)
+    value, trace = ExactTrace().bind(Flow(score, OrnsteinUhlenbeck(), VariancePreserving()), x)(
+        x, t
+    )
     torch.testing.assert_close(value, score(x, t), rtol=0, atol=0)
     torch.testing.assert_close(trace, expected, rtol=1e-12, atol=1e-12)
-    joint = Hutchinson(generator, probes=3).bind(score, OrnsteinUhlenbeck(), x)
+    joint = Hutchinson(generator, probes=3).bind(
+        Flow(score, OrnsteinUhlenbeck(), VariancePreserving()), x
+    )
     signs = torch.empty(3, 3, 2, 2, dtype=torch.float64)
     signs.bernoulli_(generator=torch.Generator().manual_seed(0)).mul_(2).sub_(1)
     flat = signs.flatten(2)
@@ -211,7 +215,8 @@ def test_each_divergence_of_a_known_matrix(generator: torch.Generator) -> None:
     assert torch.equal(joint(x, t)[1], first), "the signs stay"
     assert not first.requires_grad
     for divergence in (ExactTrace(), Hutchinson(generator)):
-        constant = divergence.bind(lambda x, t: 0 * x + 1, OrnsteinUhlenbeck(), x)
+        flat = Flow(lambda x, t: 0 * x + 1, OrnsteinUhlenbeck(), VariancePreserving())
+        constant = divergence.bind(flat, x)
         assert not bool(constant(x, t)[1].any())
 
 
