@@ -6,16 +6,22 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run test test-all lint format bench clean
+.PHONY: run test test-all lint format bench study clean
 
-run: $(STAMP)  ## the main job: fit a toy law without training; a table, a picture, a report
+run: $(STAMP)  ## fit a toy distribution without training; a table, a picture, a report
 	$(BIN)/oism demo --output runs/demo
 
-test: lint  ## linters, types and the tests
-	$(BIN)/python -m pytest -m "not slow"
+# One thread for each of the workers: two that share the cores would wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(or $(WORKERS),logical) --dist worksteal --durations 15
 
-test-all: lint  ## the same with the slow studies
-	$(BIN)/python -m pytest
+test: lint  ## linters, types, unit and integration tests
+	$(PYTEST) -m "not slow and not study"
+
+test-all: lint  ## the same with slow tests and the quick forms of the studies
+	$(PYTEST)
+
+study: $(STAMP)  ## make study NAME=stein
+	$(BIN)/python -m studies $(NAME)
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .

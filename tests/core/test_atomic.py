@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oism._core.atomic import _passes_through, demand_writable, replacing
+from oism._core.atomic import _passes_through, check_writable, replacing
 
 
 def names(folder: Path) -> list[str]:
@@ -98,7 +98,7 @@ def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
     first.symlink_to(second)
     second.symlink_to(first)
     with pytest.raises(OSError, match="leads to itself"):
-        demand_writable(first)
+        check_writable(first)
     assert first.is_symlink()
 
 
@@ -138,10 +138,10 @@ def test_devices_are_never_replaced() -> None:
 
 def test_what_stands_in_the_way_is_named(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a folder") as caught:
-        demand_writable(tmp_path)
+        check_writable(tmp_path)
     assert caught.value.filename == str(tmp_path)
     with pytest.raises(FileNotFoundError, match="no such folder") as missing:
-        demand_writable(tmp_path / "nowhere" / "file.txt")
+        check_writable(tmp_path / "nowhere" / "file.txt")
     assert missing.value.filename == str(tmp_path / "nowhere")
 
 

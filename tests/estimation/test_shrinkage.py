@@ -29,7 +29,7 @@ from oism.estimation import (
     fold_of,
     moments_of,
 )
-from oism.estimation._moments.fourier import FLOOR, project_fourier
+from oism.estimation._moments.fourier import DENSITY_FLOOR, project_fourier
 
 ALL: dict[str, Shrinkage] = {
     "sample means": SampleMeans(),
@@ -304,7 +304,7 @@ def test_the_projection_is_the_clipped_density(dim: int) -> None:
     waves = torch.exp(1j * (points @ lattice.mT))
     density = 1 + 2 * (means @ waves.mT).real
     assert float(density.min()) < 0
-    clipped = density.clamp(min=FLOOR)
+    clipped = density.clamp(min=DENSITY_FLOOR)
     exact = (clipped + 0j) @ waves.conj() / clipped.sum(dim=1, keepdim=True)
     assert float((project_fourier(lattice, means) - exact).abs().max()) < 1e-13
 

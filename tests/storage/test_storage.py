@@ -266,11 +266,22 @@ def test_what_is_loaded_is_what_was_saved(tmp_path_factory: Any, extra: object) 
     assert same(storage.load(path), score)
 
 
-def test_a_loaded_tensor_is_no_view_of_the_file_and_a_description_no_view_of_the_object() -> None:
+def test_a_description_is_no_view_of_the_object() -> None:
     basis = Basis(torch.ones(2))
     described, parts = storage.describe(basis)
     basis.frequencies.zero_()
     assert storage.restore(described, parts).frequencies.tolist() == [1.0, 1.0]
+
+
+def test_loaded_tensors_are_aligned_wherever_they_lie_in_the_file(tmp_path: Path) -> None:
+    basis = Basis(torch.ones(2, dtype=torch.complex128))
+    _, header, payload = parts_of(storage.to_bytes(basis))
+    text = json.dumps(header).encode()
+    for spaces in range(8):
+        content = (len(text) + spaces).to_bytes(8, "little") + text + b" " * spaces + payload
+        again = load(content, tmp_path)
+        assert again.frequencies.data_ptr() % 16 == 0
+        assert same(again, basis)
 
 
 def test_equal_objects_give_equal_files() -> None:
@@ -909,6 +920,12 @@ def test_an_object_whose_class_is_not_registered_here_can_be_given(tmp_path: Pat
     )
     assert load(content, tmp_path, given={"net": mine}).extra["net"] is mine
     assert same(dict(mine.state_dict()), dict(old.state_dict()))
+
+    other: Any = storable("trained.Basis")(type("Basis", (Basis,), {"__module__": "trained"}))
+    content = storage.to_bytes(Score(Basis(torch.ones(1)), None, other(torch.ones(2))))
+    del storage._CLASSES["trained.Basis"]
+    basis = Basis(torch.ones(3))
+    assert load(content, tmp_path, given={"extra": basis}).extra is basis
 
 
 # Random damage.

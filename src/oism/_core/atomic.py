@@ -1,13 +1,15 @@
-"""Files that appear under their name only once they are whole; an older one stays until then.
+"""Files and folders that appear under their name only when they are complete.
 
-A draft is written beside the target, brought to the disk and renamed. Whatever goes wrong before
-the rename, an interrupt included, removes the draft and leaves the target as it was.
+A draft is written beside the target, flushed to the disk and renamed. An error or an interrupt
+before the rename removes the draft and leaves the target as it was. A process that is killed leaves
+its draft behind, a hidden file or folder that `remove_drafts` removes.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Iterator
@@ -16,26 +18,29 @@ from pathlib import Path
 
 StrPath = str | os.PathLike[str]
 
+DRAFTS = ".oism-*.part"
+"""The names of drafts."""
+
 
 @contextmanager
 def replacing(path: StrPath) -> Iterator[Path]:
-    """Give a path to write to; when the block ends well, what was written replaces ``path``.
+    """Yield a path to write to; at the end of the block the file there replaces ``path``.
 
-    Links are followed. What exists and is no regular file, a pipe or a device, is written to
-    directly. An older file hands its permissions on.
+    Links are followed. A pipe or a device is written to directly. The new file has the permissions
+    of an older one.
 
     >>> with replacing("letter.txt") as draft:
     ...     size = draft.write_text("Dear reader")
     >>> Path("letter.txt").read_text()
     'Dear reader'
     """
-    demand_writable(path)
+    check_writable(path)
     if _passes_through(path):
         yield Path(path)
         return
     target = Path(os.path.realpath(path))
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    draft = target.with_name(f".oism-{uuid.uuid4().hex}.part")
+    draft = _draft(target)
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         if mode is not None:
@@ -46,6 +51,7 @@ def replacing(path: StrPath) -> Iterator[Path]:
         if mode is not None:
             draft.chmod(mode)
         draft.replace(target)
+        _flush_folder(target.parent)
     except OSError as error:
         if error.errno is not None and error.filename is None:  # a full disk says no name
             error.filename = str(path)
@@ -54,8 +60,72 @@ def replacing(path: StrPath) -> Iterator[Path]:
         draft.unlink(missing_ok=True)
 
 
-def demand_writable(path: StrPath) -> None:
-    """Raise what writing to a path would raise, as far as that can be told in advance."""
+@contextmanager
+def replacing_folder(path: StrPath) -> Iterator[Path]:
+    """Yield a folder to write in; at the end of the block it becomes ``path``.
+
+    ``path`` may be an empty folder, which is replaced, but nothing else that exists.
+
+    >>> with replacing_folder("letters") as draft:
+    ...     size = (draft / "first.txt").write_text("Dear reader")
+    >>> [file.name for file in Path("letters").iterdir()]
+    ['first.txt']
+    """
+    check_new_folder(path)
+    target = Path(os.path.realpath(path))
+    draft = _draft(target)
+    try:
+        draft.mkdir()
+        yield draft
+        if target.is_dir():
+            target.rmdir()
+        draft.rename(target)
+        _flush_folder(target.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def check_new_folder(path: StrPath) -> None:
+    """Raise the error that `replacing_folder` would raise, where it can be foreseen."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        if any(target.iterdir()):
+            raise FileExistsError(errno.ENOTEMPTY, "the folder is not empty", os.fspath(path))
+    elif os.path.lexists(target):
+        raise NotADirectoryError(errno.ENOTDIR, "is a file, not a folder", os.fspath(path))
+    else:
+        check_writable(path)
+
+
+def remove_drafts(folder: StrPath) -> None:
+    """Remove the drafts that killed processes left in a folder."""
+    for draft in Path(folder).glob(DRAFTS):
+        if draft.is_dir():
+            shutil.rmtree(draft, ignore_errors=True)
+        else:
+            draft.unlink(missing_ok=True)
+
+
+def _draft(target: Path) -> Path:
+    return target.with_name(DRAFTS.replace("*", uuid.uuid4().hex))
+
+
+def _flush_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system can."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such call
+            raise
+    finally:
+        os.close(handle)
+
+
+def check_writable(path: StrPath) -> None:
+    """Raise the error that writing to a path would raise, where it can be foreseen."""
     if _passes_through(path):
         return
     target = Path(os.path.realpath(path))
@@ -73,7 +143,7 @@ def demand_writable(path: StrPath) -> None:
 
 
 def _passes_through(path: StrPath) -> bool:
-    """Tell whether a path is a pipe, a device or a descriptor: something no file may replace."""
+    """Return whether a path is a pipe, a device or a descriptor, which no file may replace."""
     absolute = os.path.abspath(path)
     if absolute.startswith(("/dev/fd/", "/dev/std", "/proc/")):  # even where it is a file today
         return os.path.exists(path)

@@ -1,4 +1,4 @@
-"""Pseudorandom 64-bit integers that follow from other integers: splitmix64 (Steele et al., 2014)."""
+"""Pseudorandom 64-bit integers that follow from other integers by splitmix64 (Steele, 2014)."""
 
 from __future__ import annotations
 

@@ -7,7 +7,14 @@ their span is kept by every linear process, symmetric or not.
 from oism.basis._averages import Averages, Standardised
 from oism.basis._base import Basis, Functions, Jet
 from oism.basis._fourier import Fourier, half_lattice, leading, product_lattice
-from oism.basis._frame import CosineFrame, Frame, IdentityFrame, OrthogonalFrame, TransformFrame
+from oism.basis._frame import (
+    CosineFrame,
+    Frame,
+    IdentityFrame,
+    OrthogonalFrame,
+    TransformFrame,
+    power_sums,
+)
 from oism.basis._grid import TorusGrid
 from oism.basis._hermite import (
     Hermite,
@@ -55,6 +62,7 @@ __all__ = [
     "half_lattice",
     "leading",
     "lowered",
+    "power_sums",
     "product_coefficients",
     "product_lattice",
     "products",

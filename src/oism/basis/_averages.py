@@ -59,10 +59,13 @@ class Standardised:
 
     def without_folds(self) -> Self:
         """Return the same with averages over all rows alone, on the CPU in float64."""
-        parts = {
-            name: None if part is None else part.cpu().double()
-            for name, part in vars(self).items()
-            if name != "averages"
-        }
-        averages = Averages.of_all(self.averages.total.cpu().double())
-        return replace(self, averages=averages, **parts)
+        rotation = None if self.rotation is None else self.rotation.cpu().double()
+        return replace(
+            self,
+            shift=self.shift.cpu().double(),
+            scale=self.scale.cpu().double(),
+            low=self.low.cpu().double(),
+            high=self.high.cpu().double(),
+            averages=Averages.of_all(self.averages.total.cpu().double()),
+            rotation=rotation,
+        )

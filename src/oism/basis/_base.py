@@ -9,6 +9,7 @@ polynomials of each coordinate, sines and cosines), computed once per batch: `Je
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import Any
 
 from torch import Tensor
 
@@ -52,6 +53,10 @@ class Functions(ABC):
     @abstractmethod
     def size(self) -> int:
         """The number of functions."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return kind and number of the functions, and how fine they are, as plain values."""
+        return {"kind": type(self).__name__, "count": self.size}
 
     @abstractmethod
     def _table(self, x: Tensor) -> Tensor:

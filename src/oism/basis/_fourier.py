@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -89,7 +90,7 @@ class Fourier(Basis):
         self._demand(xi, first != 0, "be other than zero")
         rising = torch.cat((norms[:1], norms)).diff() >= -1e-12 * norms  # ties may have rounded
         self._demand(xi, rising, "be sorted by norm")
-        if isinstance(self.process, Torus):
+        if self.process.domain.period is not None:
             whole = (xi == xi.round()).all(dim=1)
             self._demand(xi, whole, "be integers on the torus, where no other is an eigenfunction")
         twins = torch.unique(first.sign()[:, None] * xi, dim=0, return_inverse=True)[1]
@@ -180,6 +181,11 @@ class Fourier(Basis):
         """Return the trapezoidal rule, exact below four times the largest frequency."""
         reach = int(self.frequencies.abs().max())
         return self.process.invariant.quadrature(self.dim, 4 * reach + 1)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the number of waves and the largest length of a frequency."""
+        finest = float(self.frequencies.norm(dim=1).max())
+        return {"kind": "waves", "count": self.size, "finest": finest}
 
     def default_clock(self) -> Clock:
         """Return the variance exploding clock, that of Brownian motion."""

@@ -31,6 +31,14 @@ ENTRIES = 2**24
 class Frame(ABC):
     """An orthonormal frame of ℝ^d, given by its two maps."""
 
+    is_identity: ClassVar[bool] = False
+    """Whether the coordinates are the entries themselves."""
+
+    @property
+    def label(self) -> str:
+        """The name of the frame in summaries."""
+        return type(self).__name__
+
     @property
     @abstractmethod
     def dim(self) -> int | None:
@@ -90,6 +98,8 @@ class IdentityFrame(Frame):
     """The coordinates as they are, in any dimension."""
 
     dim: ClassVar[None] = None
+    is_identity = True
+    label = "pixels"
 
     def power_sums(self, dim: int, degree: int) -> Tensor:
         """Return ones, but for n = 0, where every entry counts."""
@@ -156,6 +166,7 @@ class TransformFrame(Frame):
     shape: tuple[int, ...]
     analysis: Callable[[Tensor], Tensor]
     synthesis: Callable[[Tensor], Tensor]
+    label: ClassVar[str] = "a transform"
 
     def __post_init__(self) -> None:
         checks.settle(self, shape=checks.shape(self.shape, minimum=1))
@@ -196,6 +207,7 @@ class CosineFrame(Frame):
     """
 
     shape: tuple[int, ...]
+    label: ClassVar[str] = "cosines"
 
     def __post_init__(self) -> None:
         checks.settle(self, shape=checks.shape(self.shape, minimum=1))

@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -290,6 +291,10 @@ class HermiteFamily(Basis):
     def scale(self) -> float:
         """The factor √(2θ)/σ that makes the invariant law standard normal."""
         return 1 / math.sqrt(self.process.stationary_variance)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the number of polynomials and their largest degree."""
+        return {"kind": "polynomials", "count": self.size, "degree": self.order}
 
     def _table(self, x: Tensor) -> Tensor:
         """Return φₙ of each scaled frame coordinate: ``(n, order + 1, dim)``."""

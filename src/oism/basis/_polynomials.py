@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,6 +84,10 @@ class Polynomials(Functions):
         except ValueError:  # not Hurwitz, or not controllable
             return torch.eye(size, dtype=torch.float64)
         return law.covariance
+
+    def facts(self) -> dict[str, Any]:
+        """Return the number of polynomials and their largest degree."""
+        return {"kind": "polynomials", "count": self.size, "degree": self.order}
 
     @cached_property
     def _whitener(self) -> Tensor:

@@ -1,48 +1,54 @@
-"""``oism data``: rows to try things with."""
+"""``oism data``: rows of a toy distribution."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from tyro.conf import Positional
 
-from tyro.conf import Positional, arg
+from oism.cli.options import (
+    STANDARD,
+    Command,
+    Count,
+    Format,
+    Output,
+    Seed,
+    ToyName,
+    check_count,
+    check_table,
+    options,
+)
 
-from oism.cli.options import STANDARD, Command, Count, Format, Law, Output, demand_count
 
-
-@dataclass(frozen=True)
+@options
 class Data(Command):
-    """Draw rows from one of eight toy laws of the plane, columns x and y.
+    """Draw rows from one of eight toy distributions of the plane, columns x and y.
 
     Examples:
       oism data moons -n 1000 -o moons.csv
-      oism data pinwheel -n 500 --random-state 1 -o pinwheel.parquet
+      oism data pinwheel -n 500 --seed 1 -o pinwheel.parquet
       oism data rings -n 300 | oism fit - -o rings.safetensors
     """
 
-    law: Annotated[Positional[Law], arg(metavar="NAME")]
-    """The law: swissroll, circles, rings, moons, 8gaussians, pinwheel, 2spirals, checkerboard."""
+    name: Positional[ToyName]
+    """swissroll, circles, rings, moons, 8gaussians, pinwheel, 2spirals or checkerboard."""
     n: Count = 1000
-    """How many rows."""
+    """The number of rows."""
     output: Output = STANDARD
-    """Where to write them; - is standard output."""
-    random_state: int = 0
+    """The table to write; - is standard output."""
+    seed: Seed = 0
     """The seed."""
-    format: Format | None = None
-    """The format, where the suffix does not say it."""
+    format: Format = None
+    """The format, if the suffix does not determine it."""
 
     def run(self) -> None:
         """Draw and write."""
-        from oism.cli.outputs import demand_table
-
-        demand_count(self.n, 1)
-        demand_table(self.output, self.format)
+        check_count(self.n, 1)
+        check_table(self.output, self.format)
         import pyarrow as pa
         import torch
 
         from oism.data import files
         from oism.data.toys import PLANE
 
-        rows = PLANE[self.law].sample(self.n, torch.Generator().manual_seed(self.random_state))
+        rows = PLANE[self.name].sample(self.n, torch.Generator().manual_seed(self.seed))
         x, y = rows.numpy().T.copy()
         files.write(pa.table({"x": x, "y": y}), self.output, self.format)

@@ -1,32 +1,32 @@
-"""``oism fit``: from a table to a model, or from images to a prior."""
+"""``oism fit``: a model of the rows of a table."""
 
 from __future__ import annotations
 
+import os
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
 from oism.cli.options import (
-    ClockName,
+    STANDARD,
+    ClockText,
     ColumnNames,
     Command,
     DataFile,
+    Device,
     Format,
-    ImageColumn,
-    Intervals,
     Missing,
-    Mode,
+    OptionalSeed,
     Output,
-    Pairs,
-    Split,
+    Report,
+    check_file,
+    check_not_input,
     clock_of,
-    demand_one_stdout,
     interval,
+    options,
     pairs,
     periods,
-    report,
 )
 
 if TYPE_CHECKING:
@@ -39,19 +39,57 @@ if TYPE_CHECKING:
 Auto = Literal["auto"]
 
 
-@dataclass(frozen=True)
+@options
+class Table:
+    """Which rows and columns are fitted, and what is known about the columns."""
+
+    columns: ColumnNames = ()
+    """The columns to fit, by name or number from 0; all by default."""
+    periodic: Annotated[tuple[str, ...], arg(metavar="COL=P ...")] = ()
+    """Periods of columns, as phi=360; one number is that of all."""
+    bounds: Annotated[tuple[str, ...], arg(metavar="COL=A:B ...")] = ()
+    """Intervals that columns cannot leave, as x=0:1."""
+    box: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
+    """One period for all columns, from LOW to HIGH."""
+    weights: Annotated[str | None, arg(metavar="COL")] = None
+    """A column with a weight for each row."""
+    missing: Missing = "error"
+    """Refuse rows with an empty cell, or skip them."""
+    format: Format = None
+    """The format, if the suffix does not determine it."""
+
+
+@options
+class Model:
+    """The parameters of `OISM`."""
+
+    process: Annotated[Literal["auto", "torus", "ou"], arg(metavar="auto|torus|ou")] = "auto"
+    """The noise: torus up to three columns, else Ornstein-Uhlenbeck."""
+    max_eigenvalue: Annotated[float | Auto, arg(metavar="NUMBER")] = "auto"
+    """Torus: the largest squared frequency."""
+    order: Annotated[int | Auto, arg(metavar="N")] = "auto"
+    """Ornstein-Uhlenbeck: the largest degree of the polynomials."""
+    frame: Annotated[Literal["pca", "identity"], arg(metavar="pca|identity")] = "pca"
+    """Ornstein-Uhlenbeck: along principal directions or columns."""
+    shrinkage: Annotated[
+        Literal["none", "james-stein", "modulation", "monotone"], arg(metavar="RULE")
+    ] = "none"
+    """Of the averages: james-stein, modulation or monotone."""
+    ridge: Annotated[float | Literal["cv"], arg(metavar="NUMBER")] = "cv"
+    """One number, or cv: cross-validated at every noise level."""
+    cv: Annotated[int, arg(metavar="N")] = 5
+    """The number of folds of cross-validation."""
+    clock: ClockText = None
+    """Noise levels: ve:SIGMA_MIN:SIGMA_MAX or vp:BETA_0:BETA_1."""
+    flow_steps: Annotated[int | Auto, arg(metavar="N")] = "auto"
+    """The number of steps of the flow."""
+
+
+@options
 class Fit(Command):
-    """Fit a model to the rows of a table, or a prior to images, and write it to one file.
+    """Fit a model to the rows of a table and write it to one file.
 
-    Everything is chosen by itself unless it is given. All columns must be numbers, unless some are
-    chosen by --columns. Rows that lack a number are refused, or left out with --missing skip.
-    Messages count the lines of a text and the rows of other files, from 1.
-
-    Images are those in a folder, Parquet with encoded images as on the Hub (a file or a folder of
-    them), NPY and NPZ arrays of three or four axes, or a dataset of the Hub by its id, as
-    uoft-cs/cifar10; all of one size, grey or colour. They are read in batches, twice. Options
-    marked "images" are for them; of the others these apply: order, frame, ridge, cv, clock (vp),
-    device.
+    Parameters that are not given are chosen automatically. `oism fit-images` is for images.
 
     Examples:
       oism fit moons.csv -o moons.safetensors
@@ -59,161 +97,116 @@ class Fit(Command):
       oism fit angles.csv --columns phi psi --periodic 360 -o angles.safetensors --json
       oism fit moons.csv --bounds x=-6:6 y=-4:4 --max-eigenvalue 100 -o bounded.safetensors
       oism fit moons.csv -o - | oism sample - -n 5
-      oism fit images -o prior.safetensors
-      oism fit images --components 4 --top 20 --flip -o mixture.safetensors
-      oism fit images --local -o local.safetensors
     """
 
     data: DataFile
-    """The table: CSV, TSV, Parquet, NPY or NPZ; - is standard input. Or images."""
+    """The table: CSV, TSV, Parquet, NPY or NPZ; - is standard input."""
     output: Output
-    """The file of the model, any name; - is standard output."""
-    columns: ColumnNames = ()
-    """The columns to fit, by name or number from 0; all by default."""
-    periodic: Pairs = ()
-    """Columns that count modulo a period, as phi=360; a bare number is the period of all."""
-    bounds: Intervals = ()
-    """Columns that cannot leave an interval, as x=0:1."""
-    box: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
-    """One period for all columns, from LOW to HIGH: -180 180 means angles in degrees."""
-    weights: Annotated[str | None, arg(metavar="COLUMN")] = None
-    """A column with a weight for each row."""
-    missing: Missing = "error"
-    """Refuse rows that lack a number, or leave them out."""
-    process: Literal["auto", "torus", "ou"] = "auto"
-    """What diffuses: the torus for at most three columns, Ornstein-Uhlenbeck above."""
-    max_eigenvalue: float | Auto = "auto"
-    """Torus: the largest squared frequency; what is used of it is cross-validated."""
-    order: int | Auto = "auto"
-    """Ornstein-Uhlenbeck, images: the largest degree of the polynomials; 4 for images."""
-    frame: Literal["pca", "identity", "cosine"] = "pca"
-    """Ornstein-Uhlenbeck, images: along principal directions, or along columns or pixels; images
-    also along cosines."""
-    shrinkage: Literal["none", "james-stein", "modulation", "monotone"] = "none"
-    """How averages are estimated."""
-    ridge: float | Literal["cv"] = "cv"
-    """Chosen by cross-validation at every noise level, or one number for all."""
-    cv: int = 5
-    """The number of folds."""
-    clock: ClockName = None
-    """The range of noise levels: variance exploding or preserving."""
-    n_times: int | Auto = "auto"
-    """The number of steps of the flow."""
-    random_state: int | None = None
-    """The seed of samples that are drawn without one; fitting has no randomness."""
-    device: str | None = None
-    """Where scores are evaluated, and images are fitted, as cuda."""
-    components: Annotated[int | None, arg(metavar="K")] = None
-    """Images: fit a mixture of K Gaussians instead of polynomials."""
-    top: Annotated[int | None, arg(metavar="K")] = None
-    """Images: the leading principal directions only; along all others one variance."""
-    local: bool = False
-    """Images: add functions of responses to small filters, the same at all positions, to the
-    polynomials or the mixture: edges, at the price of densities and samples that follow a flow."""
-    flip: bool = False
-    """Images: count each together with its mirror image."""
-    no_dequantise: bool = False
-    """Images: do not spread each pixel over one level, as densities of bytes need."""
-    column: ImageColumn = None
-    """Images: the column of a Parquet file or the array of an NPZ file, where there is a choice."""
-    split: Split = None
-    """Images: the part of a dataset whose Parquet files are named by such, train by default."""
-    mode: Mode | None = None
-    """Images: convert all to grey (L) or colour (RGB)."""
-    skip_broken: bool = False
-    """Images: leave damaged ones out."""
-    format: Format | None = None
-    """The format of the table, where the suffix does not say it."""
-    json: bool = False
-    """Report as JSON."""
-    quiet: bool = False
-    """Show no bar and no report."""
+    """The file of the model; - is standard output."""
+    seed: OptionalSeed = None
+    """The seed of samples drawn without one; the fit is not random."""
+    device: Device = None
+    """Where scores are evaluated, for example cuda."""
+    table: Table = Table()
+    model: Model = Model()
+    report: Report = Report()
 
     def run(self) -> None:
         """Read, fit, write and report."""
-        from oism.cli import images
-        from oism.cli.outputs import demand_file, demand_other
-
-        demand_one_stdout(self.output, json=self.json)
-        demand_other(self.output, self.data)
-        demand_file(self.output)
-        if images.are_meant(self):
-            images.fit(self)
-        else:
-            images.demand_table_options(self)
-            self._fit_table()
-
-    def _fit_table(self) -> None:
         from oism.cli import models
         from oism.data import files
 
-        sheet = files.read(self.data, self.format)
-        weights = None if self.weights is None else sheet.find(self.weights)
-        columns = sheet.choose(self.columns, without=[] if weights is None else [weights])
+        self.report.check_stdout(self.output)
+        check_not_input(self.output, self.data)
+        check_file(self.output)
+        check_is_table(self.data, self.table.columns)
+        sheet = files.read(self.data, self.table.format)
+        weights = None if self.table.weights is None else sheet.find(self.table.weights)
+        columns = sheet.choose(self.table.columns, without=[] if weights is None else [weights])
         named = columns != files.numbering(len(columns))
-        rows, weight = self._rows(sheet, columns, weights)
-        model = self._model(sheet, columns, named=named)
+        rows, weight = _rows(sheet, columns, weights, self.table)
+        parameters = {
+            **_parameters(self.model),
+            **_domain(self.table, sheet, columns, named=named),
+            "random_state": self.seed,
+            "device": self.device,
+        }
+        from oism.tables import OISM
+
+        model = OISM(**parameters)
         total = sheet.table.num_rows
-        del sheet  # a large text need not wait for the fit to end
+        del sheet  # releases the memory of a large text during the fit
         start = time.perf_counter()
-        with models.bars(quiet=self.quiet):
+        with self.report.bars():
             model.fit(models.frame(rows, columns if named else None), sample_weight=weight)
         seconds = time.perf_counter() - start
         models.save(model, self.output)
-        self._tell(model, len(rows), total, seconds)
+        _report(model, len(rows), total, seconds, self.output, self.report)
 
-    def _rows(
-        self, sheet: Sheet, columns: list[str], weights: str | None
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-        """Return the rows to fit and their weights."""
-        used = [*columns, weights] if weights is not None else columns
-        rows = sheet.numbers(used, advice="" if self.columns else "; --columns chooses others")
-        kept = sheet.complete(rows, used, skip=self.missing == "skip")
-        sheet.demand_finite(rows, used)
-        rows = rows[kept]
-        return (rows, None) if weights is None else (rows[:, :-1], rows[:, -1])
 
-    def _model(self, sheet: Sheet, columns: list[str], *, named: bool) -> OISM:
-        from oism.data.files import unknown_column
-        from oism.tables import OISM
+def check_is_table(data: str, columns: tuple[str, ...]) -> None:
+    """Raise if the data are images; a Parquet file may hold images beside columns to fit."""
+    from oism.data import files
 
-        def by_column(said: dict[str, Any]) -> dict[str | int, Any] | None:
-            found: dict[str | int, Any] = {}
-            for word, value in said.items():
-                name = sheet.find(word)
-                if name not in columns:
-                    raise unknown_column(word, columns, f"{sheet.source}, columns to fit")
-                found[name if named else columns.index(name)] = value
-            return found or None
+    named = data.lower()
+    if data == STANDARD or (columns and named.endswith((".parquet", ".pq"))):
+        return
+    if not data.startswith(files.HUB_PREFIX):
+        os.stat(data)  # a missing file is an error of its own
+    if named.endswith(files.IMAGE_SUFFIXES) or files.is_images(data):
+        raise files.FileError(f"{data}: holds images, not a table; `oism fit-images` fits images")
 
-        return OISM(
-            process=self.process,
-            periodic=by_column(periods(self.periodic, columns)),
-            bounds=by_column(pairs(self.bounds, "--bounds", interval)),
-            box=self.box,
-            max_eigenvalue=self.max_eigenvalue,
-            order=self.order,
-            frame=self.frame,
-            shrinkage=self.shrinkage,
-            ridge=self.ridge,
-            cv=self.cv,
-            clock=clock_of(self.clock),
-            n_times=self.n_times,
-            random_state=self.random_state,
-            device=self.device,
-        )
 
-    def _tell(self, model: OISM, rows: int, all_rows: int, seconds: float) -> None:
-        skipped = f", {all_rows - rows} skipped" if all_rows > rows else ""
-        facts = {
-            "rows": rows,
-            "skipped": all_rows - rows,
-            "seconds": seconds,
-            "output": self.output,
-            "model": model.facts(),
-        }
-        text = (
-            f"{rows} rows fitted in {seconds:.1f} s{skipped}\n{model.summary()}\n"
-            f"model written to {self.output}"
-        )
-        report(text, facts, self.output, json=self.json, quiet=self.quiet)
+def _rows(
+    sheet: Sheet, columns: list[str], weights: str | None, table: Table
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return the rows to fit and their weights."""
+    used = [*columns, weights] if weights is not None else columns
+    rows = sheet.numbers(used, advice="" if table.columns else "; --columns chooses others")
+    kept = sheet.complete(rows, used, skip=table.missing == "skip")
+    sheet.check_finite(rows, used)
+    rows = rows[kept]
+    return (rows, None) if weights is None else (rows[:, :-1], rows[:, -1])
+
+
+def _parameters(model: Model) -> dict[str, Any]:
+    """Return the parameters of `OISM` that options give directly."""
+    return {**vars(model), "clock": clock_of(model.clock)}
+
+
+def _domain(table: Table, sheet: Sheet, columns: list[str], *, named: bool) -> dict[str, Any]:
+    """Return the parameters of `OISM` that describe single columns."""
+    from oism.data.files import unknown_column
+
+    def by_column(values: dict[str, Any]) -> dict[str | int, Any] | None:
+        found: dict[str | int, Any] = {}
+        for word, value in values.items():
+            name = sheet.find(word)
+            if name not in columns:
+                raise unknown_column(word, columns, f"{sheet.source}, columns to fit")
+            found[name if named else columns.index(name)] = value
+        return found or None
+
+    return {
+        "periodic": by_column(periods(table.periodic, columns)),
+        "bounds": by_column(pairs(table.bounds, "--bounds", interval)),
+        "box": table.box,
+    }
+
+
+def _report(
+    model: OISM, rows: int, all_rows: int, seconds: float, output: str, report: Report
+) -> None:
+    skipped = f", {all_rows - rows} skipped" if all_rows > rows else ""
+    facts = {
+        "rows": rows,
+        "skipped": all_rows - rows,
+        "seconds": seconds,
+        "output": output,
+        "model": model.facts(),
+    }
+    text = (
+        f"{rows} rows fitted in {seconds:.1f} s{skipped}\n{model.summary()}\n"
+        f"model written to {output}"
+    )
+    report.print(text, facts, output)

@@ -1,58 +1,169 @@
-"""What the commands share: options, the meaning of ``column=value``, and where words go."""
+"""Options that several commands share, and the parsing and checking of their values.
+
+A command is a class made by `options`: its fields are the options, their docstrings the help. A
+field whose type is another such class is a group: its options have a box of their own in the help,
+and helpers take the group instead of the whole command.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from contextlib import contextmanager, nullcontext
+from dataclasses import MISSING, dataclass, fields
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    TypeVar,
+    dataclass_transform,
+    get_type_hints,
+)
 
 from tyro.conf import Positional, arg
 
 from oism._core.plain import plain
-from oism.cli.ending import UsageError
+from oism.cli.exit_codes import UsageError
 
 if TYPE_CHECKING:
+    from oism.data.files import Images, Split
     from oism.process import Clock
 
-STANDARD = "-"
+C = TypeVar("C", bound=type[Any])
 Value = TypeVar("Value")
 
-Format = Literal["csv", "tsv", "parquet", "npy", "npz"]
-Missing = Literal["error", "skip"]
-Mode = Literal["L", "RGB"]
-Law = Literal[
-    "swissroll", "circles", "rings", "moons", "8gaussians", "pinwheel", "2spirals", "checkerboard"
-]
+STANDARD = "-"
+
 DataFile = Annotated[Positional[str], arg(metavar="DATA")]
 ModelFile = Annotated[Positional[str], arg(metavar="MODEL")]
 Output = Annotated[str, arg(aliases=["-o"], metavar="FILE")]
+Folder = Annotated[str, arg(aliases=["-o"], metavar="FOLDER")]
 Count = Annotated[int, arg(aliases=["-n"], metavar="N")]
-ColumnNames = Annotated[tuple[str, ...], arg(metavar="COLUMN ...", help_behavior_hint="")]
-Pairs = Annotated[tuple[str, ...], arg(metavar="COLUMN=VALUE ...", help_behavior_hint="")]
-ClockName = Annotated[str | None, arg(metavar="ve:SIGMA_MIN:SIGMA_MAX|vp:BETA_0:BETA_1")]
-Split = Annotated[str | None, arg(metavar="NAME")]
-ImageColumn = Annotated[str | None, arg(metavar="NAME")]
-Seed = Annotated[int, arg(aliases=["--seed"])]
-SeedOrNone = Annotated[int | None, arg(aliases=["--seed"])]
-Intervals = Annotated[tuple[str, ...], arg(metavar="COLUMN=LOW:HIGH ...", help_behavior_hint="")]
+Seed = Annotated[int, arg(metavar="N")]
+OptionalSeed = Annotated[int | None, arg(metavar="N")]
+Device = Annotated[str | None, arg(metavar="DEVICE")]
+Number = Annotated[int | None, arg(metavar="N")]
+ColumnNames = Annotated[tuple[str, ...], arg(metavar="COL ...")]
+ClockText = Annotated[str | None, arg(metavar="CLOCK")]
+Format = Annotated[Literal["csv", "tsv", "parquet", "npy", "npz"] | None, arg(metavar="FORMAT")]
+Missing = Annotated[Literal["error", "skip"], arg(metavar="error|skip")]
+ToyName = Annotated[
+    Literal[
+        "swissroll",
+        "circles",
+        "rings",
+        "moons",
+        "8gaussians",
+        "pinwheel",
+        "2spirals",
+        "checkerboard",
+    ],
+    arg(metavar="NAME"),
+]
 
 
-@dataclass(frozen=True)
+@dataclass_transform(frozen_default=True)
+def options(cls: C) -> C:
+    """Return a frozen dataclass whose fields are options, for a command or a group of options.
+
+    Options of a group have no prefix. Defaults that mean "not given" (None, False, ()) are left
+    out of the help, and so is the docstring of a group.
+    """
+    made: Any = dataclass(frozen=True)(cls)
+    hints = get_type_hints(made, include_extras=True)
+    own: dict[str, Any] = made.__dict__["__annotations__"]
+    for field in fields(made):
+        if field.name not in own:
+            continue
+        unset = field.default is None or field.default is False or field.default == ()
+        is_group = field.default is not MISSING and hasattr(field.default, "__dataclass_fields__")
+        own[field.name] = Annotated[
+            hints[field.name],
+            arg(
+                prefix_name=False if not is_group else None,
+                help="" if is_group else None,
+                help_behavior_hint="" if unset else None,
+            ),
+        ]
+    found: C = made
+    return found
+
+
 class Command(ABC):
-    """What ``oism NAME`` does."""
+    """The command ``oism NAME``."""
+
+    further: tuple[str, ...] = ()
+    """The groups of options that only ``--help-all`` shows."""
 
     @abstractmethod
     def run(self) -> None:
-        """Do it."""
+        """Do the work of the command."""
+
+
+@options
+class Report:
+    """How a command reports its result."""
+
+    json: bool = False
+    """Print the report as JSON."""
+    quiet: bool = False
+    """Print no report and show no progress bar."""
+
+    def check_stdout(self, output: str) -> None:
+        """Raise if both a result and a report would go to standard output."""
+        if self.json and output == STANDARD:
+            raise UsageError(
+                "--json and the output would both be written to standard output: give -o"
+            )
+
+    def print(self, text: str, facts: Mapping[str, object], output: str = "") -> None:
+        """Print a report; to standard error where the result goes to standard output."""
+        if self.json:
+            print_json(facts)
+        elif not self.quiet:
+            print(text, file=sys.stderr if output == STANDARD else sys.stdout)
+
+    def bars(self, *, also: bool = True) -> Any:  # noqa: ANN401
+        """Return a context with progress bars, or without if they are not wanted."""
+        from oism._core.progress import no_bars
+
+        return nullcontext() if also and not self.quiet else no_bars()
+
+
+@options
+class ImageFiles:
+    """How images are read."""
+
+    image_column: Annotated[str | None, arg(metavar="NAME")] = None
+    """The image column of a Parquet file, or the array of an NPZ file."""
+    split: Annotated[str | None, arg(metavar="NAME")] = None
+    """The split of a dataset in Parquet files named by split."""
+    mode: Annotated[Literal["L", "RGB"] | None, arg(metavar="L|RGB")] = None
+    """Convert all images to grey (L) or colour (RGB)."""
+    skip_broken: bool = False
+    """Leave out damaged images."""
+
+    def open(self, data: str, default: Split, **more: int) -> Images:
+        """Return the images of a folder, a file or a dataset; ``default`` is the default split."""
+        from oism.data import files
+
+        return files.open_images(
+            data,
+            column=self.image_column,
+            mode=self.mode,
+            skip_broken=self.skip_broken,
+            split=default if self.split is None else self.split,
+            **more,
+        )
 
 
 def pairs(words: Iterable[str], option: str, value: Callable[[str], Value]) -> dict[str, Value]:
-    """Return ``column=value`` words as a mapping."""
+    """Return words ``column=value`` as a dictionary."""
     found: dict[str, Value] = {}
     for word in words:
         column, equals, text = word.rpartition("=")
@@ -73,40 +184,54 @@ def number(text: str) -> float:
 
 
 def interval(text: str) -> tuple[float, float]:
-    """Return ``low:high``."""
+    """Return the two numbers of ``low:high``."""
     low, high = text.split(":")
     return number(low), number(high)
 
 
 def periods(words: tuple[str, ...], columns: Iterable[str]) -> dict[str, float]:
-    """Return ``column=period`` words as a mapping; a bare number is the period of all columns."""
+    """Return words ``column=period`` as a dictionary; a single number is the period of all."""
     if len(words) == 1 and "=" not in words[0]:
         period = _parsed(words[0], "--periodic", words[0], number)
         return dict.fromkeys(columns, period)
     return pairs(words, "--periodic", number)
 
 
-def clock_of(said: str | None) -> Clock | None:
-    """Return the clock that an option names, if it does."""
-    if said is None:
+def clock_of(text: str | None) -> Clock | None:
+    """Return the clock that the option ``--clock`` describes."""
+    if text is None:
         return None
     from oism.process import VarianceExploding, VariancePreserving
 
     kinds: dict[str, type[Clock]] = {"ve": VarianceExploding, "vp": VariancePreserving}
-    kind, *ends = said.split(":")
+    kind, *ends = text.split(":")
     try:
         first, last = (number(end) for end in ends)
         return kinds[kind](first, last)  # type: ignore[call-arg]
     except (KeyError, ValueError) as error:
         why = f" ({error})" if kind in kinds and len(ends) == 2 else ""
         raise UsageError(
-            f"--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:BETA_0:BETA_1, got {said!r}{why}"
+            f"--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:BETA_0:BETA_1, got {text!r}{why}"
         ) from error
+
+
+def image_clock_of(text: str | None) -> Clock | None:
+    """Return the clock that ``--clock`` describes, which must preserve variance."""
+    clock = clock_of(text)
+    if clock is not None and text is not None and not text.startswith("vp"):
+        raise UsageError("--clock: the noise of images preserves variance: vp:BETA_0:BETA_1")
+    return clock
+
+
+def clock_text(clock: Mapping[str, Any]) -> str:
+    """Return the facts of a clock as text."""
+    values = ", ".join(f"{name} = {value:g}" for name, value in clock.items() if name != "kind")
+    return f"{clock['kind']}, {values}" if values else str(clock["kind"])
 
 
 @contextmanager
 def naming_options(names: Mapping[str, str]) -> Iterator[None]:
-    """Say which option it is where the library refuses an argument, which it names first."""
+    """Name the option instead of the library's argument, which begins the library's message."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -125,44 +250,76 @@ def _parsed(text: str, option: str, word: str, value: Callable[[str], Value]) ->
         raise UsageError(f"{option}: expected {expected} in {word!r}") from None
 
 
-def demand_count(n: int, least: int, option: str = "-n") -> None:
-    """Raise unless a number of rows makes sense."""
-    if n < least:
-        raise UsageError(f"{option}: expected at least {least}, got {n}")
+def given(group: object) -> dict[str, Any]:
+    """Return the options of a command or a group that have another value than the default.
+
+    Those of its groups are among them.
+    """
+    found: dict[str, Any] = {}
+    for field in fields(group):  # type: ignore[arg-type]
+        value = getattr(group, field.name)
+        if hasattr(value, "__dataclass_fields__"):
+            found |= given(value)
+        elif field.default is not MISSING and value != field.default:
+            found[field.name] = value
+    return found
 
 
-def given(command: Command, names: Iterable[str]) -> list[str]:
-    """Return which of some options were given, in the order of the command's."""
-    known = [field for field in fields(command) if field.name in names]
-    return [field.name for field in known if getattr(command, field.name) != field.default]
+def option_of(name: str) -> str:
+    """Return the option of a field.
+
+    >>> option_of("image_column")
+    '--image-column'
+    """
+    return f"--{name.replace('_', '-')}"
 
 
-def demand_default(command: Command, names: Iterable[str], why: str) -> None:
-    """Raise where an option was given that means nothing here."""
-    for name in given(command, names):
-        raise UsageError(f"--{name.replace('_', '-')}: {why}")
+def check_not_given(group: object, names: Iterable[str], why: str) -> None:
+    """Raise if one of some options was given, which has no meaning here."""
+    found = given(group)
+    for name in names:
+        if name in found:
+            raise UsageError(f"{option_of(name)}: {why}")
 
 
-def demand_one_stdout(output: str, *, json: bool) -> None:
-    """Raise where both a result and a report would go to standard output."""
-    if json and output == STANDARD:
-        raise UsageError("--json and the output would both be written to standard output: give -o")
+def check_count(n: int, minimum: int, option: str = "-n") -> None:
+    """Raise unless a number is at least ``minimum``."""
+    if n < minimum:
+        raise UsageError(f"{option}: expected at least {minimum}, got {n}")
 
 
-def demand_one_stdin(model: str, data: str | None) -> None:
-    """Raise where both a model and a table would come from standard input."""
+def check_one_stdin(model: str, data: str | None) -> None:
+    """Raise if both the model and the data would come from standard input."""
     if model == data == STANDARD:
         raise UsageError("the model and the data cannot both be standard input")
 
 
-def report(text: str, facts: Mapping[str, object], output: str, *, json: bool, quiet: bool) -> None:
-    """Say what was done: as JSON, or in words where no data go, or not at all."""
-    if json:
-        print_json(facts)
-    elif not quiet:
-        print(text, file=sys.stderr if output == STANDARD else sys.stdout)
+def check_file(output: str, *, binary: bool = True) -> None:
+    """Raise unless a file can be written there."""
+    from oism._core.atomic import check_writable
+
+    if output != STANDARD:
+        check_writable(output)
+    elif binary and sys.stdout.isatty():
+        raise UsageError("-o: this is no text for a terminal: name a file, or redirect the output")
+
+
+def check_table(output: str, format: str | None) -> str:  # noqa: A002
+    """Return the format of a table that can be written there."""
+    from oism.data.files import TEXT_FORMATS, format_of
+
+    kind = format_of(output, format)
+    check_file(output, binary=kind not in TEXT_FORMATS)
+    return kind
+
+
+def check_not_input(output: str, source: str) -> None:
+    """Raise if the output would replace the input."""
+    exist = STANDARD not in (output, source) and os.path.exists(output) and os.path.exists(source)
+    if exist and os.path.samefile(output, source):
+        raise UsageError(f"-o: {output} is the input, and would be overwritten")
 
 
 def print_json(facts: Mapping[str, object]) -> None:
-    """Print facts as JSON, null for what is not finite."""
+    """Print facts as JSON, null for numbers that are not finite."""
     print(json.dumps(plain(facts), indent=2, allow_nan=False, ensure_ascii=False))

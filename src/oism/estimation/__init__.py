@@ -24,22 +24,32 @@ from oism.estimation._moments.hermite import (
 from oism.estimation._moments.histogram import HistogramMoments
 from oism.estimation._moments.pairs import PairMoments
 from oism.estimation._moments.products import ProductMoments
-from oism.estimation._moments.rows import batches, fold_of, rows
-from oism.estimation._moments.sharing import across_processes
+from oism.estimation._moments.rows import batches, demand_finite, fold_of, rows, tensor
+from oism.estimation._moments.sharing import (
+    Accumulator,
+    across_processes,
+    demand_same,
+    gathered,
+    of_first,
+    processes,
+    together,
+)
 from oism.estimation._moments.spectrum import Spectrum, principal_axes, spectrum
 from oism.estimation._ratio import DensityRatio, GaussPanels, fit_ratio
+from oism.estimation._ridge import CrossValidation, FixedRidge, Ridge
 from oism.estimation._shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage
 from oism.estimation._systems.choice import choose
 from oism.estimation._systems.hermite import HermiteSystem, TensorHermiteSystem
 from oism.estimation._systems.linear import LinearSystem
 from oism.estimation._systems.products import ProductSystem
 from oism.estimation._systems.torus import TorusSystem
-from oism.estimation._tabulation import CrossValidation
 
 __all__ = [
+    "Accumulator",
     "CrossValidation",
     "DensityRatio",
     "EvenKnots",
+    "FixedRidge",
     "FourierEquations",
     "FourierMoments",
     "GalerkinOperator",
@@ -62,6 +72,7 @@ __all__ = [
     "ProductEquations",
     "ProductMoments",
     "ProductSystem",
+    "Ridge",
     "SampleMeans",
     "Shrinkage",
     "Spectrum",
@@ -73,6 +84,8 @@ __all__ = [
     "averages",
     "batches",
     "choose",
+    "demand_finite",
+    "demand_same",
     "dithered",
     "fit",
     "fit_linear",
@@ -81,14 +94,19 @@ __all__ = [
     "fit_standardised",
     "fold_of",
     "gather",
+    "gathered",
     "moments_of",
+    "of_first",
     "place_knots",
     "principal",
     "principal_axes",
     "principal_frame",
+    "processes",
     "rows",
     "spectrum",
     "start",
+    "tensor",
+    "together",
     "uniform_averages",
     "uniform_reach",
 ]

@@ -11,9 +11,10 @@ from oism.basis import Basis, Hermite, Standardised
 from oism.estimation._knots import Knots, PlacedKnots
 from oism.estimation._moments.base import Moments
 from oism.estimation._moments.gathering import gather
+from oism.estimation._ridge import Ridge, ridge_of
 from oism.estimation._shrinkage import SampleMeans, Shrinkage
 from oism.estimation._systems.hermite import HermiteSystem
-from oism.estimation._tabulation import CrossValidation, checked_ridge, tabulate
+from oism.estimation._tabulation import tabulate
 from oism.process import Clock
 from oism.score import HermiteScore, OperatorScore, Table
 
@@ -24,7 +25,7 @@ def fit(  # noqa: PLR0913 (the one place where everything is tied together)
     *,
     clock: Clock | None = None,
     shrinkage: Shrinkage | None = None,
-    ridge: CrossValidation | float | None = None,
+    ridge: Ridge | float | None = None,
     knots: Knots | None = None,
     sample_weight: object = None,
     progress: bool | None = None,
@@ -64,19 +65,18 @@ def fit(  # noqa: PLR0913 (the one place where everything is tied together)
     checks.instance(basis, Basis, "basis")
     shrinkage = SampleMeans() if shrinkage is None else shrinkage
     checks.instance(shrinkage, Shrinkage, "shrinkage")
-    ridge = checked_ridge(ridge)
-    folds = ridge.folds if isinstance(ridge, CrossValidation) else 1
+    rule = ridge_of(ridge)
     with progress_bar(progress) as bar:
         bar.stage("rows")
         moments = gather(
             data,
             basis,
-            folds=folds,
+            folds=rule.folds,
             sample_weight=sample_weight,
             squares=shrinkage.needs_variances,
             after_batch=bar.reach,
         )
-        return _fit(moments, clock, shrinkage, ridge, knots, bar)
+        return _fit(moments, clock, shrinkage, rule, knots, bar)
 
 
 def fit_moments(
@@ -84,7 +84,7 @@ def fit_moments(
     *,
     clock: Clock | None = None,
     shrinkage: Shrinkage | None = None,
-    ridge: CrossValidation | float | None = None,
+    ridge: Ridge | float | None = None,
     knots: Knots | None = None,
     progress: bool | None = None,
 ) -> OperatorScore:
@@ -96,7 +96,7 @@ def fit_moments(
     shrinkage = SampleMeans() if shrinkage is None else shrinkage
     checks.instance(shrinkage, Shrinkage, "shrinkage")
     with progress_bar(progress) as bar:
-        return _fit(moments, clock, shrinkage, checked_ridge(ridge), knots, bar)
+        return _fit(moments, clock, shrinkage, ridge_of(ridge), knots, bar)
 
 
 def fit_standardised(
@@ -104,7 +104,7 @@ def fit_standardised(
     standard: Standardised,
     *,
     clock: Clock,
-    ridge: CrossValidation | float | None = None,
+    ridge: Ridge | float | None = None,
     knots: Knots | None = None,
     progress: bool | None = None,
 ) -> HermiteScore:
@@ -113,29 +113,29 @@ def fit_standardised(
     For averages that did not come from one accumulator. The equations are solved on the device of
     the averages; the score is on the CPU.
     """
-    ridge, system = checked_ridge(ridge), HermiteSystem(basis, standard)
+    rule, system = ridge_of(ridge), HermiteSystem(basis, standard)
     if not system.has_choice:
         return system.score(clock, Table.empty(clock))
-    if isinstance(ridge, CrossValidation) and not len(standard.averages.shares):
+    if rule.folds > 1 and not len(standard.averages.shares):
         raise ValueError(
             "data must fall into at least two folds for cross-validation, but all rows fell into "
             "one (equal rows share a fold): give more rows, or a fixed ridge"
         )
     with progress_bar(progress) as bar:
-        return system.score(clock, tabulate(system, clock, ridge, knots or PlacedKnots(), bar))
+        return system.score(clock, tabulate(system, clock, rule, knots or PlacedKnots(), bar))
 
 
 def _fit(
     moments: Moments,
     clock: Clock | None,
     shrinkage: Shrinkage,
-    ridge: CrossValidation | float,
+    ridge: Ridge,
     knots: Knots | None,
     bar: Progress,
 ) -> OperatorScore:
     moments.demand()
     system = moments.system(shrinkage)
-    moments.demand(folds=isinstance(ridge, CrossValidation) and system.has_choice)
+    moments.demand(folds=ridge.folds > 1 and system.has_choice)
     clock = moments.basis.default_clock() if clock is None else clock
     checks.instance(clock, Clock, "clock")
     table = tabulate(system, clock, ridge, knots or moments.default_knots(), bar)

@@ -19,9 +19,10 @@ from oism.estimation._equations.linear import start
 from oism.estimation._knots import Knots, PlacedKnots
 from oism.estimation._moments.gathering import gather_into
 from oism.estimation._moments.hermite import tensor_moments
+from oism.estimation._ridge import Ridge, ridge_of
 from oism.estimation._shrinkage import SampleMeans, Shrinkage
 from oism.estimation._systems.linear import LinearSystem
-from oism.estimation._tabulation import CrossValidation, checked_ridge, tabulate
+from oism.estimation._tabulation import tabulate
 from oism.process import (
     Clock,
     Linear,
@@ -47,7 +48,7 @@ def fit_linear(  # noqa: PLR0913 (the one place where everything is tied togethe
     whole: bool = False,
     clock: Clock | None = None,
     shrinkage: Shrinkage | None = None,
-    ridge: CrossValidation | float | None = None,
+    ridge: Ridge | float | None = None,
     knots: Knots | None = None,
     sample_weight: object = None,
     progress: bool | None = None,
@@ -92,14 +93,14 @@ def fit_linear(  # noqa: PLR0913 (the one place where everything is tied togethe
     basis = Polynomials(process, order)
     shrinkage = SampleMeans() if shrinkage is None else shrinkage
     checks.instance(shrinkage, Shrinkage, "shrinkage")
-    ridge = checked_ridge(ridge)
+    rule = ridge_of(ridge)
     checks.optional(clock, Clock, "clock")
     if not whole and not process.noise_matrix.any():
         raise ValueError("space must have noise, but its noise_matrix is zero")
     if clock is None:
         _demand_rest(process)
     _demand_width(data, space)
-    folds = ridge.folds if isinstance(ridge, CrossValidation) and order > 2 else 1
+    folds = rule.folds if order > 2 else 1
     eye = torch.eye(process.size, dtype=torch.float64)
     metric = eye if whole else process.diffusion(process.size)
     with progress_bar(progress) as bar:
@@ -112,7 +113,7 @@ def fit_linear(  # noqa: PLR0913 (the one place where everything is tied togethe
         law = start(space, standard)
         clock = default_clock(process, law) if clock is None else clock
         system = LinearSystem(basis, law, Metric(metric), standard.averages)
-        return system.score(clock, tabulate(system, clock, ridge, knots or PlacedKnots(), bar))
+        return system.score(clock, tabulate(system, clock, rule, knots or PlacedKnots(), bar))
 
 
 def _demand_rest(process: Linear) -> None:

@@ -1,5 +1,6 @@
 """Flows: the contract of fitted models, the probability flow, the reverse SDE, and likelihoods."""
 
+from oism.flow._evaluation import Estimate, RunningMean
 from oism.flow._flow import CHUNK, Flow, Score, ScoreModel
 from oism.flow._likelihood import (
     ClosedForm,
@@ -19,18 +20,23 @@ from oism.flow._methods import (
     Heun,
     OrdinaryMethod,
     RungeKutta4,
+    State,
     StochasticHeun,
     StochasticMethod,
 )
 from oism.flow._model import FittedModel
+from oism.flow._noise import NoisePredictor, NoiseScore, noise_errors, noised
+from oism.flow._tensors import FIRST, Pixels, TensorModel, TensorSpec, checked_clock
 
 __all__ = [
     "CHUNK",
+    "FIRST",
     "Adaptive",
     "ClosedForm",
     "DiffusedScore",
     "Divergence",
     "DivergentScore",
+    "Estimate",
     "EulerMaruyama",
     "ExactTrace",
     "FittedModel",
@@ -38,13 +44,23 @@ __all__ = [
     "Flow",
     "Heun",
     "Hutchinson",
+    "NoisePredictor",
+    "NoiseScore",
     "OrdinaryMethod",
+    "Pixels",
     "RungeKutta4",
+    "RunningMean",
     "Score",
     "ScoreModel",
+    "State",
     "StochasticHeun",
     "StochasticMethod",
+    "TensorModel",
+    "TensorSpec",
+    "checked_clock",
     "log_density",
+    "noise_errors",
+    "noised",
     "position_log_density",
     "sample_with_log_density",
 ]

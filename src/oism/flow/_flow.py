@@ -1,8 +1,8 @@
-"""From noise to data and back: the probability flow and the reverse SDE.
+"""The probability flow and the reverse SDE: from noise to data and back.
 
-A process dX = b(X) dt + L dW seen through a clock t(τ), with G = ½LLᵀ and laws ρ_t, is undone in
-two ways once the score s = ∇ log ρ_t is known. The *probability flow* is an ordinary differential
-equation whose solutions have the same laws, in both directions of τ,
+A process dX = b(X) dt + L dW with a clock t(τ), G = ½LLᵀ and densities ρ_t can be reversed in two
+ways once the score s = ∇ log ρ_t is known. The *probability flow* is an ordinary differential
+equation whose solutions have the densities ρ_t, in both directions of τ,
 
     dx/dτ = t'(τ) (b(x) - G s(x, t(τ))),
 
@@ -10,14 +10,12 @@ and the *reverse SDE*, run from the last τ to the first,
 
     dX = t'(τ) (b(X) - 2G s(X, t(τ))) dτ + √t'(τ) L dW̄.
 
-Both start from the invariant law; Brownian motion has none, and starts from N(0, σ² I) with the σ
-of the last time. Any function s(x, t) will do as a score: a fitted one, a network, an exact one. It
-is given the process's own time t as a number.
+Both start from the invariant distribution; Brownian motion has none and starts from N(0, σ² I) with
+the σ of the last time. The score can be any function s(x, t): a fitted model, a network, an exact
+score. Its argument t is the process's own time, one number.
 
-Ordinary equations are solved by torchdiffeq. Its stochastic counterparts do not exploit noise that
-does not depend on the state, for which Heun's method has weak order two with a single normal
-increment a step; those two methods are a few lines here. The increment of √t' L dW over a step is
-exact: the clock says how much of the process's own time has passed.
+The numerical methods are in `oism.flow._methods`. The increment of √t' L dW over a step is drawn
+exactly, with the process time t(τ) between the two ends of the step.
 """
 
 from __future__ import annotations
@@ -35,10 +33,10 @@ from oism.flow._methods import Adaptive, OrdinaryMethod, State, StochasticMethod
 from oism.process import Clock, Measure, Noising, Process
 
 CHUNK = 2**16
-"""The number of points that are moved at a time."""
+"""The number of points per batch."""
 
 TICKS = 1000
-"""In how many parts the way of a chunk is shown."""
+"""The number of progress steps per chunk."""
 
 
 class Score(Protocol):
@@ -75,17 +73,17 @@ class Flow:
     ----------
     score
         A fitted model, or ∇ log ρ_t as a function of points ``(n, *shape)`` and the process's own
-        time t, one number as a float64 tensor without dimensions. A network that wants one per row
-        in its own dtype is ``lambda x, t: net(x, t.to(x).expand(len(x)))``.
+        time t, a float64 tensor without dimensions. For a network that takes one time per row in
+        its own dtype, pass ``lambda x, t: net(x, t.to(x).expand(len(x)))``.
     process, clock
-        The process and its noise levels; a fitted model has its own. Of a process whose noise does
-        not reach every direction only Gs is read: the score along velocities.
+        The process and its noise levels; a fitted model has its own. If the diffusion matrix G is
+        singular, only Gs is used: for velocities, the score along the velocities.
     span
-        The first and last τ; the whole clock by default. The flow starts at the first.
+        The first and last τ; the whole clock by default. Data are at the first.
 
     Examples
     --------
-    The exact score of N(0, 4) under the Ornstein-Uhlenbeck process gives N(0, 4) back.
+    With the exact score of N(0, 4) under the Ornstein-Uhlenbeck process, samples are N(0, 4).
 
     >>> from oism import Flow, OrnsteinUhlenbeck, VariancePreserving
     >>> process = OrnsteinUhlenbeck()
@@ -135,12 +133,12 @@ class Flow:
 
     @property
     def noising(self) -> Noising:
-        """The process seen through the clock, where it treats every coordinate alike."""
-        return Noising(self.process, self.clock)
+        """The process with its clock; only for processes that noise all coordinates alike."""
+        return Noising.of(self.process, self.clock)
 
     @property
     def base(self) -> Measure:
-        """The distribution at the last time, which samples start from: see `Process.start`."""
+        """The distribution at the last time, from which sampling starts: see `Process.start`."""
         return self.process.start(self.clock._time(torch.tensor(self.span[1]).double()))
 
     def velocity(self, x: Tensor, tau: Tensor) -> Tensor:
@@ -152,7 +150,7 @@ class Flow:
         return self._motion(x, self.score(x, self.clock._time(tau)), tau, share)
 
     def _motion(self, x: Tensor, score: object, tau: Tensor, share: float = 1.0) -> Tensor:
-        """Return t'(τ) (b - share · G s) for a score that was computed before."""
+        """Return t'(τ) (b - share · G s), given the value s of the score."""
         if not isinstance(score, Tensor) or score.shape != x.shape:
             got = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
             raise ValueError(
@@ -169,7 +167,7 @@ class Flow:
         chunk: int = CHUNK,
         progress: bool | None = None,
     ) -> Tensor:
-        """Carry data along the flow to noise."""
+        """Return the noise at the end of the flow from data ``x``: of the shape of ``x``."""
         return self._carry(x, self.span, method, chunk, progress)
 
     def pull(
@@ -180,7 +178,7 @@ class Flow:
         chunk: int = CHUNK,
         progress: bool | None = None,
     ) -> Tensor:
-        """Carry noise along the flow to data."""
+        """Return the data at the end of the flow from noise ``z``: of the shape of ``z``."""
         return self._carry(z, self.span[::-1], method, chunk, progress)
 
     @torch.no_grad()
@@ -197,10 +195,10 @@ class Flow:
         x, wrap = checks.points(x), self.process.wrap
         out = torch.empty_like(x)
         with progress_bar(progress) as bar:
-            for rows, tell in chunks(len(x), chunk, ends, bar, "following the flow"):
+            for rows, report in chunks(len(x), chunk, ends, bar, "following the flow"):
 
-                def field(tau: Tensor, state: State, tell: Callable = tell) -> State:  # type: ignore[type-arg]
-                    tell(tau)
+                def field(tau: Tensor, state: State, report: Callable = report) -> State:  # type: ignore[type-arg]
+                    report(tau)
                     return (self.velocity(state[0], tau),)
 
                 out[rows] = wrap(method.solve(field, (x[rows],), ends)[0])
@@ -219,10 +217,10 @@ class Flow:
         chunk: int = CHUNK,
         progress: bool | None = None,
     ) -> Tensor:
-        """Return n samples ``(n, *shape)``, by the flow or, given its method, by the reverse SDE.
+        """Return n samples ``(n, *shape)``, by the flow or, with its methods, by the reverse SDE.
 
-        A fitted model has its own shape. All randomness comes from ``generator``. Memory is that of the starting points, the result,
-        and what the score needs for ``chunk`` points.
+        A fitted model has its own shape. All randomness comes from ``generator``. Memory is used
+        for the starting points, the result, and the score of ``chunk`` points.
         """
         method = Adaptive() if method is None else method
         x = self.start(n, shape, generator=generator, dtype=dtype, device=device)
@@ -241,7 +239,7 @@ class Flow:
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Tensor:
-        """Return n draws from the distribution at the last time: ``(n, *shape)``."""
+        """Return n samples of the distribution at the last time: ``(n, *shape)``."""
         n = checks.integer(n, "n", minimum=0)
         shape = self.shape if shape is None else shape
         if shape is None:
@@ -266,31 +264,31 @@ class Flow:
             return self._drift(x, tau, 2.0)
 
         with progress_bar(progress) as bar:
-            for rows, tell in chunks(len(x), chunk, ends, bar, "running the reverse SDE"):
+            for rows, report in chunks(len(x), chunk, ends, bar, "running the reverse SDE"):
                 part = x[rows]
                 for tau, to, size in zip(grid[:-1], grid[1:], spread.tolist(), strict=True):
                     noise = process._kick(part, generator).mul_(size)
                     part = method.step(drift, part, tau, to, noise)
-                    tell(to)
+                    report(to)
                 x[rows] = process.wrap(part)
 
 
 def chunks(
     n: int, size: int, ends: tuple[float, float], bar: Progress, name: str
 ) -> Iterator[tuple[slice, Callable[[Tensor], None]]]:
-    """Yield slices of n rows, each with a function that shows how far τ has come."""
+    """Yield slices of n rows, each with a function that reports the current τ to the bar."""
     size = checks.integer(size, "chunk", minimum=1)
     count = math.ceil(n / size)
     bar.stage(name, TICKS * count)
     furthest = 0
     for number in range(count):
 
-        def tell(tau: Tensor, number: int = number) -> None:
+        def report(tau: Tensor, number: int = number) -> None:
             nonlocal furthest
-            if bar.shown:  # reading τ from a device would wait for it
+            if bar.shown:  # reading τ from a GPU synchronises with it
                 share = (float(tau) - ends[0]) / (ends[1] - ends[0])
                 furthest = max(furthest, round(TICKS * (number + share)))
                 bar.reach(furthest)
 
-        yield slice(number * size, min(n, (number + 1) * size)), tell
+        yield slice(number * size, min(n, (number + 1) * size)), report
     bar.reach(TICKS * count)

@@ -1,18 +1,18 @@
 """Densities along the probability flow.
 
-A point that moves with velocity v(x, τ) carries the density of its law along:
-d/dτ log ρ(x(τ)) = -∇·v. From data x at the first τ to the noise z it ends in,
+Along the path of a point with velocity v(x, τ) the density changes by d/dτ log ρ(x(τ)) = -∇·v. From
+data x at the first τ to the noise z at the last,
 
     log ρ(x) = log π(z) + ∫ ∇·v(x(τ), τ) dτ,        ∇·v = t'(τ) (∇·b - ∇·Gs),
 
-and the same integral taken backwards gives the density of a sample while it is made. The divergence
-∇·Gs comes in one of three ways: in closed form for a fitted `OperatorScore`, exactly by automatic
-differentiation, at the price of one pass per dimension, or without bias by Hutchinson's (and
-Skilling's) estimate vᵀJv with random signs v, J the Jacobian of Gs, which are drawn once per point
-so that the integrand stays smooth.
+and the same integral taken backwards gives the density of a sample while it is generated. The
+divergence ∇·Gs is computed in one of three ways: in closed form for a fitted `OperatorScore`;
+exactly by automatic differentiation, one backward pass per dimension; or by Hutchinson's (and
+Skilling's) unbiased estimate vᵀJv with random signs v and the Jacobian J of Gs. The signs are drawn
+once per point, so that the integrand is smooth in τ.
 
-Where velocities were added to the data, the density of a position x is that of (x, v), integrated
-over v: an average over draws of v from N(0, γI), weighted by its density.
+For data with added velocities, the density of a position x is that of (x, v), integrated over v: an
+average over draws of v from N(0, γI), each divided by its density.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from oism.process import PhaseSpace
 Joint = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 LOW_DIMENSION = 16
-"""Up to this dimension the divergence of a score without closed form is computed exactly."""
+"""The largest dimension in which the default is `ExactTrace` for scores without a closed form."""
 
 
 @runtime_checkable
 class DivergentScore(Protocol):
-    """A model with the divergence of its score in closed form: enough where G = gI."""
+    """A model with the divergence of its score in closed form; sufficient if G = gI."""
 
     def score_and_divergence(self, x: Tensor, t: Tensor, /) -> tuple[Tensor, Tensor]:
         """Return ∇ log ρ_t and its divergence."""
@@ -55,7 +55,7 @@ class DiffusedScore(Protocol):
 
 
 class Divergence(ABC):
-    """A way to compute the divergence ∇·Gs of a score s."""
+    """A method that computes the divergence ∇·Gs of a score s."""
 
     @abstractmethod
     def bind(self, flow: Flow, x: Tensor) -> Joint:
@@ -64,11 +64,11 @@ class Divergence(ABC):
 
 @dataclass(frozen=True)
 class ClosedForm(Divergence):
-    """The model's ``score_and_diffused_divergence``, or ``score_and_divergence`` where G = gI."""
+    """The model's ``score_and_diffused_divergence``, or ``score_and_divergence`` if G = gI."""
 
     @staticmethod
     def of(flow: Flow) -> Joint | None:
-        """Return the closed form of a flow's model, or None where it has none."""
+        """Return the closed form of a flow's model, or None if it has none."""
         model, diffusivity = flow.source, flow.process.diffusivity
         if isinstance(model, DiffusedScore):
             return model.score_and_diffused_divergence
@@ -89,7 +89,7 @@ class ClosedForm(Divergence):
             wanted = "diffused_divergence" if flow.process.diffusivity is None else "divergence"
             raise TypeError(
                 f"score must have a method score_and_{wanted}(x, t) for ClosedForm(), got "
-                f"{type(flow.source).__name__}: ExactTrace() and Hutchinson() serve any score"
+                f"{type(flow.source).__name__}: use ExactTrace() or Hutchinson(generator) instead"
             )
         return joint
 
@@ -127,7 +127,7 @@ class Hutchinson(Divergence):
         checks.settle(self, probes=checks.integer(self.probes, "probes", minimum=1))
 
     def bind(self, flow: Flow, x: Tensor) -> Joint:
-        """Return the score with the estimate for signs that are drawn now."""
+        """Return the score with the estimate; the signs are drawn in this call."""
         score, process = flow.score, flow.process
         shape = (self.probes, *x.shape)
         signs = torch.empty(shape, dtype=x.dtype, device=x.device)
@@ -150,8 +150,8 @@ class Hutchinson(Divergence):
 def _gradient(value: Tensor, x: Tensor) -> Tensor:
     if value.grad_fn is None:
         raise ValueError(
-            "score must be differentiable in x for ExactTrace() and Hutchinson(...), but it was "
-            "computed without gradients: under torch.inference_mode or no_grad, or not from x"
+            "score must be differentiable in x for ExactTrace() and Hutchinson(...), but it has no "
+            "gradient: it was computed under torch.inference_mode or no_grad, or not from x"
         )
     return torch.autograd.grad(value, x, retain_graph=True, materialize_grads=True)[0]
 
@@ -167,8 +167,8 @@ def log_density(
 ) -> Tensor:
     """Return log ρ(x) at points ``(n, *shape)``: ``(n,)``.
 
-    ``divergence`` is by default the closed form where the score has one, and the exact trace in at
-    most 16 dimensions; above, `Hutchinson` must be asked for, because it is random.
+    By default ``divergence`` is the closed form if the score has one, otherwise the exact trace in
+    at most 16 dimensions. In more, `Hutchinson` must be given, because it is random.
 
     >>> from oism import OrnsteinUhlenbeck, VariancePreserving
     >>> process = OrnsteinUhlenbeck()
@@ -198,7 +198,7 @@ def sample_with_log_density(  # noqa: PLR0913
     chunk: int = CHUNK,
     progress: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return n samples and the logarithm of their density, from one pass from noise to data."""
+    """Return n samples and their log-densities ``(n,)``, from one pass from noise to data."""
     z = flow.start(n, shape, generator=generator, dtype=dtype, device=device)
     result, x = _along(flow, z, flow.span[::-1], method, divergence, chunk, progress)
     return x, result
@@ -216,11 +216,11 @@ def position_log_density(  # noqa: PLR0913
     chunk: int = CHUNK,
     progress: bool | None = None,
 ) -> Tensor:
-    """Return log ρ(x) at positions ``(n, dim)`` of a flow that moves velocities too: ``(n,)``.
+    """Return log ρ(x) at positions ``(n, dim)`` for a flow of positions and velocities: ``(n,)``.
 
-    log of the mean over ``draws`` velocities v ~ N(0, γI) of ρ(x, v)/N(v; 0, γI). The mean is
-    without bias, its logarithm is too small on average; both are exact for any number of draws
-    where the flow ends in velocities that are independent and N(0, γI), as those of a Gaussian do.
+    The logarithm of the mean over ``draws`` velocities v ~ N(0, γI) of ρ(x, v)/N(v; 0, γI). The
+    mean is unbiased, its logarithm is too small on average. Both are exact for any number of draws
+    if the model's velocities are independent of the positions and N(0, γI), as for a Gaussian.
 
     >>> from oism import CriticallyDamped, Flow, fit_linear
     >>> from oism.process import PhaseSpace
@@ -232,7 +232,7 @@ def position_log_density(  # noqa: PLR0913
     """
     checks.instance(flow, Flow, "flow")
     checks.instance(space, PhaseSpace, "space")
-    _demand_space(flow, space)
+    _check_space(flow, space)
     draws = checks.integer(draws, "draws", minimum=1)
     x = checks.points(x, dim=space.dim)
     points = space.lift(x.repeat(draws, 1), generator)
@@ -241,11 +241,11 @@ def position_log_density(  # noqa: PLR0913
     return torch.logsumexp(ratio, dim=0) - math.log(draws)
 
 
-def _demand_space(flow: Flow, space: PhaseSpace) -> None:
-    """Raise unless velocities begin in a space as they did in the fit."""
+def _check_space(flow: Flow, space: PhaseSpace) -> None:
+    """Raise unless process and velocity variance of a space are those of the flow."""
     if flow.process != space.process:
         raise ValueError(
-            f"space must be that of the flow, which moves {flow.process!r}, got {space.process!r}"
+            f"space must have the process {flow.process!r} of the flow, got {space.process!r}"
         )
     fitted = getattr(flow.source, "velocity_variance", None)  # None for a function
     if fitted is not None and not math.isclose(fitted, space.gamma, rel_tol=1e-5):
@@ -262,7 +262,7 @@ def _along(  # noqa: PLR0913, PLR0917
     chunk: int,
     progress: bool | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return log-densities at the data's end of the flow, and where the points ended."""
+    """Return log-densities at the data, and the points at the second end of the flow."""
     method = Adaptive() if method is None else method
     checks.instance(method, OrdinaryMethod, "method")
     divergence = _default(flow, x) if divergence is None else divergence
@@ -271,7 +271,7 @@ def _along(  # noqa: PLR0913, PLR0917
     forward = ends[0] < ends[1]
     end, result = torch.empty_like(x), x.new_empty(len(x))
     with progress_bar(progress) as bar:
-        for rows, tell in chunks(len(x), chunk, ends, bar, "densities along the flow"):
+        for rows, report in chunks(len(x), chunk, ends, bar, "densities along the flow"):
             start = x[rows]
             joint = divergence.bind(flow, start)
 
@@ -279,9 +279,9 @@ def _along(  # noqa: PLR0913, PLR0917
                 tau: Tensor,
                 state: State,
                 joint: Joint = joint,
-                tell: Callable[[Tensor], None] = tell,
+                report: Callable[[Tensor], None] = report,
             ) -> State:
-                tell(tau)
+                report(tau)
                 score, spread = joint(state[0], clock._time(tau))
                 rate = clock._rate(tau).to(x.dtype)
                 velocity = flow._motion(state[0], score, tau)
@@ -301,6 +301,6 @@ def _default(flow: Flow, x: Tensor) -> Divergence:
     if dim <= LOW_DIMENSION:
         return ExactTrace()
     raise ValueError(
-        f"divergence must be given in {dim} dimensions: Hutchinson(generator) is unbiased, "
-        "ExactTrace() takes one pass per dimension"
+        f"divergence must be given in {dim} dimensions: Hutchinson(generator) is random and "
+        "unbiased, ExactTrace() needs one pass per dimension"
     )

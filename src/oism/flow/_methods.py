@@ -1,8 +1,8 @@
 """Numerical methods of the flow and of the reverse SDE, each with its order.
 
-Ordinary equations are solved by torchdiffeq. Its stochastic counterparts do not exploit noise that
-does not depend on the state, for which Heun's method has weak order two with a single normal
-increment a step; those two methods are a few lines here.
+Ordinary differential equations are solved by torchdiffeq. The stochastic methods are implemented
+here: libraries for general SDEs do not use that our noise does not depend on the state, so that
+Heun's method has weak order two with a single normal increment per step.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ Drift = Callable[[Tensor, Tensor], Tensor]
 
 
 class OrdinaryMethod(ABC):
-    """How an ordinary differential equation is solved. The error falls like step^order."""
+    """A solver of ordinary differential equations with an error of O(step^order)."""
 
     order: ClassVar[int]
 
     @abstractmethod
     def solve(self, field: Field, state: State, ends: tuple[float, float]) -> State:
-        """Return the state at the second end, given that at the first; either may be larger."""
+        """Return the state at ``ends[1]``, given that at ``ends[0]``; either may be larger."""
 
 
 @dataclass(frozen=True)
 class Adaptive(OrdinaryMethod):
-    """Dormand and Prince's pair of orders 5 and 4; steps follow the tolerances.
+    """The Dormand-Prince pair of orders 5 and 4; the step size follows from the tolerances.
 
-    Steps are shared by the points of a chunk, so what is computed for one of them depends a little,
-    within the tolerance, on the others.
+    All points of a chunk share their steps, so the result for one of them depends on the others,
+    within the tolerance.
     """
 
     rtol: float = 1e-5
@@ -51,7 +51,7 @@ class Adaptive(OrdinaryMethod):
 
     def solve(self, field: Field, state: State, ends: tuple[float, float]) -> State:
         """Return the state at the second end."""
-        # Beyond the ends of a clock there is no score: the last step must not pass them.
+        # The score is undefined outside of the clock's range: the last step must not leave it.
         options = {"step_t": torch.tensor(ends[1:], dtype=torch.float64, device=state[0].device)}
         return _odeint(
             field, state, ends, method="dopri5", rtol=self.rtol, atol=self.atol, options=options
@@ -60,7 +60,7 @@ class Adaptive(OrdinaryMethod):
 
 @dataclass(frozen=True)
 class FixedStep(OrdinaryMethod):
-    """Equal steps in τ: what is computed for a point does not depend on the others."""
+    """Equal steps in τ: the result for a point does not depend on the other points."""
 
     steps: int = 64
     _name: ClassVar[str]
@@ -76,14 +76,14 @@ class FixedStep(OrdinaryMethod):
 
 
 class Heun(FixedStep):
-    """Heun's method, the trapezoidal rule with an Euler predictor: two scores a step."""
+    """Heun's method, the trapezoidal rule with an Euler predictor: two scores per step."""
 
     order = 2
     _name = "heun2"
 
 
 class RungeKutta4(FixedStep):
-    """The Runge-Kutta method of order four (Kutta's 3/8 rule): four scores a step."""
+    """The Runge-Kutta method of order four (Kutta's 3/8 rule): four scores per step."""
 
     order = 4
     _name = "rk4"
@@ -97,7 +97,7 @@ def _odeint(field: Field, state: State, ends: tuple[float, float], **settings: o
     times = torch.tensor(ends, dtype=torch.float64, device=state[0].device)
 
     def within(tau: Tensor, state: State) -> State:
-        # torchdiffeq rounds τ to the dtype of the state, and then t(τ) may pass the clock's end.
+        # torchdiffeq rounds τ to the dtype of the state: t(τ) could exceed the clock's range.
         return field(tau.to(times).clamp(min(ends), max(ends)), state)
 
     return tuple(part[-1] for part in torchdiffeq.odeint(within, state, times, **settings))
@@ -105,7 +105,7 @@ def _odeint(field: Field, state: State, ends: tuple[float, float], **settings: o
 
 @dataclass(frozen=True)
 class StochasticMethod(ABC):
-    """How the reverse SDE is simulated. The error of expectations falls like step^order."""
+    """A method for the reverse SDE; expectations have an error of O(step^order)."""
 
     steps: int = 256
     order: ClassVar[int]
@@ -131,8 +131,8 @@ class EulerMaruyama(StochasticMethod):
 class StochasticHeun(StochasticMethod):
     """X* = X + h a(X, τ) + ΔM, X' = X + ½h (a(X, τ) + a(X*, τ')) + ΔM.
 
-    Of weak order two because the noise is additive: the products of ΔM with itself that the average
-    of the two drifts contains have the expectations of the iterated integrals they stand for.
+    The weak order is two because the noise is additive: the powers of ΔM in the average of the two
+    drifts have the same expectations as the iterated integrals that they approximate.
     """
 
     order = 2

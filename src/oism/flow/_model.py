@@ -7,7 +7,7 @@ X_t | x ~ N(α_t x, σ_t² I) the expected noise and the denoised point
     ε̂(x, τ) = -σ ∇log ρ_t(x),    E[x_0 | x_τ = x] = (x + σ² ∇log ρ_t(x))/α,    t = t(τ),
 
 and for every process samples and log-densities along the probability flow. A model that has one of
-them in closed form, or can do without the flow, overrides it.
+these in closed form, or computes it without the flow, overrides the method.
 
 Times t are the process's own, times τ those of the clock; both are one number or one per row.
 """
@@ -58,7 +58,7 @@ class FittedModel(nn.Module, ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Return what the model is, as plain numbers, texts, lists and dictionaries."""
+        """Return a description of the model as JSON values."""
 
     @property
     def dim(self) -> int:
@@ -73,11 +73,11 @@ class FittedModel(nn.Module, ABC):
 
     @property
     def noising(self) -> Noising:
-        """The process seen through the clock: α, σ and log-SNR of every τ."""
-        return Noising(self.process, self.clock)
+        """The process with its clock: α, σ and log-SNR as functions of τ."""
+        return Noising.of(self.process, self.clock)
 
     def noise(self, x: Tensor, tau: Tensor | float) -> Tensor:
-        """Return ε̂(x, τ) = -σ ∇log ρ_t(x), the noise to expect in x: of the shape of ``x``."""
+        """Return the expected noise ε̂(x, τ) = -σ ∇log ρ_t(x), of the shape of ``x``."""
         law = self.noising.transition(tau)
         return per_row(-law.sigma, x, "tau") * self.score(x, self.clock.time(tau))
 
@@ -105,7 +105,7 @@ class FittedModel(nn.Module, ABC):
         method: OrdinaryMethod | StochasticMethod | None = None,
         progress: bool | None = None,
     ) -> Tensor:
-        """Return n points ``(n, *shape)``, drawn along the flow or by the reverse SDE."""
+        """Return n samples ``(n, *shape)``, by the flow or, with its methods, the reverse SDE."""
         return self.flow.sample(
             n, method=method, generator=generator, device=self.device, progress=progress
         )
@@ -123,5 +123,5 @@ class FittedModel(nn.Module, ABC):
         return log_density(self.flow, x, method=method, divergence=divergence, progress=progress)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the model to one safetensors file, atomically; `oism.load` reads it."""
+        """Write the model atomically to one safetensors file; `oism.load` reads it."""
         storage.save(self, path)

@@ -1,28 +1,45 @@
-"""Priors: the laws of images, and of all their noised versions, in closed form."""
+"""Priors: distributions of images, and of all their noised versions, in closed form."""
 
 from oism.images._base import Prior
 from oism.images._convolution import ConvolutionalPrior, add_local_terms
-from oism.images._fitting import fit_mixture, fit_prior, learn_law, prior_of
-from oism.images._gate import ByError, Gate, Open
+from oism.images._display import as_images, image_shape
+from oism.images._evaluation import Evaluation, LevelError, evaluate
+from oism.images._fitting import (
+    CHOICES,
+    MOST_ORDER,
+    fit_mixture,
+    fit_prior,
+    image_statistics,
+    prior_from_statistics,
+)
+from oism.images._framed import Directions
+from oism.images._gate import DEFAULT_GATE, ByError, Gate, Open
 from oism.images._hermite import HermitePrior
 from oism.images._mixture import MixturePrior
-from oism.images._pixels import Pixels
-from oism.images._statistics import PCA, Law
+from oism.images._statistics import PCA, ImageStatistics
 
 __all__ = [
+    "CHOICES",
+    "DEFAULT_GATE",
+    "MOST_ORDER",
     "PCA",
     "ByError",
     "ConvolutionalPrior",
+    "Directions",
+    "Evaluation",
     "Gate",
     "HermitePrior",
-    "Law",
+    "ImageStatistics",
+    "LevelError",
     "MixturePrior",
     "Open",
-    "Pixels",
     "Prior",
     "add_local_terms",
+    "as_images",
+    "evaluate",
     "fit_mixture",
     "fit_prior",
-    "learn_law",
-    "prior_of",
+    "image_shape",
+    "image_statistics",
+    "prior_from_statistics",
 ]

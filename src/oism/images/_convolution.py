@@ -7,11 +7,11 @@ n, the predicted noise of a prior is corrected by
 
 a gradient again, with the divergence Σ c Σ_p g_n'(u)/s in closed form because ‖w‖ = 1. With
 g_n = φ_{n-1} these would be gradients of eigenfunctions He_n(⟨w, x⟩), and their equations would
-follow from moments of clean data. That was measured and falls short: responses of images have heavy
-tails, order four gains less than a third of what follows, and higher orders diverge, because their
-moments are those of a few edges. So responses are bent, g_n(u) = φ_n(c tanh(u/c)), which leaves the
-eigenfunctions and keeps the rest of the closed form: at each time the coefficients are the least
-squares solution of the normal equations
+follow from moments of clean data. Measured on images, that gains little: responses have heavy
+tails, order four gains less than a third of the functions below, and higher orders diverge, because
+their moments are dominated by a few edges. So responses are bounded, g_n(u) = φ_n(c tanh(u/c)).
+These are no eigenfunctions, but the rest of the closed form remains: at each time the coefficients
+are the least squares solution of the normal equations
 
     E[G_k·G_l] c_l = E[G_k·(ε - ε̂_prior)],    G_{f,n} = Σ_p g_n(u_{f,p}) w_{f,p},
 
@@ -22,6 +22,7 @@ unknowns and millions of equations.
 from __future__ import annotations
 
 import math
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -31,15 +32,15 @@ from oism._core import checks
 from oism._core.progress import progress_bar
 from oism.basis import recurrence
 from oism.estimation import principal_axes
-from oism.estimation._moments.fourier import FLOOR
 from oism.flow import Flow, RungeKutta4, log_density
 from oism.images._base import Prior
-from oism.images._skill import error_curve
+from oism.images._error import error_curve
 from oism.images._stream import Stream, device_of
-from oism.score import Curve
+from oism.score import FLOOR, Curve
+from oism.storage import storable
 
 BEND = 4.0
-"""Where responses level off, in deviations."""
+"""The bound c of responses, in standard deviations."""
 
 STEPS = 96
 """The number of steps of the flow, even in the logarithm of t."""
@@ -60,6 +61,18 @@ class Responses:
     def __init__(self, filters: Tensor, mean: Tensor, deviation: Tensor) -> None:
         self.filters, self.mean, self.deviation = filters, mean, deviation
 
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise unless the filters are those of images of a shape, each with its statistics."""
+        filters, mean, deviation = (
+            tuple(part.shape) for part in (self.filters, self.mean, self.deviation)
+        )
+        is_image = len(shape) == 3 and len(filters) == 4 and filters[1] == shape[0]
+        if not is_image or {mean, deviation} != {filters[:1]}:
+            raise ValueError(
+                f"filters must be those of images {shape}, (F, channels, height, width), with one "
+                f"mean and one deviation each, got {filters}, {mean} and {deviation}"
+            )
+
 
 def local_filters(images: Tensor, side: int = 3) -> Responses:
     """Return the principal directions of patches as filters, the largest variance first."""
@@ -73,6 +86,7 @@ def local_filters(images: Tensor, side: int = 3) -> Responses:
     return Responses(filters.to(images), (directions @ mean).to(images), deviation.to(images))
 
 
+@storable
 class ConvolutionalPrior(Prior):
     """Another prior with local terms: coefficients c are ``(F, degrees)`` over the table.
 
@@ -86,7 +100,13 @@ class ConvolutionalPrior(Prior):
     def __init__(
         self, base: Prior, error: Curve, responses: Responses, coefficients: Curve
     ) -> None:
-        super().__init__(base.setting, error)
+        super().__init__(base.spec, base.table_clock, error)
+        responses.check(self.shape)
+        if coefficients.values.ndim != 3 or coefficients.values.shape[1] != len(responses.filters):
+            raise ValueError(
+                f"coefficients must be (K, {len(responses.filters)}, degrees), got "
+                f"{tuple(coefficients.values.shape)}"
+            )
         self.base, self.coefficients = base, coefficients
         self.register_buffer("filters", responses.filters)
         self.register_buffer("filter_mean", responses.mean)
@@ -97,15 +117,40 @@ class ConvolutionalPrior(Prior):
         """The number of functions of each response."""
         return self.coefficients.values.shape[-1]
 
-    @property
-    def facts(self) -> dict[str, object]:
-        """What the prior is, in plain words and numbers."""
+    def facts(self) -> dict[str, Any]:
+        """Return the facts of the base, and the number and size of the filters."""
         count, _, height, width = self.filters.shape
         local = f"{count} filters of {height} by {width}, {self.degrees} degrees"
-        return {**self.base.facts, "local terms": local}
+        return {**self.base.facts(), "local terms": local}
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of `from_config`."""
+        return {
+            "base": self.base,
+            "error": self.error,
+            "filters": self.filters,
+            "filter_mean": self.filter_mean,
+            "filter_deviation": self.filter_deviation,
+            "coefficients": self.coefficients,
+        }
+
+    @classmethod
+    def from_config(
+        cls,
+        *,
+        base: Prior,
+        error: Curve,
+        filters: Tensor,
+        filter_mean: Tensor,
+        filter_deviation: Tensor,
+        coefficients: Curve,
+    ) -> Self:
+        """Return the prior with these filters."""
+        responses = Responses(filters, filter_mean, filter_deviation)
+        return cls(base, error, responses, coefficients)
 
     def _responses(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
-        """Return bent responses v = c tanh(u/c), ``(n, F, …)``, and dv/d⟨w, x⟩."""
+        """Return bounded responses v = c tanh(u/c), ``(n, F, …)``, and dv/d⟨w, x⟩."""
         shape = (-1, 1) if t.ndim else (1, 1)
         alpha = self.process._alpha(t).to(x).reshape(shape)
         variance = self.process._variance(t).to(x).reshape(shape)
@@ -126,7 +171,7 @@ class ConvolutionalPrior(Prior):
 
     def _local(self, x: Tensor, t: Tensor, *, divergence: bool) -> Tensor:
         """Return Σ c G at flat tensors, ``(n, d)``, or its divergence, ``(n,)``."""
-        tau = torch.maximum(self.setting.table._inverse(t), self.coefficients.knots[1])
+        tau = torch.maximum(self.table_clock._inverse(t), self.coefficients.knots[1])
         c = self.coefficients(tau).to(x)  # (F, degrees) or per row
         c = c[..., None, None] if c.ndim == 3 else c[None, ..., None, None]
         values, slopes = self._responses(x, t)
@@ -141,7 +186,7 @@ class ConvolutionalPrior(Prior):
 
     def _corrected(self, x: Tensor, t: Tensor, *, divergence: bool) -> Tensor:
         """Return Σ c G/σ, or its divergence; c/σ is held below the first time solved for."""
-        pieces, first = [], self.setting.table._time(self.coefficients.knots[1]).to(t)
+        pieces, first = [], self.table_clock._time(self.coefficients.knots[1]).to(t)
         for start in range(0, max(1, len(x)), CHUNK):
             rows = slice(start, start + CHUNK)
             own = t[rows] if t.ndim else t
@@ -159,8 +204,8 @@ class ConvolutionalPrior(Prior):
 
     @property
     def flow(self) -> Flow:
-        """The probability flow, on the pace of the table."""
-        return Flow(self, self.process, self.setting.table)
+        """The probability flow, over the clock of the table."""
+        return Flow(self, clock=self.table_clock)
 
     def _log_density(self, x: Tensor) -> Tensor:
         return log_density(self.flow, x, method=RungeKutta4(STEPS), chunk=CHUNK)
@@ -172,8 +217,8 @@ class ConvolutionalPrior(Prior):
 
 @torch.no_grad()
 def add_local_terms(  # noqa: PLR0913
-    base: Prior,
     data: object,
+    base: Prior,
     *,
     side: int = 3,
     degrees: int = 7,
@@ -187,22 +232,23 @@ def add_local_terms(  # noqa: PLR0913
 
     Parameters
     ----------
-    base
-        The prior that they are added to.
     data
-        What the base was fitted on: images, or batches of them.
+        The images that the base was fitted to, or batches of them.
+    base
+        The prior that the terms are added to.
     side, degrees
         The side of the filters, which are the principal directions of patches, and the number of
         functions of each response.
     limit
-        How many images to use, spread evenly over the data; a fifth of them measure the error.
+        The number of images to use, spread evenly over the data; a fifth of them measure the error.
     ridge
-        What is added to the diagonal of the normal equations, scaled to one.
+        The number that is added to the diagonal of the normal equations, scaled to one.
     seed
-        That of the noise, one draw for each image, the same at all times.
+        The seed of the noise, one draw for each image, the same at all times.
     device
-        Where the work is done; by default where the data are.
+        The device of all computations; by default that of the data.
     """
+    checks.instance(base, Prior, "base")
     if len(base.shape) != 3:
         raise ValueError(
             f"base must be a prior of images (channels, height, width), got shape {base.shape}"
@@ -213,11 +259,11 @@ def add_local_terms(  # noqa: PLR0913
     if len(images) < SHARE:
         raise ValueError(f"data must hold at least {SHARE} images, got {len(images)}")
     device, generator = images.device, torch.Generator().manual_seed(seed)
-    if base.pixels is not None and base.setting.dequantised:
+    if base.pixels is not None and base.spec.dequantised:
         spread = torch.rand(images.shape, generator=generator).sub_(0.5).mul_(base.pixels.step)
         images = images + spread.to(images)
     responses = local_filters(images[:: max(1, len(images) // CHUNK)], side)
-    table = base.setting.table
+    table = base.table_clock
     tau = torch.linspace(0, table.horizon, TIMES, dtype=torch.float64)
     shape = (len(responses.filters), checks.integer(degrees, "degrees", minimum=1))
     curve = Curve(tau, torch.zeros(TIMES, *shape), order=2)
@@ -235,7 +281,7 @@ def add_local_terms(  # noqa: PLR0913
             c = scale * torch.linalg.solve(scaled, scale * right)
             matrix, right, rest = _equations(prior, flat[judged], t, seed + 2)
             gain = float(2 * c @ right - c @ matrix @ c)
-            if gain > 0:  # else nothing is to be gained at this level
+            if gain > 0:  # otherwise the coefficients remain zero at this level
                 curve.values[place] = c.reshape(shape).to(curve.values)
             errors.append(float(rest) - max(0.0, gain))
             bar.advance(1)
@@ -261,7 +307,7 @@ def _spread(base: Prior, data: object, limit: int, device: torch.device | str | 
 def _equations(
     prior: ConvolutionalPrior, flat: Tensor, t: Tensor, seed: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return E[G·G], E[G·r] and E[r²] per dimension, r what the base leaves of the noise."""
+    """Return E[G·G], E[G·r] and E[r²] per dimension, r = ε - ε̂ the residual of the base."""
     alpha, sigma = prior.process._alpha(t).to(flat), prior.process._variance(t).sqrt().to(flat)
     generator = torch.Generator().manual_seed(seed)  # the same noise at all times
     nothing = torch.zeros((), dtype=torch.float64, device=flat.device)

@@ -1,47 +1,33 @@
-"""Tensors of a model as pictures: which shapes are images, and their bytes."""
+"""Tensors of a model as images: which shapes are images, and their bytes."""
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from torch import Tensor
 
-from oism.images._pixels import Pixels
+from oism.flow import Pixels, TensorSpec
 
 BYTES = Pixels()
 
 
-class OfTensors(Protocol):
-    """What has tensors of a shape: a prior, or a model with a network."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of a tensor."""
-
-    @property
-    def pixels(self) -> Pixels | None:
-        """The range of integer data."""
-
-
-def picture_shape(prior: OfTensors) -> tuple[int, int, int] | None:
-    """Return channels, height and width where the tensors of a model are grey or colour images."""
-    shape = (1, *prior.shape) if len(prior.shape) == 2 else prior.shape
-    if prior.pixels is None or len(shape) != 3 or shape[0] not in (1, 3):
+def image_shape(spec: TensorSpec) -> tuple[int, int, int] | None:
+    """Return channels, height and width where tensors are grey or colour images, else None."""
+    shape = (1, *spec.shape) if len(spec.shape) == 2 else spec.shape
+    if spec.pixels is None or len(shape) != 3 or shape[0] not in (1, 3):
         return None
     channels, height, width = shape
     return channels, height, width
 
 
-def pictures(prior: OfTensors, x: Tensor) -> Tensor:
+def as_images(spec: TensorSpec, x: Tensor) -> Tensor:
     """Return tensors in the model's units as bytes ``(n, channels, height, width)``, on the CPU.
 
-    For pixels from 0 to 255 they are the nearest levels; other ranges are stretched to that.
+    Pixels from 0 to 255 become the nearest levels; other ranges are stretched to 0 to 255.
     """
-    shape = picture_shape(prior)
+    shape = image_shape(spec)
     if shape is None:
-        without = "" if prior.pixels else " without pixels"
+        without = "" if spec.pixels else " without pixels"
         raise ValueError(
-            "prior must be one of images, 1 or 3 channels of pixels, got shape "
-            f"{prior.shape}{without}"
+            f"spec must be that of images, 1 or 3 channels of pixels, got shape {spec.shape}"
+            f"{without}"
         )
     return BYTES.values(x).reshape(len(x), *shape).cpu()

@@ -1,13 +1,12 @@
-"""What a prior is worth on images it may not have seen: noise errors and bits, in one pass.
+"""Evaluation of a prior on images: errors of the predicted noise and bits, in one pass.
 
 At a noise level τ every image is noised once, x_τ = α x + σ ε, and the error is that of the noise
 the prior predicts, ‖ε̂(x_τ) - ε‖²/d; the same ε at every level, so that levels can be compared.
-x is an image as the prior knows it, dequantised if its law is.
+x is an image in the prior's units, dequantised if the prior is one of dequantised images.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,51 +14,13 @@ import torch
 from torch import Tensor
 
 from oism._core.progress import progress_bar
+from oism.flow import Estimate, RunningMean, noise_errors
 from oism.images._base import Prior
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """The mean of a number of values, and its standard error: NaN for a single one."""
-
-    mean: float
-    error: float
-    count: int
-
-
-class Sum:
-    """Count, mean and squared deviations of values, joined batch by batch without cancellation.
-
-    >>> values = Sum()
-    >>> values.add(torch.tensor([1.0, 2.0]))
-    >>> values.add(torch.tensor([3.0]))
-    >>> values.estimate()
-    Estimate(mean=2.0, error=0.577..., count=3)
-    """
-
-    def __init__(self) -> None:
-        self.count, self.mean, self.square = 0, 0.0, 0.0
-
-    def add(self, values: Tensor) -> None:
-        """Count values ``(n,)``."""
-        values = values.double()
-        total, mean = self.count + len(values), float(values.mean())
-        apart = mean - self.mean
-        self.square += float((values - mean).square().sum())
-        self.square += apart**2 * self.count * len(values) / total
-        self.mean += apart * len(values) / total
-        self.count = total
-
-    def estimate(self) -> Estimate:
-        """Return the mean and its standard error."""
-        n = self.count
-        error = math.sqrt(self.square / (n - 1) / n) if n > 1 else math.nan
-        return Estimate(self.mean if n else math.nan, error, n)
-
-
-@dataclass(frozen=True)
-class Level:
-    """A noise level: the error of the predicted noise, per dimension, and what was expected."""
+class LevelError:
+    """The error of the predicted noise at one noise level, per dimension, and the expected one."""
 
     tau: float
     sigma: float
@@ -69,10 +30,10 @@ class Level:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The errors at all levels, and the bits per dimension where they were wanted."""
+    """The errors at all levels, and the bits per dimension if they were asked for."""
 
     count: int
-    levels: list[Level]
+    levels: list[LevelError]
     bits: Estimate | None
 
 
@@ -86,42 +47,37 @@ def evaluate(
     seed: int = 0,
     total: int | None = None,
 ) -> Evaluation:
-    """Return what a prior of pixels is worth on batches of integers ``(n, *shape)``.
+    """Return errors and bits of a prior of pixels on batches of integers ``(n, *shape)``.
 
-    One batch is in memory at a time, where the prior is. ``seed`` is that of the noise, and the
-    next one that of the dequantisation, for errors and bits; neither depends on how images are
-    batched.
-    ``total`` is the number of images, if it is known, for the bar.
+    One batch is in memory at a time, on the device of the prior. ``seed`` is that of the noise, and
+    the next one that of the dequantisation, for errors and bits; neither depends on how images are
+    batched. ``total`` is the number of images for the progress bar.
     """
     if prior.pixels is None:
         raise ValueError("prior must be one of integers (pixels=…) to be evaluated on integers")
-    errors, bits_sum, device = [Sum() for _ in levels], Sum(), prior.error.values.device
+    errors, bits_mean, device = [RunningMean() for _ in levels], RunningMean(), prior.device
     noise_source = torch.Generator().manual_seed(seed)
     error_source, bits_source = (torch.Generator(device).manual_seed(seed + 1) for _ in range(2))
+    times = torch.tensor(list(levels), dtype=torch.float64)
     with progress_bar(None) as bar:
         bar.stage("evaluate", total)
         for batch in batches:
-            prior.pixels.demand(batch)
+            prior.pixels.check(batch)
             x = prior.prepare(batch.to(device), error_source)
             noise = _noise(x, noise_source) if levels else x
-            for tau, sum_ in zip(levels, errors, strict=True):
-                sum_.add(noise_error(prior, x, noise, tau))
+            for tau, mean in zip(times, errors, strict=True):
+                mean.add(noise_errors(prior.noise, prior.noising, x, tau, noise))
             if bits:
-                bits_sum.add(prior.bits_per_dim(batch.to(device), bits_source))
+                bits_mean.add(prior.bits_per_dim(batch, bits_source))
             bar.advance(len(batch))
     found = [
-        Level(tau, float(prior.noising.sigma(tau)), sum_.estimate(), float(prior.skill(tau)))
-        for tau, sum_ in zip(levels, errors, strict=True)
+        LevelError(
+            tau, float(prior.noising.sigma(tau)), mean.estimate(), float(prior.expected_error(tau))
+        )
+        for tau, mean in zip(levels, errors, strict=True)
     ]
-    count = errors[0].count if errors else bits_sum.count
-    return Evaluation(count, found, bits_sum.estimate() if bits else None)
-
-
-def noise_error(prior: Prior, x: Tensor, noise: Tensor, tau: float) -> Tensor:
-    """Return ‖ε̂ - ε‖²/d for clean tensors and their noise: ``(n,)``."""
-    noising = prior.noising
-    noised = float(noising.alpha(tau)) * x + float(noising.sigma(tau)) * noise
-    return (prior.noise(noised, tau) - noise).flatten(1).square().mean(dim=1)
+    count = errors[0].count if errors else bits_mean.count
+    return Evaluation(count, found, bits_mean.estimate() if bits else None)
 
 
 def _noise(x: Tensor, generator: torch.Generator) -> Tensor:

@@ -1,6 +1,6 @@
 """Fitting a prior: passes over tensors, then the closed form of all noise levels.
 
-data ─► law (a frame, averages) ─► order, ridge ─► α(t) ─► skill
+data ─► statistics (a frame, averages) ─► order, ridge ─► α(t) ─► expected error
 """
 
 from __future__ import annotations
@@ -13,37 +13,44 @@ from torch import Tensor
 from oism._core import checks
 from oism._core.progress import progress_bar
 from oism.basis import Frame, Hermite, Standardised
-from oism.estimation import CrossValidation, HermiteSystem, PlacedKnots, fit_standardised
-from oism.estimation._moments.sharing import demand_same, processes, together
-from oism.images._base import Setting
+from oism.estimation import (
+    CrossValidation,
+    HermiteSystem,
+    PlacedKnots,
+    demand_same,
+    fit_standardised,
+    processes,
+    together,
+)
+from oism.flow import Pixels, TensorSpec, checked_clock
+from oism.images._error import polynomial_error, unit_error
+from oism.images._framed import Directions
 from oism.images._hermite import HermitePrior
 from oism.images._mixture import Components, MixturePrior, maximise
-from oism.images._pixels import Pixels
-from oism.images._skill import expected_error, measured_error, unknown_error
-from oism.images._statistics import PCA, Law, Passes
+from oism.images._statistics import PCA, ImageStatistics, Passes
 from oism.images._stream import Stream, device_of
 from oism.process import Clock, Logarithmic, VariancePreserving
 from oism.score import HermiteScore
 
 CHOICES = CrossValidation(folds=5, times=33)
-"""How order and ridge are chosen: a few dozen times are enough."""
+"""The cross-validation that chooses order and ridge by default."""
 
 KNOTS = PlacedKnots(tolerance=1e-2, most=200)
-"""How densely coefficients are tabulated over the logarithm of t."""
+"""The spacing of the table of coefficients over the logarithm of t."""
 
 MOST_ORDER = 9
 
 RESOLVED = 1e-10
-"""The least variance, of the largest, that coordinates in float32 can tell from rounding."""
+"""The smallest variance, relative to the largest, that exceeds the rounding of float32."""
 
 MEASURED = 1000
 """The number of rows that the error of a mixture is measured on."""
 
 RESOLUTION = 0.01
-"""From which share of the least variance on a table is even in log t: edges are finer than it."""
+"""The time, as a share of the smallest variance, from which a table is even in log t."""
 
 FIRST = 1e-8
-"""The least time at which the table of coefficients begins to be even in log t."""
+"""The smallest time from which a table is even in log t."""
 
 
 def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together)
@@ -66,12 +73,12 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
     ----------
     data
         Tensors ``(n, *shape)``, or an iterable of batches of them that can be read again from its
-        beginning where the frame is learnt; batches may come with labels, as those of a DataLoader
-        do. Bytes are pixels from 0 to 255, which the model sees from -1 to 1; floating point data
-        are taken as they are, and best have about that size, unless ``pixels`` is given.
+        beginning where the frame is learned; batches may come with labels, as those of a DataLoader
+        do. Bytes are pixels from 0 to 255, which become [-1, 1] in the model; floating point data
+        are not rescaled, and best lie in about that range, unless ``pixels`` is given.
     order
-        The largest degree of the polynomials, 1 to 9: 1 fits the mean, 2 the Gaussian. What is used
-        of it is chosen by cross-validation for each coordinate and noise level.
+        The largest degree of the polynomials, 1 to 9: 1 fits the mean, 2 the Gaussian. The degree
+        for each coordinate and noise level is chosen by cross-validation.
     frame
         `PCA()`, the default; `PCA(count)` for the leading directions; `IdentityFrame()` for the
         entries themselves; `CosineFrame`, `OrthogonalFrame` or `TransformFrame`.
@@ -82,12 +89,12 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
     dequantise
         Add uniform noise of one step to integers, as densities need; by default for pixels.
     ridge
-        `CrossValidation`, the default, or a number for all coordinates and times; the prior's
-        `skill` is then that on the data themselves.
+        `CrossValidation`, the default, or a number for all coordinates and times; then
+        `Prior.expected_error` is that on the data themselves.
     clock
-        The noise levels that the prior is asked for; `VariancePreserving` by default.
+        The noise levels; `VariancePreserving` by default. It must end at a time t ≤ 20.
     device
-        Where sums and solves are done; by default where the data are.
+        The device of sums and solves; by default that of the data.
     shared
         Whether the processes of `torch.distributed`, each with a shard of the data, are to have the
         prior of the whole: all call it with the same arguments but for the data, and all get the
@@ -102,14 +109,17 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
     torch.Size([8, 1, 4, 4])
     """
     folds = 1 if isinstance(ridge, int | float) else (ridge or CHOICES).folds
-    law = learn_law(
+    clock = _clock(clock)
+    statistics = image_statistics(
         data, order=order, frame=frame, pixels=pixels, flip=flip, dequantise=dequantise,
         folds=folds, device=device, shared=shared, progress=progress,
     )  # fmt: skip
-    return prior_of(law, order=order, ridge=ridge, clock=clock, progress=progress)
+    return prior_from_statistics(
+        statistics, order=order, ridge=ridge, clock=clock, progress=progress
+    )
 
 
-def learn_law(  # noqa: PLR0913
+def image_statistics(  # noqa: PLR0913
     data: object,
     *,
     order: int = 4,
@@ -121,10 +131,10 @@ def learn_law(  # noqa: PLR0913
     device: torch.device | str | None = None,
     shared: bool = False,
     progress: bool | None = None,
-) -> Law:
-    """Return what `fit_prior` learns before it solves: enough for every order up to this one.
+) -> ImageStatistics:
+    """Return the statistics that `fit_prior` solves with: enough for every order up to this one.
 
-    With one fold nothing can be cross-validated: `prior_of` then needs a ridge.
+    With one fold nothing can be cross-validated: `prior_from_statistics` then needs a ridge.
     """
     frame = PCA() if frame is None else frame
     with together(shared):
@@ -132,31 +142,33 @@ def learn_law(  # noqa: PLR0913
         checks.optional(pixels, Pixels, "pixels")
         place = device_of(data, device)
     if shared:
-        named = (
-            frame if isinstance(frame, PCA) else (type(frame).__name__, getattr(frame, "dim", None))
-        )
+        size = {"dim": getattr(frame, "dim", None), "count": getattr(frame, "count", None)}
+        named = (type(frame).__name__, size)
         demand_same(order=order, folds=folds, flip=flip, dequantise=dequantise, frame=named)
     stream = Stream(data, pixels, folds, place, shared)
     with progress_bar(progress) as bar:
         passes = Passes(stream, order, flip=flip, dequantise=dequantise, bar=bar)
-        return passes.law(frame)
+        return passes.statistics(frame)
 
 
-def prior_of(
-    law: Law,
+def prior_from_statistics(
+    statistics: ImageStatistics,
     *,
     order: int | None = None,
     ridge: CrossValidation | float | None = None,
     clock: Clock | None = None,
     progress: bool | None = None,
 ) -> HermitePrior:
-    """Return the prior of a law, of its order or a lower one: the solves, and their worth."""
-    order = law.order if order is None else _order(order)
-    if order > law.order:
-        raise ValueError(f"order must be at most {law.order}, that of the law, got {order}")
-    clock, standard, rest = _clock(clock), law.standard, law.rest
+    """Return the prior that follows from statistics, of their order or a lower one."""
+    checks.instance(statistics, ImageStatistics, "statistics")
+    order = statistics.order if order is None else _order(order)
+    if order > statistics.order:
+        raise ValueError(
+            f"order must be at most {statistics.order}, that of the statistics, got {order}"
+        )
+    clock, standard, rest = _clock(clock), statistics.standard, statistics.rest
     variances = standard.scale.square()
-    if order == 1:  # the mean alone: all deviations are those of the invariant law
+    if order == 1:  # the mean alone: all deviations are those of the invariant measure
         standard = replace(standard, scale=torch.ones_like(standard.scale))
         rest = None if rest is None else 1.0
     table = _table(clock, standard.scale.square())
@@ -169,18 +181,16 @@ def prior_of(
         knots=KNOTS,
         progress=progress,
     )
-    beyond = None if rest is None or law.rest is None else (rest, law.rest)
-    held = _held_out(lines, basis, standard)
-    error = expected_error(lines, len(law.mean), beyond, variances, held)
-    lines.curve = lines.curve.float()  # the solves are over, and a table is evaluated in float32
-    directions = law.directions
-    directions = directions.cpu() if isinstance(directions, Tensor) else directions
-    setting = Setting(law.shape, clock, table, law.pixels, law.dequantised)
-    return HermitePrior(setting, error, directions, law.mean.cpu(), rest, lines)
+    beyond = None if rest is None or statistics.rest is None else (rest, statistics.rest)
+    heldout = _heldout(lines, basis, standard)
+    error = polynomial_error(lines, len(statistics.mean), beyond, variances, heldout)
+    lines.curve = lines.curve.float()  # solved in float64, evaluated in float32
+    spec = TensorSpec(statistics.shape, clock, statistics.pixels, statistics.dequantised)
+    return HermitePrior(spec, error, statistics.frame, statistics.mean, rest, lines).cpu()
 
 
-def _held_out(lines: HermiteScore, basis: Hermite, standard: Standardised) -> Tensor | None:
-    """Return the losses at the times of choice: held-out, or without folds those of the data."""
+def _heldout(lines: HermiteScore, basis: Hermite, standard: Standardised) -> Tensor | None:
+    """Return the losses at the times of choice: held-out ones, or without folds all rows'."""
     diagnostics = lines.diagnostics
     if basis.order <= 2:
         return None
@@ -212,7 +222,7 @@ def fit_mixture(  # noqa: PLR0913
     if shared and processes() > 1:
         raise NotImplementedError(
             "shared must be False for a mixture, whose components are found in the memory of one "
-            "process: fit it to all data on one rank, and load the file that it saves on the others"
+            "process: fit it to all data on one rank, and load its file on the others"
         )
     checks.integer(components, "components", minimum=1)
     frame = PCA() if frame is None else frame
@@ -233,31 +243,32 @@ def fit_mixture(  # noqa: PLR0913
                 f"components must be at most the number of rows, {len(u)}, got {components}"
             )
         bar.stage("components")
-        extra = torch.where(known, noise / total, 1.0).float()  # of what the rows do not tell: all
+        extra = torch.where(known, noise / total, 1.0).float()  # without variance in the rows: one
         parts = maximise(u, components, extra)
-    # The shapes of the components from the rows, their size from what new rows will show.
+    # The shapes of the components from the rows, their variances by cross-validation.
     expected = found.variances * unit**2 + noise
     size = expected.sqrt().float()
     sized = Components(parts.log_weights, parts.means * size, parts.variances * size.square())
     rest = None if found.rest is None else found.rest * unit**2 + noise
     table = _table(clock, expected)
-    setting = Setting(stream.shape, clock, table, stream.pixels, noise > 0)
-    prior = MixturePrior(setting, unknown_error(table), found.directions, mean, rest, sized)
+    spec, frame = (
+        TensorSpec(stream.shape, clock, stream.pixels, noise > 0),
+        Directions(found.directions),
+    )
+    prior = MixturePrior(spec, table, unit_error(table), frame, mean, rest, sized)
     shown = u[:: max(1, len(u) // MEASURED)]
-    # What the rows do not show, dequantisation and directions without spread, new ones will.
+    # Rows have no dequantisation, and no spread along directions without variance: add both.
     draw = torch.randn(shown.shape, generator=torch.Generator().manual_seed(1)).to(u)
-    prior.error = measured_error(prior, (shown + extra.sqrt() * draw) * size)
+    prior.error = prior.measured_error((shown + extra.sqrt() * draw) * size)
     return prior.cpu()
 
 
 def _clock(clock: Clock | None) -> Clock:
-    clock = VariancePreserving() if clock is None else clock
-    checks.instance(clock, Clock, "clock")
-    return clock
+    return checked_clock(VariancePreserving() if clock is None else clock)
 
 
 def _table(clock: Clock, variances: Tensor) -> Logarithmic:
-    """Return the pace at which coefficients and errors are tabulated."""
+    """Return the clock over which coefficients and errors are tabulated."""
     last = float(clock._time(torch.tensor(clock.horizon, dtype=torch.float64)))
     spread = variances[variances > 0]
     least = float(spread.min()) if len(spread) else 1.0

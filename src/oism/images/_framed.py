@@ -1,4 +1,4 @@
-"""Priors in a frame: a law of coordinates, and a Gaussian along all other directions.
+"""Priors in a frame: a distribution of coordinates, and a Gaussian along all other directions.
 
 With directions V, coordinates z = Vx, and along the rest the mean r and one variance s²,
 
@@ -11,24 +11,76 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from oism._core import checks
 from oism._core.transforms import matmul, per_row
-from oism.basis import CosineFrame, Frame, IdentityFrame, OrthogonalFrame, TransformFrame
-from oism.estimation._moments.fourier import FLOOR
-from oism.images._base import Prior, Setting
-from oism.score import Curve
+from oism.basis import Frame, power_sums
+from oism.flow import TensorSpec
+from oism.images._base import Prior
+from oism.images._error import MEASURED_LEVELS, error_curve
+from oism.process import Clock
+from oism.score import FLOOR, Curve
+from oism.storage import External, storable
 
-NAMES = {IdentityFrame: "pixels", CosineFrame: "cosines", TransformFrame: "a transform"}
+
+@storable
+@dataclass(frozen=True, eq=False)
+class Directions(Frame):
+    """Orthonormal rows ``(k, d)``, k ≤ d: the leading directions of a frame. They are not checked.
+
+    >>> Directions(torch.tensor([[0.6, 0.8]])).analyse(torch.tensor([[3.0, 4.0]]))
+    tensor([[5.]])
+    """
+
+    matrix: Tensor
+
+    @property
+    def dim(self) -> int:
+        """The number of entries of a vector."""
+        return self.matrix.shape[1]
+
+    @property
+    def label(self) -> str:
+        """The name of the frame in summaries."""
+        return f"{len(self.matrix)} principal directions"
+
+    def stored_directions(self) -> Tensor:
+        """Return the matrix."""
+        return self.matrix
+
+    def synthesise(self, z: Tensor) -> Tensor:
+        """Return Σ zᵢ vᵢ along the last axis, from k coordinates: ``(..., d)``."""
+        return self._synthesise(checks.vectors(z, "z", dim=len(self.matrix)))
+
+    def directions(self, dim: int) -> Tensor:
+        """Return the matrix in float64."""
+        if dim != self.dim:
+            raise ValueError(f"dim must be {self.dim}, that of the directions, got {dim!r}")
+        return self.matrix.double()
+
+    def power_sums(self, dim: int, degree: int) -> Tensor:
+        """Return Σ_j |v_j|ⁿ of every direction, n ≤ degree: ``(degree + 1, k)``, float64."""
+        if dim != self.dim:
+            raise ValueError(f"dim must be {self.dim}, that of the directions, got {dim!r}")
+        return power_sums(self.matrix, degree)
+
+    def _analyse(self, x: Tensor) -> Tensor:
+        return matmul(x, self.matrix.to(x).mT)
+
+    def _synthesise(self, z: Tensor) -> Tensor:
+        return matmul(z, self.matrix.to(z))
 
 
 class FramedPrior(Prior):
     """A prior that is stated in coordinates.
 
-    ``directions`` is a frame, or orthonormal rows ``(k, d)``, which move with the module. ``mean``
-    is that of the tensors, ``rest`` the variance along directions beyond the k, not below 1e-12.
+    The matrix of a frame that holds one moves with the module, in float32. ``mean`` is that of the
+    tensors, ``rest`` the variance along the directions that are not in the frame, at least 1e-12.
     """
 
     mean: Tensor
@@ -36,41 +88,61 @@ class FramedPrior(Prior):
 
     def __init__(
         self,
-        setting: Setting,
+        spec: TensorSpec,
+        table_clock: Clock,
         error: Curve,
-        directions: Frame | Tensor,
+        frame: Frame,
         mean: Tensor,
         rest: float | None = None,
     ) -> None:
-        super().__init__(setting, error)
+        super().__init__(spec, table_clock, error)
+        checks.instance(frame, Frame, "frame")
+        if frame.dim not in (None, self.dim) or mean.shape != (self.dim,):
+            raise ValueError(
+                f"frame and mean must be those of tensors of {self.dim} entries, got a frame for "
+                f"{frame.dim} and a mean of shape {tuple(mean.shape)}"
+            )
         self.rest = None if rest is None else max(rest, FLOOR)
-        if isinstance(directions, OrthogonalFrame):
-            directions = directions.matrix
-        self.frame = directions if isinstance(directions, Frame) else None
-        matrix = directions.float() if isinstance(directions, Tensor) else None
-        self.register_buffer("directions", matrix)
+        matrix = frame.stored_directions()
+        self._frame = frame if matrix is None else None
+        self.register_buffer("directions", None if matrix is None else matrix.float())
         self.register_buffer("mean", mean.float())
 
     @property
+    def frame(self) -> Frame:
+        """The directions of the coordinates."""
+        if self.directions is not None:
+            return Directions(self.directions)
+        assert self._frame is not None
+        return self._frame
+
+    @property
+    def count(self) -> int:
+        """The number of coordinates."""
+        return self.dim if self.directions is None else len(self.directions)
+
+    @property
     def frame_name(self) -> str:
-        """What the frame is called."""
-        if self.directions is None:
-            return NAMES.get(type(self.frame), type(self.frame).__name__)  # type: ignore[arg-type]
-        rest = "" if self.rest is None else " and an isotropic rest"
-        return f"{len(self.directions)} principal directions{rest}"
+        """The name of the frame in summaries."""
+        return self.frame.label + ("" if self.rest is None else " and an isotropic rest")
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {
+            "spec": self.spec,
+            "table_clock": self.table_clock,
+            "error": self.error,
+            "frame": External(self.frame),
+            "mean": self.mean,
+            "rest": self.rest,
+        }
 
     def analyse(self, x: Tensor) -> Tensor:
         """Return the coordinates ⟨v, x⟩ of flat tensors ``(n, d)``: ``(n, k)``."""
-        if self.directions is not None:
-            return matmul(x, self.directions.to(x).mT)
-        assert self.frame is not None
         return self.frame._analyse(x)
 
     def synthesise(self, z: Tensor) -> Tensor:
         """Return Σ zᵢ vᵢ: ``(n, d)``."""
-        if self.directions is not None:
-            return matmul(z, self.directions.to(z))
-        assert self.frame is not None
         return self.frame._synthesise(z)
 
     @abstractmethod
@@ -122,8 +194,8 @@ class FramedPrior(Prior):
 
     @property
     def beyond(self) -> int:
-        """The number of directions of the rest."""
-        return 0 if self.directions is None else self.dim - len(self.directions)
+        """The number of directions that are not in the frame."""
+        return self.dim - self.count
 
     @property
     def _rest_mean(self) -> Tensor:
@@ -136,3 +208,27 @@ class FramedPrior(Prior):
         assert self.rest is not None
         signal = self.process._alpha(t).square() * self.rest
         return per_row(1 / (signal + self.process._variance(t)), x)
+
+    @torch.no_grad()
+    def measured_error(self, z: Tensor, seed: int = 0) -> Curve:
+        """Return the error of the predicted noise over the table, on centred clean coordinates.
+
+        For priors without a closed form of it: one draw of noise for each row of ``z`` ``(n, k)``,
+        from a seed, the same at all levels.
+        """
+        table, process = self.table_clock, self.process
+        tau = torch.linspace(
+            0, table.horizon, MEASURED_LEVELS, dtype=torch.float64, device=z.device
+        )
+        centre = self.analyse(self.mean[None])[0].to(z)
+        noise = torch.randn(z.shape, generator=torch.Generator().manual_seed(seed)).to(z)
+        errors = []
+        for t in table._time(tau):
+            alpha, sigma = process._alpha(t).to(z), process._variance(t).sqrt().to(z)
+            score = self._line_score(alpha * (z + centre) + sigma * noise, t)
+            total = (noise + sigma * score).square().mean(dim=0).double().sum()
+            if self.rest is not None:
+                signal = self.rest * alpha.double().square()
+                total = total + self.beyond * signal / (signal + sigma.double().square())
+            errors.append(total / self.dim)
+        return error_curve(tau.cpu(), torch.stack(errors).cpu())

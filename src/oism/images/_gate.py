@@ -1,16 +1,17 @@
-"""How far a network that learns what a prior leaves trusts it, and how much is then left to learn.
+"""Gates: how much of a prior is added to a network that learns its residual.
 
-The prior predicts the noise with a known error m(τ) per dimension (`oism.images._skill`), and the
+The prior predicts the noise with a known error m(τ) per dimension (`Prior.expected_error`), and the
 network the rest,
 
     ε̂ = g·prior + c·network,    c² = E‖ε - g·prior‖²/d = m + (1 - g)²(1 - m),
 
-the last for a calibrated prior, E[ε·ε̂] = E‖ε̂‖²; then what the network has to learn has variance
-one. The scale c is least, √m, for g = 1. But a prior that is poor is wrong in its own way, largest
-at edges, and to undo that is harder than to start from nothing. And what is taken from a network at
-high noise it does not learn from: on CIFAR-10 every gate left it behind at the levels just below,
-the less the later it opened. So by default it opens where next to nothing is left, and quickly:
-in between the network has to learn the share 1 - g of the prior as well.
+the last for a calibrated prior, E[ε·ε̂] = E‖ε̂‖². Then the target of the network has variance one.
+The scale c is smallest, √m, for g = 1. But the errors of a poor prior have a structure of their
+own, largest at edges, which is harder to learn than the noise itself. And at noise levels where the
+prior leaves little, the network learns little that it could use at lower ones: on CIFAR-10 every
+gate cost accuracy at the levels just below it, the less the later it opened. So by default the gate
+opens where the residual is nearly zero, and quickly: in between the network also has to learn the
+share 1 - g of the prior.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism.storage import storable
 
 
 class Gate(ABC):
@@ -32,14 +34,15 @@ class Gate(ABC):
         """Return g in [0, 1]."""
 
     def scale(self, error: Tensor) -> Tensor:
-        """Return c, the deviation of what the gated prior leaves to a network."""
+        """Return c, the standard deviation of the residual of the gated prior."""
         # Not 1 - (2g - g²)(1 - m), in which float32 would lose a small error.
         return (error + (1 - self.opening(error)).square() * (1 - error)).sqrt()
 
 
+@storable
 @dataclass(frozen=True)
 class Open(Gate):
-    """The paper's: the prior in full at every noise level, the network's output as it is."""
+    """The paper's form: the whole prior at every noise level, the network's output unscaled."""
 
     def opening(self, error: Tensor) -> Tensor:
         """Return 1."""
@@ -50,6 +53,7 @@ class Open(Gate):
         return torch.ones_like(error)
 
 
+@storable
 @dataclass(frozen=True)
 class ByError(Gate):
     """g = 1/(1 + (m/half)^sharpness): half open where the error is ``half``.
@@ -71,5 +75,5 @@ class ByError(Gate):
         return 1 / (1 + (error / self.half) ** self.sharpness)
 
 
-GATE = ByError()
-"""How far a network that learns what a prior leaves trusts it, unless it is told otherwise."""
+DEFAULT_GATE = ByError()
+"""The gate of a network that learns the residual of a prior, unless another is given."""

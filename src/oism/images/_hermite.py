@@ -1,30 +1,36 @@
 """The Hermite prior: one polynomial for each coordinate, in any frame.
 
-Coordinates are independent in this model, so the probability flow moves each by itself; and in the
-standardised coordinate u = (z - m_t)/s_t it moves by the polynomial alone,
+Coordinates are independent in this model, so the probability flow moves each of them separately. In
+the standardised coordinate u = (z - m_t)/s_t only the polynomial moves them,
 
     du/dt = -f'(u)/s_t²    (from dz/dt = -z - ∇log ρ_t and ds_t/dt = 1/s_t - s_t),
 
-the Gaussian part being taken out exactly: with order two nothing moves, and densities are those of
+because the Gaussian part cancels exactly: with order two nothing moves, and densities are those of
 the Gaussian. The equation is solved in the logarithm of t, where it is not stiff however small a
-variance is, by Runge-Kutta steps of order four; its divergence is known in closed form.
+variance is, by Runge-Kutta steps of order four; its divergence has a closed form.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from oism.basis import Frame
-from oism.flow import RungeKutta4
-from oism.flow._methods import State
-from oism.images._base import Setting
+from oism.flow import (
+    Divergence,
+    OrdinaryMethod,
+    Pixels,
+    RungeKutta4,
+    State,
+    TensorSpec,
+)
 from oism.images._framed import FramedPrior
-from oism.process import Logarithmic
 from oism.score import Coordinates, Curve, HermiteScore
+from oism.storage import storable
 
 COEFFICIENTS = 2**24
 """The number of coefficients that are looked up at a time where every row has its own time."""
@@ -36,29 +42,43 @@ ENTRIES = 2**22
 """The number of coordinates that are moved at a time."""
 
 
+@storable
 class HermitePrior(FramedPrior):
-    """Polynomials of one coordinate each: ``lines`` is their score, on coordinates ``(n, k)``."""
+    """Polynomials of one coordinate each.
+
+    ``lines`` is their score on coordinates ``(n, k)``; its clock is that of the tables.
+    """
 
     def __init__(
         self,
-        setting: Setting,
+        spec: TensorSpec,
         error: Curve,
-        directions: Frame | Tensor,
+        frame: Frame,
         mean: Tensor,
         rest: float | None,
         lines: HermiteScore,
     ) -> None:
-        super().__init__(setting, error, directions, mean, rest)
+        super().__init__(spec, lines.clock, error, frame, mean, rest)
+        if lines.basis.dim != self.count:
+            raise ValueError(
+                f"lines must be those of the {self.count} coordinates of the frame, got "
+                f"{lines.basis.dim}"
+            )
         self.lines = lines
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        config = {**super().to_config(), "lines": self.lines}
+        del config["table_clock"]
+        return config
 
     @property
     def order(self) -> int:
         """The largest degree of the polynomials."""
         return self.lines.basis.order
 
-    @property
-    def facts(self) -> dict[str, object]:
-        """What the prior is, in plain words and numbers."""
+    def facts(self) -> dict[str, Any]:
+        """Return kind, shape, frame, order and clock."""
         return {
             "kind": "Hermite polynomials",
             "shape": list(self.shape),
@@ -76,7 +96,7 @@ class HermitePrior(FramedPrior):
     def _on_lines(
         self, part: Callable[[Tensor, Tensor, Tensor], Tensor], z: Tensor, t: Tensor
     ) -> Tensor:
-        """Apply a part of the score to checked coordinates, as many as memory is meant for."""
+        """Apply a part of the score to checked coordinates, a bounded number of rows at a time."""
         curve, clock = self.lines.curve, self.lines.clock
         if t.ndim == 0:
             return part(z, t, curve(clock._inverse(t)).to(z))
@@ -108,16 +128,26 @@ class HermitePrior(FramedPrior):
             result[rows] = change - 0.5 * last.square().sum(dim=1) - float(volume)
         return result
 
-    def _dequantised_log_density(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return E[log ρ] over uniform dequantisation: exactly for a Gaussian."""
-        if not self._is_gaussian:
-            return super()._dequantised_log_density(x, generator)
-        assert self.pixels is not None
+    def _dequantised_log_density(
+        self,
+        x: Tensor,
+        pixels: Pixels,
+        generator: torch.Generator | None,
+        *,
+        method: OrdinaryMethod | None,
+        divergence: Divergence | None,
+        progress: bool | None,
+    ) -> Tensor:
+        """Return log ρ at one draw of the dequantisation; for a Gaussian its exact expectation."""
+        if not self._is_gaussian or method is not None or divergence is not None:
+            return super()._dequantised_log_density(
+                x, pixels, generator, method=method, divergence=divergence, progress=progress
+            )
         _, scale = self._start()
         precision = float(scale.pow(-2).sum())
         if self.rest is not None:
             precision += self.beyond / self.rest
-        return self._log_density(x) - 0.5 * precision * self.pixels.step**2 / 12
+        return self._log_density(self._flat(x)) - 0.5 * precision * pixels.step**2 / 12
 
     def _line_sample(self, n: int, generator: torch.Generator | None) -> Tensor:
         shift, scale = self._start()
@@ -137,7 +167,6 @@ class HermitePrior(FramedPrior):
         if self._is_gaussian:
             return u, nothing
         clock, coordinates, lines = self.lines.clock, self._coordinates(), self.lines
-        assert isinstance(clock, Logarithmic)
 
         def field(tau: Tensor, state: State) -> State:
             t, rate = clock._time(tau), clock._rate(tau)

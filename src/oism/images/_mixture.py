@@ -1,40 +1,42 @@
 """A mixture of Gaussians in one frame: classes of contrast and colour, in closed form.
 
-P_t acts on laws linearly, so a mixture of laws stays one, component by component:
+P_t acts linearly on distributions, so a mixture remains one, component by component:
 
     ρ_t = Σ_c w_c N(α m_c, α² v_c + σ²),    ∇log ρ_t = -Σ_c r_c(z, t) (z - α m_c)/(α² v_c + σ²)
 
 with variances along the frame and responsibilities r_c ∝ w_c N(z; …). Images differ in contrast by
-far more than one Gaussian, or any law with independent coordinates, can tell: a quiet image is
-quiet in all of its fine directions at once. A few dozen components in the principal frame know it.
-Their weights, means and variances are found by expectation maximisation on standardised
-coordinates, two matrix products a round, beginning with classes of equal size in the logarithm of
-the energy. (scikit-learn's `GaussianMixture` has no device, no float32 and no prior on variances.)
-Densities are exact, without a flow.
+far more than one Gaussian, or any distribution with independent coordinates, can represent: an
+image of low contrast has small coordinates along all fine directions at once. A few dozen
+components in the principal frame represent that. Their weights, means and variances are found by
+expectation maximisation on standardised coordinates, two matrix products a round, starting from
+classes of equal size by energy. (scikit-learn's `GaussianMixture` has no device, no float32 and no
+prior on variances.) Densities are exact, without a flow.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from oism._core.transforms import matmul
 from oism.basis import Frame
-from oism.estimation._moments.fourier import FLOOR
-from oism.images._base import Setting
+from oism.flow import TensorSpec
 from oism.images._framed import FramedPrior
-from oism.score import Curve
+from oism.process import Clock
+from oism.score import FLOOR, Curve
+from oism.storage import storable
 
 PSEUDO_ROWS = 20.0
-"""How many rows of the whole law count along with those of a component, for its variances."""
+"""How many rows of the whole data count along with those of a component, for its variances."""
 
 ROUNDS = 10
 """The number of rounds of expectation maximisation."""
 
 ENTRIES = 2**24
-"""The number of entries that are worked on at a time."""
+"""The number of entries that are processed at a time."""
 
 
 class Components:
@@ -42,6 +44,17 @@ class Components:
 
     def __init__(self, log_weights: Tensor, means: Tensor, variances: Tensor) -> None:
         self.log_weights, self.means, self.variances = log_weights, means, variances
+
+    def check(self, count: int) -> None:
+        """Raise unless there are components, all of them of ``count`` coordinates."""
+        weights, means, variances = (
+            tuple(part.shape) for part in (self.log_weights, self.means, self.variances)
+        )
+        if len(weights) != 1 or not weights[0] or {means, variances} != {(*weights, count)}:
+            raise ValueError(
+                f"components must have weights (K,), means and variances (K, {count}), got "
+                f"{weights}, {means} and {variances}"
+            )
 
     def log_joint(self, u: Tensor) -> Tensor:
         """Return log w_c + log N(u; m_c, v_c): ``(n, K)``."""
@@ -84,6 +97,7 @@ def maximise(u: Tensor, count: int, extra: Tensor, rounds: int = ROUNDS) -> Comp
     return components
 
 
+@storable
 class MixturePrior(FramedPrior):
     """Gaussian components with variances of their own along one frame: ``(K, k)``.
 
@@ -95,24 +109,48 @@ class MixturePrior(FramedPrior):
     means: Tensor
     variances: Tensor
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917
         self,
-        setting: Setting,
+        spec: TensorSpec,
+        table_clock: Clock,
         error: Curve,
-        directions: Frame | Tensor,
+        frame: Frame,
         mean: Tensor,
         rest: float | None,
         components: Components,
     ) -> None:
-        super().__init__(setting, error, directions, mean, rest)
+        super().__init__(spec, table_clock, error, frame, mean, rest)
+        components.check(self.count)
         self.register_buffer("centre", self.analyse(self.mean[None])[0])
         self.register_buffer("log_weights", components.log_weights.float())
         self.register_buffer("means", components.means.float())
         self.register_buffer("variances", components.variances.float().clamp(min=FLOOR))
 
-    @property
-    def facts(self) -> dict[str, object]:
-        """What the prior is, in plain words and numbers."""
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of `from_config`."""
+        parts = {name: getattr(self, name) for name in ("log_weights", "means", "variances")}
+        return {**super().to_config(), **parts}
+
+    @classmethod
+    def from_config(  # noqa: PLR0913
+        cls,
+        *,
+        spec: TensorSpec,
+        table_clock: Clock,
+        error: Curve,
+        frame: Frame,
+        mean: Tensor,
+        rest: float | None,
+        log_weights: Tensor,
+        means: Tensor,
+        variances: Tensor,
+    ) -> Self:
+        """Return the prior with these components."""
+        components = Components(log_weights, means, variances)
+        return cls(spec, table_clock, error, frame, mean, rest, components)
+
+    def facts(self) -> dict[str, Any]:
+        """Return kind, shape, frame, number of components and clock."""
         return {
             "kind": "mixture of Gaussians",
             "shape": list(self.shape),
@@ -149,7 +187,7 @@ class MixturePrior(FramedPrior):
         return torch.cat(pieces) if pieces else z.new_zeros(0)
 
     def _pieces(self, z: Tensor, t: Tensor) -> list[tuple[slice, Tensor]]:
-        """Return rows with their times, as many at a time as memory is meant for."""
+        """Return rows with their times, a bounded number at a time."""
         step = max(1, ENTRIES // self.means.numel()) if t.ndim else max(1, len(z))
         starts = range(0, len(z), step)
         return [(slice(i, i + step), t[i : i + step] if t.ndim else t) for i in starts]
@@ -184,7 +222,7 @@ class MixturePrior(FramedPrior):
         return joint.logsumexp(dim=1)
 
     def _line_sample(self, n: int, generator: torch.Generator | None) -> Tensor:
-        """Return coordinates by drawing a component and then its Gaussian: the flow's law."""
+        """Return coordinates by drawing a component and then from its Gaussian."""
         chosen = torch.multinomial(
             self.log_weights.exp(), max(1, n), replacement=True, generator=generator
         )[:n]

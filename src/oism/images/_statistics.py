@@ -1,11 +1,10 @@
-"""Passes over tensors, and the law that they tell of.
+"""The statistics of tensors that a prior is made of, by passes over the data.
 
     data ─► pairs ─► directions ─► moments along them ─► dequantisation
             where a frame is learnt
 
-Bytes in their own frame need no second pass and no coordinates: their histograms hold everything.
-Where processes share the data, each passes over its own, and what a pass gathered is merged before
-anything follows from it.
+Bytes in their own frame need no second pass and no coordinates: their histograms suffice. Where
+processes share the data, each reads its own, and the sums of a pass are merged before use.
 """
 
 from __future__ import annotations
@@ -19,25 +18,29 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.progress import Progress
-from oism.basis import Averages, Frame, Hermite, IdentityFrame, Standardised
-from oism.basis._frame import power_sums
+from oism.basis import Averages, Frame, Hermite, Standardised
 from oism.estimation import (
+    Accumulator,
     HermiteMoments,
     HistogramMoments,
     PairMoments,
     Spectrum,
     across_processes,
     dithered,
+    of_first,
     spectrum,
+    together,
     uniform_averages,
     uniform_reach,
 )
-from oism.estimation._moments.sharing import Accumulator, of_first, together
-from oism.images._pixels import BYTES, Pixels
+from oism.flow import Pixels
+from oism.images._framed import Directions
 from oism.images._stream import Stream
 
+BYTES = 256
+
 MOST_ENTRIES = 2**14
-"""The largest number of entries of tensors whose directions are learnt."""
+"""The largest number of entries of tensors whose directions are learned."""
 
 HELD = 2**28
 """The number of coordinates that are held in memory to find components."""
@@ -45,9 +48,9 @@ HELD = 2**28
 
 @dataclass(frozen=True)
 class PCA:
-    """Principal directions, learnt from the data: all of them, or the leading ``count``.
+    """Principal directions, learned from the data: all of them, or the leading ``count``.
 
-    Along those left out the law is Gaussian with one variance.
+    Along the others the model is a Gaussian with one variance.
     """
 
     count: int | None = None
@@ -58,25 +61,26 @@ class PCA:
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
-    """What is known of the data: a frame, and the averages of its coordinates up to an order.
+class ImageStatistics:
+    """A frame, and the averages of its coordinates over the data up to an order.
 
-    ``directions`` are a frame or the rows of a matrix ``(k, d)``; ``mean`` is that of the data,
-    ``rest`` the variance along all other directions. `prior_of` makes priors of it.
+    ``mean`` is that of the data, ``standard`` the averages in standardised coordinates, ``rest``
+    the variance along directions that are not in the frame. `prior_from_statistics` makes priors
+    of them.
     """
 
     shape: tuple[int, ...]
     pixels: Pixels | None
     dequantised: bool
     order: int
-    directions: Frame | Tensor
+    frame: Frame
     mean: Tensor
     standard: Standardised
     rest: float | None = None
 
 
 class Passes:
-    """The passes over the data that lead to a `Law`."""
+    """The passes over the data that `ImageStatistics` take."""
 
     def __init__(
         self,
@@ -94,8 +98,8 @@ class Passes:
         wanted = pixels is not None and dequantise is not False
         self.noise = pixels.step**2 / 12 if pixels is not None and wanted else 0.0
 
-    def law(self, frame: Frame | PCA) -> Law:
-        """Return the law in a frame."""
+    def statistics(self, frame: Frame | PCA) -> ImageStatistics:
+        """Return the statistics in a frame."""
         if isinstance(frame, PCA):
             return self._principal(frame)
         if not isinstance(frame, Frame):
@@ -105,50 +109,39 @@ class Passes:
                 f"frame must serve tensors of {self.stream.dim} entries, got one for {frame.dim}"
             )
         pixels = self.stream.pixels
-        if isinstance(frame, IdentityFrame) and pixels is not None and pixels.are_bytes:
+        if frame.is_identity and pixels is not None and pixels.are_bytes:
             standard = self._histograms(pixels)
         else:
             standard = self._moments(frame)
         mean = frame._synthesise(standard.shift[None])[0]
-        return self._law(frame, mean, self._dithered(standard, frame))
+        return self._result(frame, mean, self._dithered(standard, frame))
 
-    def _principal(self, frame: PCA) -> Law:
+    def _principal(self, frame: PCA) -> ImageStatistics:
         found, unit = self.spectrum(frame)
         mean, scale = self.stream.units(found.mean), found.variances.sqrt() * unit
         if self.order == 2:
             standard = _without_moments(found.directions @ mean, scale)
         else:
-            # The shape of the law from the averages, its size from what new rows will show.
-            standard = self._moments(found.directions)
+            # The shape of the distribution from the averages, its variances by cross-validation.
+            standard = self._moments(Directions(found.directions))
             standard = replace(standard, scale=scale.to(standard.scale))
-        standard = self._dithered(standard, found.directions)
+        standard = self._dithered(standard, Directions(found.directions))
         rest = None if found.rest is None else found.rest * unit**2 + self.noise
-        return self._law(found.directions, mean, standard, rest)
+        return self._result(Directions(found.directions), mean, standard, rest)
 
-    def _law(
-        self,
-        directions: Frame | Tensor,
-        mean: Tensor,
-        standard: Standardised,
-        rest: float | None = None,
-    ) -> Law:
-        stream = self.stream
-        return Law(
-            stream.shape,
-            stream.pixels,
-            self.noise > 0,
-            self.order,
-            directions,
-            mean,
-            standard,
-            rest,
+    def _result(
+        self, frame: Frame, mean: Tensor, standard: Standardised, rest: float | None = None
+    ) -> ImageStatistics:
+        stream, dequantised = self.stream, self.noise > 0
+        return ImageStatistics(
+            stream.shape, stream.pixels, dequantised, self.order, frame, mean, standard, rest
         )
 
     def spectrum(self, frame: PCA) -> tuple[Spectrum, float]:
         """Return the principal directions from one pass, in units of the data, and that unit."""
         stream = self.stream
         with together(stream.shared):
-            self._demand_repeatable()
+            self._check_repeatable()
         if stream.dim > MOST_ENTRIES:
             size = 8e-9 * stream.dim**2 * (stream.folds + 3)
             raise ValueError(
@@ -163,19 +156,19 @@ class Passes:
             pairs = pairs.mirrored(self._mirror())
         self.bar.stage("principal directions")
         found = spectrum(pairs, frame.count, validate=stream.folds > 1)
-        # Equal sums have equal directions on equal machines, and others must not differ in signs.
+        # Machines of different kinds may find directions of opposite sign: all take rank 0's.
         found = of_first(found) if stream.shared else found
         return found, 1.0 if stream.pixels is None else stream.pixels.step
 
-    def _demand_repeatable(self) -> None:
+    def _check_repeatable(self) -> None:
         if self.order > 2 and not self.stream.is_repeatable:
             raise TypeError(
-                "data must be readable twice for a frame that is learnt, and an iterator can be "
+                "data must be readable twice for a frame that is learned, and an iterator can be "
                 "read once: give a list, an array, a DataLoader, or a fixed frame"
             )
 
     def coordinates(self, directions: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-        """Return standardised coordinates of the rows, as many as memory is meant for."""
+        """Return standardised coordinates of the rows, at most `HELD` numbers."""
         images = 2 if self.flip else 1
         stride = math.ceil(images * self.stream.rows * len(directions) / HELD)
         matrix, seen = (directions / scale[:, None]).float(), 0
@@ -193,7 +186,7 @@ class Passes:
         return (x, x[:, self._mirror()]) if self.flip else (x,)
 
     def _rows(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the rows of one pass with their folds, and show how far it is."""
+        """Yield the rows of one pass with their folds, and show its progress."""
         self.bar.stage(name, self.stream.rows or None)
         for rows, fold in self.stream:
             yield rows, fold
@@ -217,40 +210,33 @@ class Passes:
         values = torch.arange(BYTES, dtype=torch.float64) * pixels.step - 1
         return counts.standardised(self.order, values)
 
-    def _moments(self, directions: Frame | Tensor) -> Standardised:
-        stream = self.stream
-        count = len(directions) if isinstance(directions, Tensor) else stream.dim
+    def _moments(self, frame: Frame) -> Standardised:
+        stream, matrix = self.stream, frame.stored_directions()
+        count = stream.dim if matrix is None else len(matrix)
         moments = HermiteMoments(Hermite(count, self.order), stream.folds)
 
         def update(rows: Tensor, fold: Tensor) -> None:
             for image in self._images(stream.units(rows)):
-                if isinstance(directions, Tensor):
-                    z = image @ directions.mT
-                else:
-                    z = directions._analyse(image)
-                moments.update(z, fold=fold)
+                moments.update(frame._analyse(image), fold=fold)
 
         return _moved(self._pass("moments", moments, update).standardised(), stream.device)
 
-    def _dithered(self, standard: Standardised, directions: Frame | Tensor) -> Standardised:
-        """Return the averages with those of uniform noise folded in."""
+    def _dithered(self, standard: Standardised, frame: Frame) -> Standardised:
+        """Return the averages of the data with uniform noise added."""
         if not self.noise:
             return standard
         degree = len(standard.averages.total) - 1
-        if isinstance(directions, Tensor):
-            powers = power_sums(directions, degree)
-        else:
-            powers = directions.power_sums(self.stream.dim, degree)
+        powers = frame.power_sums(self.stream.dim, degree)
         return dithered(standard, uniform_averages(powers), self.noise, uniform_reach(powers))
 
     def _mirror(self) -> Tensor:
-        """Return where the entries of a mirror image stand: flipped along the last axis."""
+        """Return the places of the entries in a mirror image, flipped along the last axis."""
         places = torch.arange(self.stream.dim).reshape(self.stream.shape)
         return places.flip(-1).flatten().to(self.stream.device)
 
 
 def _without_moments(shift: Tensor, scale: Tensor) -> Standardised:
-    """Return what is known of a Gaussian: nothing beyond mean and deviation."""
+    """Return the statistics of a Gaussian, mean and deviation alone."""
     means = torch.zeros(3, len(shift), dtype=torch.float64, device=shift.device)
     means[0] = 1
     none, nothing = means.new_zeros(0, *means.shape), means.new_zeros(0)

@@ -1,8 +1,8 @@
-"""Tensors as they come: batches of any shape, read as often as a fit needs, checked once each time.
+"""Batches of tensors of any shape, read as often as a fit needs, checked once each time.
 
 Data are an array or tensor ``(n, *shape)``, or an iterable of such batches that can be read again
-from its beginning (a list, a `torch.utils.data.DataLoader`, `oism.data.files.Images`): learning a frame
-takes one pass and the moments in it another.
+from its beginning (a list, a `torch.utils.data.DataLoader`, `oism.data.files.Images`): learning a
+frame takes one pass and the moments in it another.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.estimation import batches, fold_of
-from oism.estimation._moments.rows import demand_finite, tensor
-from oism.estimation._moments.sharing import gathered, together
-from oism.images._pixels import Pixels
+from oism.estimation import batches, demand_finite, fold_of, gathered, tensor, together
+from oism.flow import Pixels
 
 Kind = tuple[tuple[int, ...], Pixels | None]
 """The shape of a row, and its range."""
@@ -30,9 +28,9 @@ ENTRIES = 2**23
 
 @dataclass
 class Stream:
-    """Rows of data in pieces, each with its folds. Bytes are pixels without being said to be.
+    """Rows of data in pieces, each with its folds; bytes are pixels from 0 to 255 by default.
 
-    ``shape`` is that of a row, ``rows`` their number, known after a first pass. Where the data are
+    ``shape`` is that of a row, ``rows`` their number, set by the first pass. Where the data are
     ``shared``, these are the rows of one rank, which may have none if others do.
     """
 
@@ -54,22 +52,15 @@ class Stream:
         self.shape, self.pixels = kind
 
     def _look(self) -> Kind | None:
-        """Return what the first batch shows, if there is one."""
+        """Return shape and range of the first batch, if there is one."""
         first = next(self._batches(), None)
         if first is None:
             return None
-        if isinstance(self.data, Iterator):  # read once: what was looked at must come again
+        if isinstance(self.data, Iterator):  # it can be read once, so the first batch is put back
             self.data = itertools.chain([first], self.data)
         if self.shared and not len(first):
-            return None  # other ranks know better
-        if self.pixels is None and first.dtype == torch.uint8:
-            return tuple(first.shape[1:]), Pixels()
-        if self.pixels is None and not first.is_floating_point():
-            raise TypeError(
-                f"pixels must be given for integers other than bytes, got {first.dtype}: "
-                "Pixels(low, high) says their range"
-            )
-        return tuple(first.shape[1:]), self.pixels
+            return None  # shape and range come from other ranks
+        return tuple(first.shape[1:]), Pixels.of(first, self.pixels)
 
     @property
     def dim(self) -> int:
@@ -130,7 +121,7 @@ class Stream:
 
 
 def _agreed(kind: Kind | None) -> Kind | None:
-    """Return what the ranks that have rows know of them; raise on every rank where they differ."""
+    """Return shape and range that all ranks with rows agree on; raise on every rank otherwise."""
     known = {rank: one for rank, one in enumerate(gathered(kind)) if one is not None}
     first = min(known, default=0)
     for rank, one in known.items():
@@ -150,7 +141,7 @@ def _images(batch: object) -> object:
 
 
 def device_of(data: object, device: torch.device | str | None) -> torch.device:
-    """Return where work is to be done: where it is asked for, or where the data are."""
+    """Return the device that was asked for, or that of the data."""
     if device is not None:
         return checks.device(device)
     return data.device if isinstance(data, Tensor) else torch.device("cpu")

@@ -1,8 +1,8 @@
-"""What the objectives have in common: terms at noised points, their mean, and their P_t form.
+"""The contract of an objective: terms at noised points, their mean, and their P_t form.
 
-An objective is E_t[h(X_t)] for a function h made of a model and the operators of the process. Two
-ways lead to it from clean data: draw X_t and average, or average P_th over the clean points, since
-E[h(X_t)] = E[P_th(X_0)].
+An objective is E_t[h(X_t)] for a function h made of a model and the operators of the process. It is
+estimated from clean data in two ways: by the mean over draws of X_t, or by the mean of P_th over
+the clean points, since E[h(X_t)] = E[P_th(X_0)].
 """
 
 from __future__ import annotations
@@ -14,13 +14,12 @@ from torch import Tensor
 
 from oism._core import checks
 from oism.objectives._models import Model
-from oism.process import Process, Semigroup
-from oism.process._expectation import Rule
+from oism.process import Process, Rule, Semigroup
 
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """An objective of a process: something to minimise over models."""
+    """An objective of a process, which is minimised over models."""
 
     process: Process
 
@@ -48,7 +47,7 @@ class Objective(ABC):
         """Return P_th at clean points ``(n, *shape)``: ``(n,)``, for one time t.
 
         ``rule`` is quadrature in at most three dimensions and Monte Carlo above, unless given; see
-        `oism.process._operators.Semigroup`.
+        `oism.process.Semigroup`.
         """
         semigroup = Semigroup(self.process, t, rule)
         return semigroup(lambda y: self.terms(model, y, t))(x)

@@ -4,8 +4,8 @@ With x_τ = α x + σ ε the minimiser over functions ε̂ of
 
     E_{τ ~ p} [ w(τ)/p(τ) · E‖ε̂(x_τ, τ) - ε‖²/d ] / ∫ w dτ
 
-is ε̂ = -σ∇log ρ_t, whatever the weight w > 0 and the law p of the times; what differs is which
-noise levels count when it cannot be reached. In terms of the noise,
+is ε̂ = -σ∇log ρ_t, whatever the weight w > 0 and the density p of the times; they decide which
+noise levels count when a model cannot reach it. In terms of the noise,
 
     uniform      w = 1/σ²     the L² distance of scores, alike at every τ
     noise        w = 1        that of predicted noises: the usual loss of DDPM
@@ -27,21 +27,24 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.quadrature import gauss_legendre
-from oism._core.transforms import per_row
-from oism.nn import NoisePredictor
-from oism.objectives._levels import NoiseLevels, UniformLogSNR, likelihood_rate
-from oism.process import Euclidean, Noising
+from oism.flow import NoisePredictor, noise_errors, noised
+from oism.objectives._levels import NoiseLevels, likelihood_rate
+from oism.process import Noising
 
 NODES = 512
 """The number of nodes at which weights are integrated, in log τ."""
 
 
 class Weighting(ABC):
-    """What an error of the predicted noise counts at each noise level."""
+    """The weight of an error of the predicted noise at each noise level."""
 
     @abstractmethod
     def __call__(self, noising: Noising, tau: Tensor) -> Tensor:
         """Return w(τ), not normalised."""
+
+    def is_sampled_by(self, levels: NoiseLevels) -> bool:  # noqa: ARG002, PLR6301
+        """Return whether times drawn from ``levels`` have a density proportional to w."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,10 @@ class LikelihoodWeighting(Weighting):
         """Return g²/σ² = -dℓ/dτ."""
         return likelihood_rate(noising, tau)
 
+    def is_sampled_by(self, levels: NoiseLevels) -> bool:
+        """Return whether times are uniform in the log-SNR ℓ: their density is that of w."""
+        return levels.is_uniform_in_log_snr
+
 
 class DenoisingScoreMatching:
     """The loss of a noise predictor.
@@ -77,9 +84,9 @@ class DenoisingScoreMatching:
     Parameters
     ----------
     levels
-        The law of the times: `UniformLogSNR` or `UniformTime`, with the noising they belong to.
+        The distribution of the times: `UniformLogSNR` or `UniformTime`, with their noising.
     weighting
-        What errors count: by default in likelihood weighting.
+        The weight of errors: `LikelihoodWeighting` by default.
 
     Examples
     --------
@@ -97,10 +104,7 @@ class DenoisingScoreMatching:
         checks.instance(levels, NoiseLevels, "levels")
         checks.instance(weighting, Weighting, "weighting")
         self.levels, self.weighting = levels, weighting
-        # In the logarithm of the signal-to-noise ratio likelihood weighting is sampled exactly.
-        self._is_even = isinstance(levels, UniformLogSNR) and isinstance(
-            weighting, LikelihoodWeighting
-        )
+        self._is_even = weighting.is_sampled_by(levels)
 
     @property
     def noising(self) -> Noising:
@@ -123,25 +127,11 @@ class DenoisingScoreMatching:
 
     def errors(self, predictor: NoisePredictor, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
         """Return ‖ε̂(x_τ, τ) - ε‖²/d: ``(n,)``."""
-        predicted = predictor(self.noised(x, tau, noise), tau)
-        if predicted.shape != noise.shape:  # or the difference would be that of other rows
-            raise ValueError(
-                f"predictor must return noise of shape {tuple(noise.shape)}, got "
-                f"{tuple(predicted.shape)}"
-            )
-        return (predicted - noise).flatten(1).square().mean(dim=1)
+        return noise_errors(predictor, self.noising, x, tau, noise)
 
     def noised(self, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
-        """Return x_τ = α x + σ ε, wrapped where the process lives on a torus."""
-        if noise.shape != x.shape:
-            raise ValueError(
-                f"noise must have the shape {tuple(x.shape)} of x, got {tuple(noise.shape)}"
-            )
-        process, t = self.noising.process, self.noising.clock._time(tau.double())
-        alpha, sigma = process._alpha(t), process._variance(t).sqrt()
-        noised = per_row(alpha, x, "tau") * x + per_row(sigma, x, "tau") * noise
-        # Wrapping reads values, and would wait for a device.
-        return noised if isinstance(process.domain, Euclidean) else process.wrap(noised)
+        """Return x_τ = α x + σ ε, inside the domain of the process."""
+        return noised(self.noising, x, tau, noise)
 
     def weights(self, tau: Tensor) -> Tensor:
         """Return w/(p ∫w), by which errors at times drawn from p are multiplied."""

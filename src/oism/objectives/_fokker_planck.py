@@ -1,4 +1,4 @@
-"""The Fokker-Planck equation of log-densities and of scores: what all noise levels owe each other.
+"""The Fokker-Planck equation of log-densities and of scores: how noise levels depend on each other.
 
 From ∂_t(ρ_t/π) = L*(ρ_t/π) and the diffusion property, for f = log(ρ_t/π), s̃ = ∇f and s = ∇log ρ_t,
 
@@ -12,7 +12,7 @@ taken for each other. The gradient of ⟨s, Gs⟩ is 2JᵀGs, which is 2JGs only
 functions: a network's J need not be symmetric.
 
 The equations hold at every point, so a residual can be evaluated, and made small, wherever one
-likes. Initial conditions are what data must teach: scores of other data have no residual either.
+likes. It does not determine initial conditions: scores of other data have no residual either.
 """
 
 from __future__ import annotations
@@ -20,34 +20,31 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
-from torch.func import vmap
 
 from oism._core import checks
 from oism.objectives._models import Model, derivative_in_time, field, gradient, scalar
 from oism.objectives._sliced import Probes, inner, weighted_divergence
-from oism.process import AdjointGenerator, CarreDuChamp, Isotropic, Linear, Process
-from oism.process._expectation import Function
-from oism.process._operators import directional
+from oism.process import AdjointGenerator, CarreDuChamp, Function, Process
 
 Rate = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class FokkerPlanckResidual:
-    """What is left of the Fokker-Planck equation: zero for the exact energy or score.
+    """The residual of the Fokker-Planck equation: zero for the exact energy or score.
 
     Parameters
     ----------
     process
-        What diffuses.
+        The noising process.
     probes
         Random directions for the divergence of scores, in high dimensions; exact by default. The
         residual is then right in the mean, its square is too large.
 
     Examples
     --------
+    >>> import torch
     >>> from oism import OrnsteinUhlenbeck
     >>> process, x = OrnsteinUhlenbeck(), torch.linspace(-2, 2, 5, dtype=torch.float64)[:, None]
     >>> def score(x, t):  # of N(0, 4) noised
@@ -82,24 +79,13 @@ class FokkerPlanckResidual:
         )
 
     def score(self, score: Model, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return the residual of s = ∇log ρ_t, of the shape of ``x``; π need not be a law."""
+        """Return the residual of s = ∇log ρ_t, of the shape of ``x``; π may be any measure."""
 
         def rate(y: Tensor, s: Tensor) -> Tensor:
             moved = inner(s, self.process.diffuse(s) - self.process.drift(y))
-            return moved - self._spread(y)
+            return moved - self.process._drift_divergence(y)
 
         return self._residual(score, x, t, rate)
-
-    def _spread(self, x: Tensor) -> Tensor:
-        """Return ∇·b, or 0 where it is a number, whose gradient is."""
-        if isinstance(self.process, Isotropic | Linear):
-            return x.new_zeros(())
-        units = torch.eye(x.shape[1:].numel()).to(x).reshape(-1, *x.shape[1:])
-
-        def along(unit: Tensor) -> Tensor:
-            return inner(directional(self.process.drift, x, unit), unit.expand_as(x))
-
-        return vmap(along)(units).sum(dim=0)
 
     def _residual(self, score: Model, x: Tensor, t: Tensor | float, rate: Rate) -> Tensor:
         x, s = checks.points(x), field(score, t)
@@ -108,7 +94,7 @@ class FokkerPlanckResidual:
         return change - gradient(self._potential(s, rate, directions))(x)
 
     def _potential(self, s: Function, rate: Rate, directions: Tensor | None) -> Function:
-        """Return ∂_t log-density as the equation has it, up to a number."""
+        """Return ∂_t log-density by the equation, up to a number."""
 
         def potential(y: Tensor) -> Tensor:
             return weighted_divergence(self.process, s, y, directions) + rate(y, s(y))

@@ -8,8 +8,8 @@ time t are normal with the lower triangular root (ℓ₁₁ 0; ℓ₂₁ ℓ₂�
 the score along velocities, all that the reverse process needs, is the noise that velocities do not
 share with positions. The minimiser of E‖ε̂(X_t, V_t, τ) - ε₂‖² is ε̂ = -ℓ₂₂∇_v log ρ_t. Denoising
 given the initial velocity as well has the same minimiser, and targets that vary more (Dockhorn,
-Vahdat, Kreis, 2022). As t → 0 the way from x to X_t tells the velocity, and ℓ₂₂² = (2c/3)t + O(t²):
-at t = 0 itself there is no such noise, and training begins a little later.
+Vahdat, Kreis, 2022). As t → 0 the displacement from x to X_t determines the velocity, and
+ℓ₂₂² = (2c/3)t + O(t²): at t = 0 there is no such noise, so training starts at a positive time.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.transforms import per_row
-from oism.nn import NoisePredictor
-from oism.nn._velocity import FIRST
+from oism.flow import NoisePredictor
 from oism.objectives._levels import low_discrepancy
 from oism.process import Clock, PhaseSpace, first_time
+
+FIRST_WITH_VELOCITIES = 1e-3
+"""The smallest clock time by default: at t = 0 the velocity has no noise of its own."""
 
 
 class HybridScoreMatching:
@@ -33,9 +35,9 @@ class HybridScoreMatching:
     space
         The damped process, and the variance of initial velocities.
     clock
-        How fast it runs.
+        The noise levels.
     first
-        The least clock time, where t must be positive.
+        The smallest clock time, where t must be positive.
 
     Examples
     --------
@@ -44,12 +46,14 @@ class HybridScoreMatching:
     >>> from oism.nn import MLP
     >>> space = PhaseSpace(CriticallyDamped(dim=2), gamma=0.04)
     >>> loss = HybridScoreMatching(space, Logarithmic(first=0.1, last=12.0))
-    >>> network = MLP(2, extra=2)  # sees positions and velocities, returns noise of velocities
+    >>> network = MLP(2, extra=2)  # takes positions and velocities, returns noise of velocities
     >>> loss(network, torch.zeros(64, 2), torch.Generator().manual_seed(0)).item() < 1.5
     True
     """
 
-    def __init__(self, space: PhaseSpace, clock: Clock, first: float = FIRST) -> None:
+    def __init__(
+        self, space: PhaseSpace, clock: Clock, first: float = FIRST_WITH_VELOCITIES
+    ) -> None:
         checks.instance(space, PhaseSpace, "space")
         checks.instance(clock, Clock, "clock")
         self.space, self.clock, self.first = space, clock, first_time(first, clock)

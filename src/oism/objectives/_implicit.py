@@ -1,4 +1,4 @@
-"""Implicit score matching in operator form, and in the form that knows generators only.
+"""Implicit score matching in operator form, and in the form with generators only.
 
 For an energy f and the truth f* = log(ρ_t/π), both objectives are E_t[Γ(f - f*)] up to the constant
 E_t[Γ(f*)]. With S = ½(L + L*), ∫ Γ(f, ρ_t/π) dπ = -∫ Sf dρ_t, so

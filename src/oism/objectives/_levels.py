@@ -1,9 +1,9 @@
-"""Which noise levels a network is trained on.
+"""Noise levels: the distribution of the clock times that a network is trained on.
 
-A law of τ on [first, horizon], given by its quantile function: times are τ(u) for u uniform on
-[0, 1]. A batch takes *low-discrepancy* u, one in each n-th of the interval and all shifted by the
-same draw, u_i = (u + i/n) mod 1 (Kingma et al., 2021): every batch sees the whole range, and the
-loss varies less.
+A distribution of τ on [first, horizon] is given by its quantile function: times are τ(u) for u
+uniform on [0, 1]. A batch takes *low-discrepancy* u, one in each n-th of the interval and all
+shifted by the same draw, u_i = (u + i/n) mod 1 (Kingma et al., 2021): every batch covers the whole
+range, and the loss varies less.
 
 Uniform in the logarithm of the signal-to-noise ratio ℓ is the importance sampling for likelihood
 weighting, because -dℓ/dτ = g²/σ², with g² = 2t' × diffusivity the squared noise of the SDE in τ:
@@ -15,19 +15,21 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism.flow import FIRST
 from oism.process import Noising, first_time
-
-FIRST = 1e-5
-"""The least τ: at 0 the signal-to-noise ratio is infinite."""
 
 
 class NoiseLevels(ABC):
-    """A law of clock times on [first, horizon]."""
+    """A distribution of clock times on [first, horizon]."""
+
+    is_uniform_in_log_snr: ClassVar[bool] = False
+    """Whether the logarithm of the signal-to-noise ratio is uniform."""
 
     def __init__(self, noising: Noising, first: float = FIRST) -> None:
         checks.instance(noising, Noising, "noising")
@@ -44,7 +46,7 @@ class NoiseLevels(ABC):
 
     @abstractmethod
     def density(self, tau: Tensor) -> Tensor:
-        """Return the density of the law, with respect to dτ."""
+        """Return the density of the distribution, with respect to dτ."""
 
     def draw(
         self,
@@ -70,6 +72,8 @@ class UniformTime(NoiseLevels):
 
 class UniformLogSNR(NoiseLevels):
     """ℓ = log(α²/σ²) uniform."""
+
+    is_uniform_in_log_snr = True
 
     def __init__(self, noising: Noising, first: float = FIRST) -> None:
         super().__init__(noising, first)

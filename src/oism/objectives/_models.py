@@ -1,4 +1,4 @@
-"""What an objective is given: an energy, a score or a time score, each a function of (x, t).
+"""The models of objectives: an energy, a score or a time score, each a function of (x, t).
 
     energy        f(x, t) = log(ρ_t/π)(x), up to a constant of t    (n,)
     score         s(x, t) = ∇log ρ_t(x) = ∇f + ∇log π               the shape of x
@@ -21,8 +21,7 @@ from torch.func import grad, jvp
 
 from oism._core import checks
 from oism._core.transforms import per_row
-from oism.process import Process
-from oism.process._expectation import Function
+from oism.process import Function, Process
 
 
 class Model(Protocol):
@@ -58,7 +57,7 @@ def _frozen(model: Model, t: Tensor | float, name: str, *, field: bool) -> Funct
 def _checked(
     model: Model, x: Tensor, t: Tensor, name: str, *, field: bool, variable: str = "x"
 ) -> Tensor:
-    """Return what the model says, if it has the right shape and follows what is varied."""
+    """Return the values of a model of the right shape that depend on the variable."""
     if not callable(model):
         raise TypeError(f"{name} must be a function of (x, t), got {type(model).__name__}")
     values = _evaluated(model, x, t, name)
@@ -92,12 +91,12 @@ def _evaluated(model: Model, x: Tensor, t: Tensor, name: str) -> object:
 
 
 def _wrapped(x: Tensor) -> bool:
-    """Tell whether a transform of torch.func is at work on ``x``."""
+    """Return whether a transform of torch.func acts on ``x``."""
     return bool(torch._C._functorch.is_functorch_wrapped_tensor(x))
 
 
 def _follows(values: Tensor) -> bool:
-    """Tell whether the innermost transform sees values move; parameters alone do not move them."""
+    """Return whether the innermost transform differentiates values; parameters do not count."""
     dual = forward_ad.unpack_dual(values)  # type: ignore[no-untyped-call]
     return _wrapped(values) and (values.requires_grad or dual.tangent is not None)
 

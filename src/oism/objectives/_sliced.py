@@ -8,7 +8,7 @@ A random direction ℓ = Lv/√2 with random signs v has E[ℓℓᵀ] = ½LLᵀ 
 
     ⟨s, Gs⟩ = E⟨ℓ, s⟩²,    tr(GJ) = E⟨ℓ, Jℓ⟩ :
 
-two derivatives along ℓ instead of all. The first of the two is known without it, which is the
+two derivatives along ℓ instead of all. The first of the two can be computed exactly, which is the
 form of less variance (Song et al., 2019).
 """
 
@@ -25,9 +25,7 @@ from oism._core import checks
 from oism._core.transforms import matmul
 from oism.objectives._base import Objective
 from oism.objectives._models import Model, field
-from oism.process import Isotropic, Process
-from oism.process._expectation import Function
-from oism.process._operators import directional, over_noise
+from oism.process import Function, Process, directional, over_noise
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:
@@ -48,15 +46,14 @@ class Probes:
 
     def draw(self, process: Process, x: Tensor) -> Tensor:
         """Return directions for points ``(n, *shape)``: ``(count, n, *shape)``."""
-        isotropic = isinstance(process, Isotropic)
-        dim = x.shape[1:].numel()
-        noise = None if isotropic else process.noise(dim).to(x)
+        dim, diffusivity = x.shape[1:].numel(), process.diffusivity
+        noise = None if diffusivity is not None else process.noise(dim).to(x)
         columns = dim if noise is None else noise.shape[1]
         signs = torch.empty(self.count, len(x), columns, dtype=x.dtype, device=x.device)
         signs.bernoulli_(generator=self.generator).mul_(2).sub_(1)
-        if noise is None:  # the matrix of an image would be large, and is a number
-            assert isinstance(process, Isotropic)
-            return (math.sqrt(process.diffusivity) * signs).reshape(self.count, *x.shape)
+        if diffusivity is not None:  # G = gI: for images a matrix would be large
+            return (math.sqrt(diffusivity) * signs).reshape(self.count, *x.shape)
+        assert noise is not None
         return matmul(signs, noise.mT / math.sqrt(2)).reshape(self.count, *x.shape)
 
 
@@ -80,11 +77,11 @@ class SlicedScoreMatching(Objective):
     Parameters
     ----------
     process
-        What diffuses.
+        The noising process.
     probes
         Random directions for the trace, or None for the exact one, Hyvärinen's objective.
     reduced
-        Whether ⟨s, Gs⟩ is computed as it is (less variance) or along the probes too.
+        Whether ⟨s, Gs⟩ is computed exactly (less variance) or along the probes too.
 
     Examples
     --------

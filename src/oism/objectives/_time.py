@@ -4,7 +4,7 @@ For a time score g and the truth g* = ∂_t log ρ_t, E_t[g g*] = d/dt E_t[g] at
 
     E_t[(g - g*)²] = E_t[g² - 2 Lg] + constant.
 
-It is L for every process, symmetric or not: what moves ρ_t is P_t itself.
+It is L for every process, symmetric or not, because ρ_t evolves by P_t.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ score, so with any metric
     E‖s(X_t, t) - ∇log ρ_t(X_t|X_0)‖² = E_t‖s - ∇log ρ_t‖² + constant.
 
 The gradient is that of the transition density in its second point: -ε/σ where noise is isotropic,
-Σ_t⁻¹(S_tx - y) for a linear process, and on the torus that of the wrapped law. An energy has to be
-made a score first (`score_of`), which adds ∇log π. The metric is G, that of Γ: where noise does not
-reach every direction only G∇log ρ_t is matched, which is all that flows ask for. The variance of
-the target grows like 1/t, and `DenoisingScoreMatching` with a noise predictor weights it away.
+Σ_t⁻¹(S_tx - y) for a linear process, and on the torus that of the wrapped normal distribution. An
+energy has to be made a score first (`score_of`), which adds ∇log π. The metric is G, that of Γ:
+where noise does not reach every direction only G∇log ρ_t is matched, which is all that flows need.
+The variance of the target grows like 1/t; the weights of `DenoisingScoreMatching`, for a noise
+predictor, cancel that.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from oism.process._correlated import CorrelatedGaussian, LinearTransition
 from oism.process._covariance import act, spread, whitener
 from oism.process._critically_damped import CriticallyDamped
 from oism.process._domain import Domain, Euclidean, FlatTorus, wrapped
-from oism.process._expectation import MonteCarlo, Quadrature
+from oism.process._expectation import Function, MonteCarlo, Quadrature, Rule
 from oism.process._isotropic import Isotropic, IsotropicTransition
 from oism.process._linear import Linear
 from oism.process._measure import Gaussian, Lebesgue, Measure, NotAProbabilityError, Uniform
@@ -31,6 +31,8 @@ from oism.process._operators import (
     InfinitesimalGenerator,
     Semigroup,
     SymmetricPart,
+    directional,
+    over_noise,
 )
 from oism.process._ornstein_uhlenbeck import OrnsteinUhlenbeck
 from oism.process._phase_space import PhaseSpace
@@ -48,6 +50,7 @@ __all__ = [
     "Domain",
     "Euclidean",
     "FlatTorus",
+    "Function",
     "Gaussian",
     "IdentityClock",
     "InfinitesimalGenerator",
@@ -65,6 +68,7 @@ __all__ = [
     "PhaseSpace",
     "Process",
     "Quadrature",
+    "Rule",
     "Semigroup",
     "SymmetricPart",
     "Torus",
@@ -74,7 +78,9 @@ __all__ = [
     "VariancePreserving",
     "Whitening",
     "act",
+    "directional",
     "first_time",
+    "over_noise",
     "spread",
     "whitener",
     "wrapped",

@@ -15,12 +15,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
 from oism._core.transforms import as_given, per_row
+from oism.process._base import Process
 from oism.process._isotropic import Isotropic, IsotropicTransition
 from oism.storage import storable
 
@@ -209,8 +211,18 @@ class Noising:
         checks.instance(self.process, Isotropic, "process")
         checks.instance(self.clock, Clock, "clock")
 
+    @classmethod
+    def of(cls, process: Process, clock: Clock) -> Self:
+        """Return the pair, where the process treats every coordinate alike."""
+        if not isinstance(process, Isotropic):
+            raise TypeError(
+                "process must be of type Isotropic, whose noise has one σ for all coordinates, got "
+                f"{type(process).__name__}"
+            )
+        return cls(process, clock)
+
     def transition(self, tau: Tensor | float) -> IsotropicTransition:
-        """Return the law of X at τ given X_0."""
+        """Return the distribution of X at τ given X_0."""
         return self.process.transition(self.clock._time(self.clock._tau(tau)))
 
     def alpha(self, tau: Tensor | float) -> Tensor:

@@ -13,11 +13,20 @@ from oism._core import checks
 
 
 class Domain(ABC):
-    """A set of points with the map that brings any point of ℝ^d into it."""
+    """A set of points with the map that brings any point of ℝ^d into it.
+
+    ``period`` is that of every coordinate, or None where coordinates do not wrap.
+    """
+
+    period: float | None = None
 
     @abstractmethod
     def wrap(self, x: Tensor) -> Tensor:
         """Return the representative of each point inside the domain."""
+
+    def _wrap(self, x: Tensor) -> Tensor:
+        """Return the same where values need not be checked: reading them waits for a device."""
+        return self.wrap(x)
 
     @abstractmethod
     def contains(self, x: Tensor) -> Tensor:
@@ -36,6 +45,9 @@ class Euclidean(Domain):
         """Return ``x`` itself."""
         return checks.points(x)
 
+    def _wrap(self, x: Tensor) -> Tensor:
+        return x
+
     def contains(self, x: Tensor) -> Tensor:
         """Return True for every point."""
         return torch.ones(len(checks.points(x)), dtype=torch.bool, device=x.device)
@@ -49,12 +61,17 @@ class FlatTorus(Domain):
     tensor([[-2.2832, -3.0000]])
     """
 
+    period = 2 * math.pi
+
     def wrap(self, x: Tensor) -> Tensor:
         """Shift every coordinate by a multiple of 2π into [-π, π).
 
         Coordinates already inside come back bit for bit; the derivative is the identity.
         """
         return wrapped(checks.points(x))
+
+    def _wrap(self, x: Tensor) -> Tensor:
+        return wrapped(x)
 
     def contains(self, x: Tensor) -> Tensor:
         """Tell whether every coordinate is in [-π, π)."""

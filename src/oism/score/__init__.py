@@ -1,6 +1,6 @@
 """Fitted scores of all noise levels, as torch modules, and the contract of the systems behind them."""
 
-from oism.score._base import RIDGES, Losses, OperatorScore, Solved, System
+from oism.score._base import RIDGES, Advance, Losses, OperatorScore, Solved, System, ignore
 from oism.score._coordinates import FLOOR, Coordinates
 from oism.score._fourier import FourierScore
 from oism.score._hermite import HermiteScore, TensorHermiteScore, soft_clamp
@@ -14,6 +14,7 @@ __all__ = [
     "FLOOR",
     "RIDGES",
     "SINGULAR",
+    "Advance",
     "Coordinates",
     "Curve",
     "Diagnostics",
@@ -31,5 +32,6 @@ __all__ = [
     "System",
     "Table",
     "TensorHermiteScore",
+    "ignore",
     "soft_clamp",
 ]

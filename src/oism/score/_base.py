@@ -38,6 +38,13 @@ ROWS = 2**22
 RIDGES = torch.logspace(-6, 1, 15, dtype=torch.float64)
 """The candidates for ε, two a decade."""
 
+Advance = Callable[[float], None]
+"""Takes the share of a piece of work that was done since the last call; shares sum to 1."""
+
+
+def ignore(share: float) -> None:
+    """Report no progress."""
+
 
 @dataclass(frozen=True, eq=False)
 class Solved:
@@ -78,19 +85,46 @@ class System(ABC):
     """The level at which nothing is cut off."""
 
     @abstractmethod
-    def losses(self, t: Tensor) -> Losses:
-        """Return the held-out losses of all candidates at times ``(T,)``."""
+    def losses(self, t: Tensor, *, advance: Advance = ignore) -> Losses:
+        """Return the held-out losses of all candidates at times ``(T,)``.
 
-    @abstractmethod
-    def solve(self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None) -> Solved:
-        """Return α at times ``(T,)`` for ridges and real-valued levels ``(T, *batch)``.
-
-        ``start`` is a guess for α that iterative solvers begin with.
+        ``advance`` may be called with the share of the work that was done since it was last called.
         """
 
-    def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
+    @abstractmethod
+    def solve(
+        self,
+        t: Tensor,
+        ridge: Tensor,
+        level: Tensor,
+        start: Tensor | None = None,
+        *,
+        advance: Advance = ignore,
+    ) -> Solved:
+        """Return α at times ``(T,)`` for ridges and real-valued levels ``(T, *batch)``.
+
+        ``start`` is a guess for α that iterative solvers begin with; ``advance`` as for `losses`.
+        """
+
+    def diagnose(
+        self, t: Tensor, ridge: Tensor, level: Tensor, *, advance: Advance = ignore
+    ) -> Solved:
         """Return the solution with the extreme eigenvalues of the matrix."""
-        return self.solve(t, ridge, level)
+        return self.solve(t, ridge, level, advance=advance)
+
+    def cutoff(self, level: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Return the frequency above which functions are damped, at real-valued levels, or None.
+
+        None where a level is not a frequency: Hermite polynomials are truncated by their degree.
+        """
+        return None
+
+    def density_ratio(self, x: Tensor, t: Tensor | float) -> Tensor | None:  # noqa: ARG002
+        """Return ρ_t/π at points ``(n, dim)`` as the series of its averages, or None: ``(n,)``.
+
+        None where such a series does not converge to a density.
+        """
+        return None
 
     @property
     def has_choice(self) -> bool:
@@ -171,6 +205,29 @@ class OperatorScore(SpectralModule, FittedModel):
     def system(self) -> System:
         """The equations behind the coefficients, to be solved at any time."""
         return self._system
+
+    @property
+    def bandwidth(self) -> int | None:
+        """The largest frequency of a coordinate; None where the functions are not waves."""
+        return None
+
+    def noise_error(self) -> Tensor | None:
+        """Return the held-out mean square error of the predicted noise per entry: ``(K,)``.
+
+        At the times of `diagnostics`; None where their loss is not in the units of the noise.
+        """
+        return None
+
+    def relative_density(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return ρ_t at points ``(n, dim)``, divided by its largest value there: ``(n,)``.
+
+        From the series of the averages where there is one. The fitted score has the same shape, but
+        where regions are nearly separate it does not determine how much lies in each.
+        """
+        ratio = self.system.density_ratio(x, t)
+        log = self.log_ratio(x, t) if ratio is None else ratio.clamp(min=0).log()
+        log = log + self.process.invariant.log_density(x)
+        return (log - log.max()).exp()
 
     def facts(self) -> dict[str, Any]:
         """Return process, clock, basis and what was chosen at the ends of the clock."""

@@ -35,6 +35,17 @@ class FourierScore(OperatorScore):
 
     basis: Fourier
 
+    @property
+    def bandwidth(self) -> int:
+        """The largest frequency of a coordinate."""
+        return int(self.basis.frequencies.abs().max())
+
+    def noise_error(self) -> Tensor:
+        """Return 1 + σ²(E‖ŝ‖² - 2E⟨ŝ, s⟩)/d on held-out rows: 1 for a score of zero."""
+        found = self.diagnostics
+        variance: Tensor = self.basis.process.variance(found.t)
+        return 1 + variance * found.loss / self.basis.dim
+
     @functools.cached_property
     def _slopes(self) -> Tensor:
         """iξ_j for every j, and -‖ξ‖²: what derivatives multiply a spectrum by, ``(dim + 1, m)``.

@@ -8,11 +8,13 @@ knots only and runs anywhere).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import scipy.interpolate
 import torch
 from torch import Tensor, nn
+
+from oism.storage import storable
 
 
 class SpectralModule(nn.Module):
@@ -34,6 +36,7 @@ class SpectralModule(nn.Module):
         return self
 
 
+@storable
 class Curve(SpectralModule):
     """A function of clock time with values of any shape, from a table ``(K, *shape)``.
 
@@ -57,6 +60,10 @@ class Curve(SpectralModule):
         self.register_buffer("knots", knots.double())
         self.register_buffer("values", values)
         self.register_buffer("slopes", spline_slopes(knots, values) if order == 4 else None)
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {"knots": self.knots, "values": self.values, "order": self.order}
 
     def forward(self, tau: Tensor) -> Tensor:
         """Return the value at clock times () or ``(n,)``: ``(*shape)`` or ``(n, *shape)``."""

@@ -1,10 +1,10 @@
-"""A light Gaussian that keeps every log-density finite.
+"""The background: a Gaussian of small weight that keeps every log-density finite.
 
 A density that was fitted in a box is zero outside of it, and one test point there makes a
-likelihood infinite. So a defensive component takes a small part of the mass, 1/(n + 1) and what the
-rows outside of the box have: N(m, 4S) with the data's mean and covariance on free columns, uniform
-on periodic and bounded ones. Twice the data's deviations, because what falls outside of the box is
-by definition unlike most of the data.
+likelihood infinite. So a background component has a small part of the mass: 1/(n + 1), and the
+share of the rows outside of the box. It is N(m, 4S) with the data's mean and covariance on free
+columns, and uniform on periodic and bounded ones. The standard deviations are twice those of the
+data, because rows outside of the box are unlike most of the data.
 """
 
 from __future__ import annotations
@@ -16,8 +16,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oism.storage import storable
+from oism.tables._tensors import check_tensor
+
 WIDENING = 2.0
+"""The standard deviations of the background, in those of the data."""
+
 FLOOR = 1e-9
+"""The least standard deviation of a column, as a fraction of its mean."""
+
 FAR = 1e150
 """Distances are cut off here, so that their squares stay finite."""
 
@@ -42,7 +49,7 @@ class Spread:
 
     @property
     def count(self) -> float:
-        """The number of rows that the weights are worth: repeated rows count as often."""
+        """The effective number of rows: Σw, or (Σw)²/Σw² where that is more."""
         return max(self.weight, self.weight**2 / self.weight_squared)
 
     @property
@@ -57,11 +64,13 @@ class Spread:
         return self._second / self.weight - torch.outer(mean, mean)
 
 
+@storable
 @dataclass(frozen=True, eq=False)
-class Defence:
-    """With probability ``share``: N(mean, factor factorᵀ) on ``free`` columns, else uniform.
+class Background:
+    """With probability ``share``: N(mean, factor factorᵀ) on ``free`` columns, uniform on others.
 
-    ``low`` and ``width``, ``(d,)``, are the range of the columns that are not free.
+    ``free`` ``(d,)`` is boolean; ``mean`` ``(k,)`` and ``factor`` ``(k, k)`` belong to the k free
+    columns. ``low`` and ``width``, ``(d,)``, are the ranges of the columns that are not free.
     """
 
     share: float
@@ -71,13 +80,26 @@ class Defence:
     low: Tensor
     width: Tensor
 
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1:
+            raise ValueError(f"share must be in (0, 1), got {self.share!r}")
+        dim, count = len(self.free), int(self.free.sum())
+        check_tensor(self.free, "free", (dim,), torch.bool)
+        for name, shape in (
+            ("mean", (count,)),
+            ("factor", (count, count)),
+            ("low", (dim,)),
+            ("width", (dim,)),
+        ):
+            check_tensor(getattr(self, name), name, shape)
+
     @classmethod
     def of(
         cls, spread: Spread, free: Tensor, low: Tensor, width: Tensor, *, outside: float = 0.0
-    ) -> Defence:
-        """Return the defence for data of this spread.
+    ) -> Background:
+        """Return the background for data of this spread.
 
-        Its share is that of the weight outside of the box, and one row more, of n + 1 rows.
+        Its share is (1 + m)/(n + 1) where m of the n rows, by weight, lie outside of the box.
         """
         index = free.nonzero()[:, 0]
         covariance = WIDENING**2 * spread.covariance[index[:, None], index]
@@ -90,7 +112,7 @@ class Defence:
         return cls(share, free, mean, torch.linalg.cholesky(covariance), low, width)
 
     def log_density(self, x: Tensor) -> Tensor:
-        """Return the log-density at rows ``(n, d)``, whatever the other columns hold."""
+        """Return the log-density at rows ``(n, d)``; other columns than free ones do not matter."""
         gap = (x[:, self.free] - self.mean).clamp(-FAR, FAR)
         z = torch.linalg.solve_triangular(self.factor, gap.mT, upper=False).clamp(-FAR, FAR)
         volume = float(self.factor.diagonal().log().sum() + self.width[~self.free].log().sum())

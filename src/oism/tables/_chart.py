@@ -1,17 +1,19 @@
-"""Charts: between the units of the data and the coordinates in which a process lives.
+"""Charts: maps from the units of the data to the coordinates of a process.
 
-A chart is an affine map u = A(x - c), with wrapping or reflection where the process lives on the
-torus. Densities change by its Jacobian, log p(x) = log ρ(u) + log|det A|, and scores by the chain
-rule, ∇_x log p = Aᵀ ∇_u log ρ.
+A chart is an affine map u = A(x - c), followed by wrapping where the process lives on the torus.
+Densities change by its Jacobian, log p(x) = log ρ(u) + log|det A|, and scores by the chain rule,
+∇_x log p = Aᵀ ∇_u log ρ.
 
-`BoxChart` leads to the torus [-π, π)^d, column by column. A *periodic* column goes once round. A
-*bounded* column goes half round, from 0 to π, and the law on the torus is the even one, so that
-nothing leaks through the bounds; its density is 2 times that on the half. A *free* column, without
-known bounds, is scaled so that the range of the data fills the box but for a margin: what is near
-one end of it must not be near the other by wrapping.
+`BoxChart` maps to the torus [-π, π)^d, column by column. A *periodic* column becomes one full turn.
+A *bounded* column becomes half a turn, from 0 to π, and the distribution on the torus is even, so
+that nothing crosses the bounds; its density is 2 times that on the half. A *free* column, without
+known bounds, is scaled so that the range of the data fills the box but for a margin: values near
+one end of it must not be near the other end by wrapping.
 
-`WhiteChart` leads to ℝ^d with mean zero and unit variances: in the columns themselves, or along the
-principal directions of the columns in units of their deviations.
+`WhiteChart` maps to ℝ^d with mean zero and given standard deviations: in the columns themselves, or
+along the principal directions of the columns in units of their standard deviations.
+
+The tensors of a chart are float64 on the CPU. They take the dtype and the device of the data.
 """
 
 from __future__ import annotations
@@ -19,23 +21,46 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from oism.process import wrapped
+from oism.storage import storable
+from oism.tables._tensors import check_tensor
 
 FAR = 100.0
+"""The number of standard deviations beyond which the density of a whitened model is 0."""
+
+REACH = 3.5
+"""The number of standard deviations on either side that the range of a whitened column has."""
 
 CONSTANT = 1e-13
-"""A deviation below this share of the mean is rounding."""
+"""A standard deviation below this fraction of the mean is rounding."""
 
 RANK = 1e-6
-"""Deviations below this share of the columns' count as this share: flat data have no density."""
+"""Standard deviations of principal directions below this fraction of the columns' are set to it:
+data in a plane have no density.
+"""
 
 
 class Chart(ABC):
-    """A map from the data's units to the process's coordinates, and back; all in float64."""
+    """A map from the data's units to the process's coordinates, and back."""
+
+    centre: Tensor
+    """The point c that is mapped to 0: ``(d,)``."""
+
+    inverse: Tensor
+    """The matrix A⁻¹: ``(d, d)``."""
+
+    can_condition: bool = False
+    """Whether each coordinate belongs to one column and is periodic: see `log_jacobian_of`."""
+
+    @property
+    def dim(self) -> int:
+        """The number of columns."""
+        return len(self.centre)
 
     @property
     @abstractmethod
@@ -44,36 +69,79 @@ class Chart(ABC):
 
     @property
     @abstractmethod
+    def isotropic_unit(self) -> float | None:
+        """The number a where A⁻¹ = aI, otherwise None."""
+
+    @property
+    @abstractmethod
     def units(self) -> Tensor:
-        """The length of one unit of the process along each column, in data units: ``(d,)``."""
+        """The standard deviations, in data units, of unit noise in the coordinates: ``(d,)``."""
+
+    @property
+    @abstractmethod
+    def low(self) -> Tensor:
+        """Where the range of each column begins: ``(d,)``."""
+
+    @property
+    @abstractmethod
+    def width(self) -> Tensor:
+        """How long the range of each column is: ``(d,)``."""
+
+    @property
+    def free(self) -> Tensor:
+        """Which columns are neither periodic nor bounded: ``(d,)``."""
+        return torch.ones(self.dim, dtype=torch.bool)
+
+    @property
+    def reflections(self) -> Tensor:
+        """Which columns are reflected at their bounds: ``(d,)``."""
+        return torch.zeros(self.dim, dtype=torch.bool)
+
+    @property
+    def periods(self) -> Tensor:
+        """The period of each column, 0 where it has none: ``(d,)``."""
+        return torch.zeros(self.dim, dtype=torch.float64)
 
     @abstractmethod
-    def to(self, x: Tensor) -> Tensor:
+    def to_process(self, x: Tensor) -> Tensor:
         """Return u for data ``(n, d)``."""
 
     @abstractmethod
-    def back(self, u: Tensor) -> Tensor:
+    def to_data(self, u: Tensor) -> Tensor:
         """Return x for points of the process."""
 
     @abstractmethod
     def pull_score(self, score: Tensor) -> Tensor:
-        """Return the score in the data's units."""
+        """Return Aᵀ score: the score in the data's units."""
 
     @abstractmethod
     def covers(self, x: Tensor) -> Tensor:
-        """Tell which rows lie where the chart maps one to one: ``(n,)``."""
+        """Return which rows lie where the chart maps one to one: ``(n,)``."""
 
     def allows(self, x: Tensor) -> Tensor:
-        """Tell which rows are possible at all: ``(n,)``."""
-        return torch.ones(len(x), dtype=torch.bool)
+        """Return which rows are within declared bounds: ``(n,)``."""
+        return torch.ones(len(x), dtype=torch.bool, device=x.device)
+
+    def uses(self, x: Tensor) -> Tensor:
+        """Return which rows a fit in these coordinates uses: ``(n,)``."""
+        return torch.ones(len(x), dtype=torch.bool, device=x.device)
+
+    def log_jacobian_of(self, columns: Tensor) -> float:
+        """Return log_jacobian for some columns alone, ``columns`` boolean ``(d,)``."""
+        raise TypeError(f"{type(self).__name__} mixes columns: they have no volumes of their own")
+
+    @abstractmethod
+    def facts(self) -> list[dict[str, Any]]:
+        """Return what each column is, as plain values."""
 
 
+@storable
 @dataclass(frozen=True, eq=False)
 class BoxChart(Chart):
     """u = scale · (x - centre) modulo 2π, column by column.
 
     ``periodic`` and ``bounded`` are boolean, ``(d,)``; the other columns are free. ``start`` is
-    where the range of a periodic column begins when it is given back.
+    where the range of a periodic column begins; its values are given back in this range.
     """
 
     centre: Tensor
@@ -82,65 +150,152 @@ class BoxChart(Chart):
     periodic: Tensor
     bounded: Tensor
 
+    can_condition = True
+
+    def __post_init__(self) -> None:
+        for name in ("centre", "scale", "start"):
+            check_tensor(getattr(self, name), name, (len(self.centre),))
+        for name in ("periodic", "bounded"):
+            check_tensor(getattr(self, name), name, (len(self.centre),), torch.bool)
+        if not bool((self.scale > 0).all()):
+            raise ValueError("scale must be positive")
+        if bool((self.periodic & self.bounded).any()):
+            raise ValueError("a column must be either periodic or bounded, not both")
+
     @property
     def free(self) -> Tensor:
-        """The columns that are neither periodic nor bounded."""
+        """Which columns are neither periodic nor bounded."""
         return ~(self.periodic | self.bounded)
+
+    @property
+    def reflections(self) -> Tensor:
+        """The bounded columns."""
+        return self.bounded
+
+    @property
+    def periods(self) -> Tensor:
+        """2π/scale for periodic columns, 0 for the others."""
+        return torch.where(self.periodic, 2 * math.pi / self.scale, 0.0)
 
     @property
     def log_jacobian(self) -> float:
         """Σ log scale, and log 2 for every reflected column."""
         return float(self.scale.log().sum()) + math.log(2) * int(self.bounded.sum())
 
+    def log_jacobian_of(self, columns: Tensor) -> float:
+        """Return Σ log scale over some columns, and log 2 for every reflected one of them."""
+        return float((self.scale.log() + math.log(2) * self.bounded)[columns].sum())
+
+    @property
+    def inverse(self) -> Tensor:  # type: ignore[override]  # computed, and not written to
+        """The diagonal matrix 1/scale."""
+        return torch.diag(self.units)
+
+    @property
+    def isotropic_unit(self) -> float | None:
+        """1/scale where all columns have the same."""
+        return float(self.units[0]) if bool((self.scale == self.scale[0]).all()) else None
+
     @property
     def units(self) -> Tensor:
         """1/scale."""
         return 1 / self.scale
 
-    def to(self, x: Tensor) -> Tensor:
-        """Return the point on the torus."""
-        return wrapped((x - self.centre) * self.scale)
+    @property
+    def low(self) -> Tensor:
+        """The start of periodic columns, the lower bound, or the lower end of the box."""
+        ends = torch.where(self.bounded, self.centre, self.centre - math.pi / self.scale)
+        return torch.where(self.periodic, self.start, ends)
 
-    def back(self, u: Tensor) -> Tensor:
+    @property
+    def width(self) -> Tensor:
+        """The period, the distance of the bounds, or the width of the box."""
+        return torch.where(self.bounded, 1.0, 2.0) * math.pi / self.scale
+
+    def to_process(self, x: Tensor) -> Tensor:
+        """Return the point on the torus."""
+        return wrapped(self._scaled(x))
+
+    def _scaled(self, x: Tensor) -> Tensor:
+        return (x - self.centre.to(x)) * self.scale.to(x)
+
+    def to_data(self, u: Tensor) -> Tensor:
         """Return the representative in the range of the data."""
-        x = self.centre + torch.where(self.bounded, u.abs(), u) / self.scale
-        period = 2 * math.pi / self.scale
-        inside = self.start + (x - self.start).remainder(period)
-        inside = torch.where(inside < self.start + period, inside, self.start)  # rounded up
-        return torch.where(self.periodic, inside, x)
+        centre, scale, start = (part.to(u) for part in (self.centre, self.scale, self.start))
+        bounded, periodic = self.bounded.to(u.device), self.periodic.to(u.device)
+        x = centre + torch.where(bounded, u.abs(), u) / scale
+        period = 2 * math.pi / scale
+        inside = start + (x - start).remainder(period)
+        inside = torch.where(inside < start + period, inside, start)  # rounded up
+        return torch.where(periodic, inside, x)
 
     def pull_score(self, score: Tensor) -> Tensor:
         """Return scale · score."""
-        return self.scale * score
+        return self.scale.to(score) * score
 
     def covers(self, x: Tensor) -> Tensor:
-        """Tell whether free columns are in the box, and bounded ones within their bounds."""
-        u = (x - self.centre) * self.scale
+        """Return whether free columns are in the box, and bounded ones within their bounds."""
+        u = self._scaled(x)
         inside = (u >= -math.pi) & (u < math.pi)
-        return (inside | ~self.free).all(dim=1) & self.allows(x)
+        return (inside | ~self.free.to(x.device)).all(dim=1) & self.allows(x)
 
     def allows(self, x: Tensor) -> Tensor:
-        """Tell whether bounded columns are within their bounds, which may have rounded."""
-        u = (x - self.centre) * self.scale
-        inside = (u >= -1e-12) & (u <= math.pi + 1e-12)
-        return (inside | ~self.bounded).all(dim=1)
+        """Return whether bounded columns are within their bounds, up to rounding."""
+        u = self._scaled(x)
+        slack = 1e-12 if x.dtype == torch.float64 else 16 * torch.finfo(x.dtype).eps
+        inside = (u >= -slack) & (u <= math.pi + slack)
+        return (inside | ~self.bounded.to(x.device)).all(dim=1)
+
+    def uses(self, x: Tensor) -> Tensor:
+        """Return which rows lie in the box; the others are left to the background."""
+        return self.covers(x)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Return kind and range of each column."""
+        columns: list[dict[str, Any]] = []
+        for j in range(self.dim):
+            half, centre = math.pi / float(self.scale[j]), float(self.centre[j])
+            if bool(self.periodic[j]):
+                columns.append({"kind": "periodic", "period": 2 * half})
+                continue
+            bounded = bool(self.bounded[j])
+            low, high = (centre, centre + half) if bounded else (centre - half, centre + half)
+            kind = "bounded" if bounded else "free"
+            columns.append({"kind": kind, "low": low, "high": high})
+        return columns
 
 
+@storable
 @dataclass(frozen=True, eq=False)
 class WhiteChart(Chart):
-    """u = matrix (x - centre), with the inverse of the matrix."""
+    """u = matrix (x - centre), with the inverse of the matrix.
+
+    ``deviations`` ``(d,)`` are the standard deviations of the data in these coordinates.
+    """
 
     centre: Tensor
     matrix: Tensor
     inverse: Tensor
+    deviations: Tensor
+
+    def __post_init__(self) -> None:
+        dim = len(self.centre)
+        for name, shape in (
+            ("centre", (dim,)),
+            ("matrix", (dim, dim)),
+            ("inverse", (dim, dim)),
+            ("deviations", (dim,)),
+        ):
+            check_tensor(getattr(self, name), name, shape)
 
     @classmethod
     def of(cls, mean: Tensor, covariance: Tensor, *, rotate: bool) -> WhiteChart:
         """Return the chart that gives data of these moments mean 0 and unit variances.
 
         >>> mean, covariance = torch.zeros(2), torch.tensor([[4.0, 0.0], [0.0, 9.0]])
-        >>> WhiteChart.of(mean, covariance, rotate=False).to(torch.tensor([[2.0, 3.0]]))
-        tensor([[1., 1.]], dtype=torch.float64)
+        >>> chart = WhiteChart.of(mean, covariance, rotate=False)
+        >>> chart.to_process(torch.tensor([[2.0, 3.0]]))
+        tensor([[1., 1.]])
         """
         mean, covariance = mean.double(), covariance.double()
         # Columns first, each in its own unit; a constant one has the scale of its value, or 1.
@@ -158,11 +313,20 @@ class WhiteChart(Chart):
             matrix = directions / deviations[:, None] / unit
             inverse = unit[:, None] * directions.mT * deviations
         # Laid out as they are read from a file: products must agree to the last bit.
-        return cls(mean.double(), matrix.contiguous(), inverse.contiguous())
+        return cls(mean, matrix.contiguous(), inverse.contiguous(), torch.ones_like(mean))
 
-    def scaled(self, factor: float) -> WhiteChart:
-        """Return the chart to deviations of ``factor`` instead of 1."""
-        return WhiteChart(self.centre, factor * self.matrix, self.inverse / factor)
+    def scaled(self, factor: float | Tensor) -> WhiteChart:
+        """Return the chart to standard deviations that are ``factor`` times as large.
+
+        ``factor`` is one number, or one for each coordinate: ``(d,)``.
+        """
+        factors = torch.as_tensor(factor, dtype=torch.float64).expand(self.dim)
+        return WhiteChart(
+            self.centre,
+            factors[:, None] * self.matrix,
+            self.inverse / factors,
+            self.deviations * factors,
+        )
 
     @property
     def log_jacobian(self) -> float:
@@ -170,23 +334,45 @@ class WhiteChart(Chart):
         return float(torch.linalg.slogdet(self.matrix)[1])
 
     @property
+    def isotropic_unit(self) -> float | None:
+        """The number a where the inverse is aI."""
+        unit = self.inverse[0, 0]
+        same = torch.equal(self.inverse, unit * torch.eye(self.dim, dtype=torch.float64))
+        return float(unit) if same else None
+
+    @property
     def units(self) -> Tensor:
-        """The deviations that unit noise in all directions has along the columns."""
+        """The standard deviations that unit noise in all directions has along the columns."""
         lengths: Tensor = self.inverse.norm(dim=1)
         return lengths
 
-    def to(self, x: Tensor) -> Tensor:
-        """Return the whitened point."""
-        return (x - self.centre) @ self.matrix.mT
+    @property
+    def low(self) -> Tensor:
+        """3.5 standard deviations below the mean."""
+        return self.centre - 0.5 * self.width
 
-    def back(self, u: Tensor) -> Tensor:
+    @property
+    def width(self) -> Tensor:
+        """7 standard deviations of each column."""
+        return 2 * REACH * (self.inverse * self.deviations).norm(dim=1)
+
+    def to_process(self, x: Tensor) -> Tensor:
+        """Return the whitened point."""
+        return (x - self.centre.to(x)) @ self.matrix.to(x).mT
+
+    def to_data(self, u: Tensor) -> Tensor:
         """Return the point in the data's units."""
-        return u @ self.inverse.mT + self.centre
+        return u @ self.inverse.to(u).mT + self.centre.to(u)
 
     def pull_score(self, score: Tensor) -> Tensor:
         """Return matrixᵀ score."""
-        return score @ self.matrix
+        return score @ self.matrix.to(score)
 
     def covers(self, x: Tensor) -> Tensor:
-        """Tell whether a row is within 100 deviations; beyond, a density like a Gaussian's is 0."""
-        return (self.to(x).abs() <= FAR).all(dim=1)
+        """Return whether a row is within 100: beyond, a density like a Gaussian's is 0."""
+        return (self.to_process(x).abs() <= FAR).all(dim=1)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Return that all columns are whitened."""
+        return [{"kind": "whitened"} for _ in range(self.dim)]
+

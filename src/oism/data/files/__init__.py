@@ -1,8 +1,9 @@
-"""Tables in files: CSV, TSV, Parquet, NPY and NPZ, read into a `Sheet` and written from a table.
+"""Tables and images in files.
 
-The format follows from the suffix, or is given. ``-`` is standard input or output, CSV unless a
-format is given. Text formats may be compressed, ``.csv.gz``. Images are read by `open_images`, from
-folders, from those of the formats that hold arrays or bytes, and from datasets of the Hub.
+`read` returns the table in a CSV, TSV, Parquet, NPY or NPZ file as a `Sheet`, and `write` writes
+one. The format follows from the suffix, or is given. ``-`` is standard input or output, CSV unless
+a format is given. Text formats may be compressed, ``.csv.gz``. `open_images` returns the images in
+a folder, in files that hold arrays or encoded images, or in a dataset of the Hugging Face Hub.
 
 Messages count lines where the file is text, as an editor does, the header being line 1; in other
 files they count rows, the first being row 1.
@@ -16,24 +17,36 @@ files they count rows, the first being row 1.
 """
 
 from oism.data.files._columns import FileError, find_column, numbering, unknown_column
+from oism.data.files._decoding import MODES, Mode
 from oism.data.files._formats import FORMATS, TEXT_FORMATS, format_of, read, write, write_array
-from oism.data.files._image_grid import demand_images, write_images
+from oism.data.files._hub import HUB_PREFIX, is_dataset_id
+from oism.data.files._image_folder import IMAGE_SUFFIXES
+from oism.data.files._image_writing import check_images, write_images
 from oism.data.files._images import Images, open_images
 from oism.data.files._sheet import Sheet
 from oism.data.files._sources import is_images
+from oism.data.files._splits import TESTING, TRAINING, Split
 from oism.data.files._streams import STANDARD, called, read_bytes, write_bytes
 
 __all__ = [
     "FORMATS",
+    "HUB_PREFIX",
+    "IMAGE_SUFFIXES",
+    "MODES",
     "STANDARD",
+    "TESTING",
     "TEXT_FORMATS",
+    "TRAINING",
     "FileError",
     "Images",
+    "Mode",
     "Sheet",
+    "Split",
     "called",
-    "demand_images",
+    "check_images",
     "find_column",
     "format_of",
+    "is_dataset_id",
     "is_images",
     "numbering",
     "open_images",

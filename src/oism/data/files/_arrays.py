@@ -22,7 +22,7 @@ KINDS = {
 def read_npy(content: bytes, source: str) -> pa.Table:
     """Return an array of shape (n,) or (n, d) as numbered columns."""
     array = _array(content, source)
-    _demand_kind(array, source)
+    _check_kind(array, source)
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2:
@@ -43,7 +43,7 @@ def read_npz(content: bytes, source: str) -> pa.Table:
     except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
         raise FileError(f"{source}: damaged, or not an NPZ file: {error}") from error
     for name, array in arrays.items():
-        _demand_kind(array, f"{source}, array {name!r}")
+        _check_kind(array, f"{source}, array {name!r}")
     shapes = {array.shape for array in arrays.values()}
     if len(arrays) == 1 and len(next(iter(shapes))) == 2:
         (array,) = arrays.values()
@@ -106,7 +106,7 @@ def _array(content: bytes, source: str) -> NDArray[np.generic]:
     return array
 
 
-def _demand_kind(array: NDArray[np.generic], source: str) -> None:
+def _check_kind(array: NDArray[np.generic], source: str) -> None:
     if array.dtype.kind in KINDS:
         raise FileError(f"{source}: the array holds {KINDS[array.dtype.kind]}, not real numbers")
 

@@ -55,7 +55,7 @@ def read(path: str, format: str | None = None) -> Sheet:  # noqa: A002
     else:
         reader = arrays.read_npy if kind == "npy" else arrays.read_npz
         sheet = Sheet(reader(content, source), source)
-    sheet.demand_shape()
+    sheet.check_shape()
     return sheet
 
 

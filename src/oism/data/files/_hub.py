@@ -16,16 +16,16 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from oism._core.progress import progress_bar
-from oism.data.files import _image_folder as galleries
+from oism.data.files import _image_folder as image_folder
 from oism.data.files import _splits as splits
 from oism.data.files._columns import FileError
 from oism.data.files._formats import SUFFIXES
-from oism.data.files._splits import Wish
+from oism.data.files._splits import Split
 
-PREFIX = "hf://"
+HUB_PREFIX = "hf://"
 DATASETS = "datasets/"
 NAME = re.compile(r"(?!.{97})[A-Za-z0-9]([\w.-]*\w)?/[A-Za-z0-9]([\w.-]*\w)?", re.ASCII)
-FILES = (*SUFFIXES, *galleries.SUFFIXES, ".gz", ".zip", ".tar", ".safetensors")
+FILES = (*SUFFIXES, *image_folder.IMAGE_SUFFIXES, ".gz", ".zip", ".tar", ".safetensors")
 """What a name that is meant as a path may end with; no dataset's does."""
 
 PATIENCE = 5.0
@@ -34,24 +34,24 @@ PATIENCE = 5.0
 LOCAL = "a local folder of images or a Parquet file does as well"
 
 
-def is_id(path: str) -> bool:
+def is_dataset_id(path: str) -> bool:
     """Tell whether a dataset of the Hub is meant: nothing is asked there.
 
-    >>> is_id("uoft-cs/cifar10"), is_id("hf://uoft-cs/cifar10"), is_id("images/nowhere.npy")
+    >>> is_dataset_id("uoft-cs/cifar10"), is_dataset_id("hf://uoft-cs/cifar10"), is_dataset_id("images/nowhere.npy")
     (True, True, False)
     """
-    if path.startswith(PREFIX):
+    if path.startswith(HUB_PREFIX):
         return True
     if path.lower().endswith(FILES) or os.path.exists(path):
         return False
     return _is_name(path)
 
 
-def open_dataset(path: str, wish: Wish, column: str | None) -> galleries.Shards:
+def open_dataset(path: str, wish: Split, column: str | None) -> image_folder.Shards:
     """Return the images of a split of a dataset."""
-    name = path.removeprefix(PREFIX).removeprefix(DATASETS if path.startswith(PREFIX) else "")
+    name = path.removeprefix(HUB_PREFIX).removeprefix(DATASETS if path.startswith(HUB_PREFIX) else "")
     if not _is_name(name):
-        raise FileError(f"{path}: expected {PREFIX}OWNER/NAME, the id of a dataset")
+        raise FileError(f"{path}: expected {HUB_PREFIX}OWNER/NAME, the id of a dataset")
     try:
         names = _listed(name)
     except Exception as error:  # of more than one library, and not of one kind without a network
@@ -61,7 +61,7 @@ def open_dataset(path: str, wish: Wish, column: str | None) -> galleries.Shards:
         with _told(path), _bars():
             folder = _snapshot(name, chosen)
         paths = [os.path.join(folder, one) for one in chosen]
-    return galleries.open_shards(path, paths, column, split)
+    return image_folder.open_shards(path, paths, column, split)
 
 
 def _is_name(name: str) -> bool:
@@ -89,9 +89,9 @@ def _snapshot(name: str, names: list[str] | None) -> str:
 
 
 def _chosen(
-    names: list[str], wish: Wish, path: str, where: str = ""
+    names: list[str], wish: Split, path: str, where: str = ""
 ) -> tuple[str | None, list[str]]:
-    shards = [name for name in names if name.lower().endswith(galleries.SHARDS)]
+    shards = [name for name in names if name.lower().endswith(image_folder.SHARDS)]
     if not shards:
         raise FileError(f"{path}: the dataset has no Parquet files{where}; {LOCAL}")
     split, chosen = splits.chosen(shards, wish, f"{path}{where}")
@@ -104,13 +104,13 @@ def _chosen(
     return split, chosen
 
 
-def _cached(path: str, name: str, wish: Wish, error: Exception) -> tuple[str | None, list[str]]:
+def _cached(path: str, name: str, wish: Split, error: Exception) -> tuple[str | None, list[str]]:
     """Return the split as the cache holds it, or raise what kept the Hub from being asked."""
     try:
         folder = _snapshot(name, None)
     except Exception:  # nothing is there, or not all of it
         _refuse(path, error)
-    found = [os.path.relpath(one, folder) for one in galleries.listed(folder, galleries.SHARDS)]
+    found = [os.path.relpath(one, folder) for one in image_folder.listed(folder, image_folder.SHARDS)]
     if not isinstance(wish, str) and any(map(splits.split_of, found)):
         wish = wish[0]  # one that is not in the cache may yet be there, and no other will do
     split, chosen = _chosen(found, wish, path, " in the cache, and the Hub could not be asked")
@@ -136,7 +136,7 @@ def _refuse(
     """Raise for a dataset that cannot be had."""
     from huggingface_hub import errors  # noqa: PLC0415
 
-    here = "" if path.startswith(PREFIX) else "no such file or folder here; "
+    here = "" if path.startswith(HUB_PREFIX) else "no such file or folder here; "
     if isinstance(error, errors.GatedRepoError):
         why = "the dataset is gated: accept its conditions on its page and `hf auth login`"
     elif isinstance(error, errors.RepositoryNotFoundError):

@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oism.data.files._columns import FileError, find_column
-from oism.data.files._splits import Wish, chosen
+from oism.data.files._splits import Split, chosen
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 SHARDS = (".parquet", ".pq")
 BUFFER = 1 << 20
 ROWS = 64
@@ -94,9 +94,9 @@ class Shards:
             yield cell["bytes"] if cell else None
 
 
-def open_folder(path: str, column: str | None, wish: Wish) -> Folder | Shards:
+def open_folder(path: str, column: str | None, wish: Split) -> Folder | Shards:
     """Return the images in a folder, or those in its Parquet files where it holds no others."""
-    paths = listed(path, SUFFIXES)
+    paths = listed(path, IMAGE_SUFFIXES)
     if paths and column is not None:
         raise FileError(f"{path}: a folder of images has no columns to choose {column!r} from")
     if paths and isinstance(wish, str):
@@ -105,7 +105,7 @@ def open_folder(path: str, column: str | None, wish: Wish) -> Folder | Shards:
         return Folder(path, paths)
     shards = listed(path, SHARDS)
     if not shards:
-        known = ", ".join((*SUFFIXES, *SHARDS))
+        known = ", ".join((*IMAGE_SUFFIXES, *SHARDS))
         raise FileError(f"{path}: there are no images in the folder; known are {known}")
     split, names = chosen([os.path.relpath(shard, path) for shard in shards], wish, path)
     return open_shards(path, [os.path.join(path, name) for name in names], column, split)

@@ -21,7 +21,7 @@ from oism.data.files import _decoding as decoding
 from oism.data.files._columns import FileError
 from oism.data.files._decoding import BrokenImageError, Mode, Picture
 from oism.data.files._sources import Source, entries
-from oism.data.files._splits import TRAINING, Wish
+from oism.data.files._splits import TRAINING, Split
 
 
 class Images:
@@ -134,7 +134,7 @@ def open_images(
     mode: Mode | None = None,
     skip_broken: bool = False,
     batch: int = 1024,
-    split: Wish = TRAINING,
+    split: Split = TRAINING,
 ) -> Images:
     """Return the images in a folder or a file, or in several Parquet files; see `Images`.
 

@@ -50,7 +50,7 @@ class Sheet:
         where = f"row {row + 1}" if self.line_of is None else f"line {self.line_of(row)}"
         return f"{self.source}: {where}, column {column!r}"
 
-    def demand_shape(self) -> None:
+    def check_shape(self) -> None:
         """Raise unless there are rows and columns, each column with a name of its own."""
         if not self.names:
             raise FileError(f"{self.source}: the table has no columns")
@@ -105,7 +105,7 @@ class Sheet:
             raise FileError(f"{self.source}: no row is complete in {', '.join(columns)}")
         return kept
 
-    def demand_finite(self, rows: Array, columns: Sequence[str]) -> None:
+    def check_finite(self, rows: Array, columns: Sequence[str]) -> None:
         """Raise where a number is infinite."""
         infinite = np.isinf(rows)
         if infinite.any():

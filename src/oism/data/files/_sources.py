@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import stat
 
-from oism.data.files import _batches as stacks
+from oism.data.files import _image_arrays as image_arrays
 from oism.data.files import _hub as hub
-from oism.data.files import _image_folder as galleries
+from oism.data.files import _image_folder as image_folder
 from oism.data.files._columns import FileError
 from oism.data.files._formats import format_of
-from oism.data.files._splits import Wish
+from oism.data.files._splits import Split
 from oism.data.files._streams import STANDARD, called
 
 FORMATS = ("parquet", "npy", "npz")
 
-Source = galleries.Folder | galleries.Shards | stacks.Stack
+Source = image_folder.Folder | image_folder.Shards | image_arrays.ImageArray
 """Where images come from: their bytes, or pictures, in an order that stays, and their places."""
 
 
@@ -25,7 +25,7 @@ def is_images(path: str) -> bool:
     A folder may, a Parquet file with a column of bytes, and an array of three or four axes. What is
     not there may be a dataset of the Hub, if it has the form of an id; it is not asked for.
     """
-    if hub.is_id(path):
+    if hub.is_dataset_id(path):
         return True
     if path == STANDARD or not os.path.exists(path):
         return False
@@ -34,19 +34,19 @@ def is_images(path: str) -> bool:
     try:
         kind = format_of(path)
         if kind == "parquet":
-            with galleries.parquet(path) as file:
-                return bool(galleries.image_columns(file.schema_arrow))
-        arrays = stacks.headers(path) if kind in FORMATS else {}
-        return any(header.stacked for header in arrays.values())
+            with image_folder.parquet(path) as file:
+                return bool(image_folder.image_columns(file.schema_arrow))
+        arrays = image_arrays.headers(path) if kind in FORMATS else {}
+        return any(header.may_be_images for header in arrays.values())
     except FileError:  # the reader of tables says what is wrong
         return False
 
 
-def entries(paths: list[str], column: str | None, wish: Wish) -> Source:
+def entries(paths: list[str], column: str | None, wish: Split) -> Source:
     """Return the images in a folder, a file, several Parquet files or a dataset of the Hub."""
     if not paths:
         raise ValueError("path must name a folder or a file, got none")
-    if len(paths) == 1 and hub.is_id(paths[0]):
+    if len(paths) == 1 and hub.is_dataset_id(paths[0]):
         return hub.open_dataset(paths[0], wish, column)
     kinds = [_kind(path) for path in paths]
     if len(paths) > 1:
@@ -55,13 +55,13 @@ def entries(paths: list[str], column: str | None, wish: Wish) -> Source:
                 raise FileError(f"{path}: of several files of images, all must be Parquet files")
     (path, *others), (kind, *_) = paths, kinds
     if kind == "folder":
-        return galleries.open_folder(path, column, wish)
+        return image_folder.open_folder(path, column, wish)
     if isinstance(wish, str):
         raise FileError(f"{path}: a file has no splits to choose {wish!r} from")
     if kind == "parquet":
         source = f"{path} and {len(others)} more" if others else path
-        return galleries.open_shards(source, paths, column)
-    return stacks.open_stack(path, column)
+        return image_folder.open_shards(source, paths, column)
+    return image_arrays.open_array(path, column)
 
 
 def _kind(path: str) -> str:
@@ -70,7 +70,7 @@ def _kind(path: str) -> str:
         raise FileError(f"{called(path)}: images are read from files and folders only")
     if stat.S_ISDIR(os.stat(path).st_mode):
         return "folder"
-    if path.lower().endswith(galleries.SUFFIXES):
+    if path.lower().endswith(image_folder.IMAGE_SUFFIXES):
         raise FileError(f"{path}: a single image; give a folder of images")
     kind = format_of(path)
     if kind not in FORMATS:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 
 from oism.data.files._columns import FileError
 
-Wish = str | tuple[str, ...]
+Split = str | tuple[str, ...]
 """The split that is asked for, or several, of which the first that there is will do."""
 
 TRAINING = ("train",)
@@ -45,7 +45,7 @@ def split_of(name: str) -> str | None:
     return next((SYNONYMS[part] for part in folders if part in SYNONYMS), None)
 
 
-def chosen(names: Sequence[str], wish: Wish, source: str) -> tuple[str | None, list[str]]:
+def chosen(names: Sequence[str], wish: Split, source: str) -> tuple[str | None, list[str]]:
     """Return the split that is meant and the files of it; all files where none tells a split."""
     found: dict[str, list[str]] = {}
     others: list[str] = []

@@ -35,7 +35,7 @@ def read(content: bytes, source: str, delimiter: str) -> Sheet:
         raise FileError(f"{source}: the file has no rows")
     quoted = start.lstrip("\r\n").startswith('"')
     if not quoted:
-        _demand_delimiter(cells, delimiter, source)
+        _check_delimiter(cells, delimiter, source)
     headed = quoted or _is_header(cells, source)
     table = _table(content, source, delimiter, len(cells))
     names = cells if headed else numbering(len(cells))
@@ -149,7 +149,7 @@ def _is_header(cells: list[str], source: str) -> bool:
     return False
 
 
-def _demand_delimiter(cells: list[str], delimiter: str, source: str) -> None:
+def _check_delimiter(cells: list[str], delimiter: str, source: str) -> None:
     """Raise where a single column is one only because another character separates them."""
     for other, name in DELIMITER_NAMES.items():
         if len(cells) == 1 and other != delimiter and other in cells[0]:

@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from oism.data.toys._base import PlaneLaw, SmoothLaw
+from oism.data.toys._base import PlaneDistribution, SmoothDistribution
 from oism.data.toys._clusters import Checkerboard, Circles, Normals, ring_of_normals
 from oism.data.toys._curves import Curve, Moon, Reflected, Spiral, SwissRoll
 from oism.data.toys._mixture import BART_SIMPSON, WrappedMixture
@@ -50,15 +50,15 @@ __all__ = [
     "Moon",
     "Normals",
     "Pinwheel",
-    "PlaneLaw",
+    "PlaneDistribution",
     "Reflected",
-    "SmoothLaw",
+    "SmoothDistribution",
     "Spiral",
     "SwissRoll",
     "WrappedMixture",
 ]
 
-PLANE: Mapping[str, PlaneLaw] = MappingProxyType(
+PLANE: Mapping[str, PlaneDistribution] = MappingProxyType(
     {
         "swissroll": SwissRoll(),
         "circles": Circles((3.0, 1.5), deviation=0.24),

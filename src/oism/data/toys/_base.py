@@ -45,7 +45,7 @@ def gauss_legendre(nodes: int) -> tuple[Tensor, Tensor]:
     return torch.from_numpy((points + 1) / 2), torch.from_numpy(weights / 2)
 
 
-class PlaneLaw(ABC):
+class PlaneDistribution(ABC):
     """A law of the plane that can be drawn from and whose density is known."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class PlaneLaw(ABC):
         return self._log_density(checks.points(x, dim=2).double())
 
 
-class SmoothLaw(PlaneLaw):
+class SmoothDistribution(PlaneDistribution):
     """A law with normal noise of variance σ² in it, so that a grid integrates its density.
 
     Points at a distance of h integrate a normal density up to 2exp(-2π²σ²/h²): 2e-34 for h = σ/2.

@@ -14,7 +14,7 @@ RADIAL_NODES = 1000
 
 
 @dataclass(frozen=True)
-class Circles(base.SmoothLaw):
+class Circles(base.SmoothDistribution):
     """Normal noise around circles, all equally likely: X = R(cos θ, sin θ) + N(0, σ² I).
 
     p(x) is the mean over R of exp(-(‖x‖ - R)²/2σ²) I(R‖x‖/σ²)/2πσ², where I(z) = e^{-z} I₀(z).
@@ -50,7 +50,7 @@ class Circles(base.SmoothLaw):
 
 
 @dataclass(frozen=True)
-class Normals(base.SmoothLaw):
+class Normals(base.SmoothDistribution):
     """The normal laws N(c, σ² I) around centres c, all equally likely."""
 
     centres: tuple[tuple[float, float], ...]
@@ -74,7 +74,7 @@ def ring_of_normals(count: int, *, radius: float, deviation: float) -> Normals:
 
 
 @dataclass(frozen=True)
-class Checkerboard(base.PlaneLaw):
+class Checkerboard(base.PlaneDistribution):
     """Uniform on the black cells of a board of 4 × 4 cells, with sides of 2, around the origin."""
 
     def _draw(self, n: int, generator: torch.Generator) -> Tensor:

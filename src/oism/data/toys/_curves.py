@@ -23,7 +23,7 @@ NODES = 500
 ROWS = 2000  # points at a time, so that a table of points and nodes takes tens of megabytes
 
 
-class Curve(base.SmoothLaw):
+class Curve(base.SmoothDistribution):
     """A law around a curve, which declares c, ``power`` k, and its normal noise."""
 
     power: int = 1
@@ -128,10 +128,10 @@ class Spiral(Curve):
 
 
 @dataclass(frozen=True)
-class Reflected(base.SmoothLaw):
+class Reflected(base.SmoothDistribution):
     """A law or, as often, its reflection through a centre c: ½p(x) + ½p(2c - x)."""
 
-    law: base.SmoothLaw
+    law: base.SmoothDistribution
     centre: tuple[float, float] = (0.0, 0.0)
 
     def _extent(self) -> tuple[float, float]:

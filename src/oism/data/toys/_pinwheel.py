@@ -44,7 +44,7 @@ def bisect(there: Callable[[Tensor], Tensor], start: Tensor, end: Tensor) -> Ten
 
 
 @dataclass(frozen=True)
-class Pinwheel(base.PlaneLaw):
+class Pinwheel(base.PlaneDistribution):
     """The law of 2 R(-2πk/5 - e^a/4) (a, b)."""
 
     arms: int = 5

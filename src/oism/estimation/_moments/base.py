@@ -59,6 +59,15 @@ class Moments(ABC):
     def system(self, shrinkage: Shrinkage) -> System:
         """Return the equations of all times that follow from the averages."""
 
+    def reflected(self, columns: Tensor) -> Self:
+        """Return the moments of the data together with their mirror images in some columns.
+
+        ``columns`` ``(dim,)`` is boolean. Only accumulators on the torus have mirror images.
+        """
+        if bool(columns.any()):
+            raise TypeError(f"{type(self).__name__} does not reflect columns: `Fourier` waves do")
+        return self
+
     def default_knots(self) -> Knots:
         """Return where coefficients are tabulated unless a fit is given other knots."""
         return PlacedKnots()

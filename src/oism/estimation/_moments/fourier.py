@@ -30,7 +30,7 @@ TOLERANCE = 1e-13
 FEW = 2**20
 """The number of points times modes a side below which FINUFFT runs on one thread."""
 
-FLOOR = 1e-3
+DENSITY_FLOOR = 1e-3
 """What a projected density is clipped at, relative to the uniform one."""
 
 EXPONENTIALS = 2**19
@@ -181,7 +181,7 @@ class FourierMoments(Moments):
             )
 
 
-def project_fourier(lattice: Tensor, means: Tensor, floor: float = FLOOR) -> Tensor:
+def project_fourier(lattice: Tensor, means: Tensor, floor: float = DENSITY_FLOOR) -> Tensor:
     """Return the moments of the density that means ``(*batch, m)`` describe, clipped from below.
 
     The result is the moments of a positive measure on the points of a grid, so every Gram matrix

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from oism.basis import Averages, Functions
 from oism.estimation._systems.nested import nested_solve
-from oism.score import RIDGES, Losses, Solved, System
+from oism.score import RIDGES, Advance, Losses, Solved, System, ignore
 
 CHUNK = 2**22
 """The number of matrix entries that are worked on at a time."""
@@ -59,10 +59,13 @@ class NestedSystem(System):
         step = max(1, CHUNK // (folds * self._entries))
         return [torch.arange(len(t))[i : i + step] for i in range(0, len(t), step)]
 
-    def losses(self, t: Tensor) -> Losses:
+    def losses(self, t: Tensor, *, advance: Advance = ignore) -> Losses:
         """Return the held-out losses ``(folds, T, *batch, levels, ridges)``."""
         t = t.to(self.device)
-        parts = [self._losses(t[run]) for run in self._pieces(t, len(self.averages.shares))]
+        parts = []
+        for run in self._pieces(t, len(self.averages.shares)):
+            parts.append(self._losses(t[run]))
+            advance(len(run) / len(t))
         return Losses(torch.cat(parts).movedim(1, 0), self.averages.shares)
 
     def _losses(self, t: Tensor) -> Tensor:
@@ -82,14 +85,21 @@ class NestedSystem(System):
         ridge: Tensor,
         level: Tensor,
         start: Tensor | None = None,  # noqa: ARG002 (direct solves need no guess)
+        *,
+        advance: Advance = ignore,
     ) -> Solved:
         """Return α, mixing the two orders next to each level."""
-        parts = [self._solve(t[run], ridge[run], level[run]) for run in self._pieces(t, 1)]
+        parts = []
+        for run in self._pieces(t, 1):
+            parts.append(self._solve(t[run], ridge[run], level[run]))
+            advance(len(run) / len(t))
         alpha = torch.cat(parts).cpu()
         unknown = torch.full_like(level, torch.nan)
         return Solved(alpha, unknown, unknown, torch.zeros_like(level, dtype=torch.int64))
 
-    def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
+    def diagnose(
+        self, t: Tensor, ridge: Tensor, level: Tensor, *, advance: Advance = ignore
+    ) -> Solved:
         """Return the solution with the extreme eigenvalues of A_t, scaled to a unit diagonal."""
         ends = []
         for run in self._pieces(t, 1):
@@ -97,7 +107,8 @@ class NestedSystem(System):
             scale = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).rsqrt()
             ends.append(_extremes(scale[..., None] * matrix * scale[..., None, :]))
         low, high = torch.cat(ends, dim=1).cpu()
-        return replace(self.solve(t, ridge, level), smallest=low, largest=high)
+        solved = self.solve(t, ridge, level, advance=advance)
+        return replace(solved, smallest=low, largest=high)
 
     def _solve(self, t: Tensor, ridge: Tensor, level: Tensor) -> Tensor:
         t, ridge, level = (part.to(self.device) for part in (t, ridge, level))

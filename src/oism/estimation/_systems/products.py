@@ -49,7 +49,7 @@ class ProductSystem(NestedSystem):
         return cls(basis, Averages.of_all(means))
 
     @cached_property
-    def sizes(self) -> list[int]:  # type: ignore[override]  # computed once
+    def sizes(self) -> list[int]:
         """The number of functions at each level, the richest first."""
         rates = -self.basis.eigenvalues
         octaves = math.floor(math.log2(float(rates[-1] / rates[0])) + 1e-9)

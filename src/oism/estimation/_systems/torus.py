@@ -27,17 +27,18 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from oism._core.transforms import in_parallel, threads_apart
-from oism.basis import Averages, Fourier, product_lattice
+from oism.basis import Averages, Fourier, ScatteredSeries, product_lattice
 from oism.estimation._equations.fourier import FourierEquations, GalerkinOperator
 from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
 from oism.process import Clock
-from oism.score import RIDGES, FourierScore, Losses, Solved, System, Table
+from oism.score import RIDGES, Advance, FourierScore, Losses, Solved, System, Table, ignore
 from oism.storage import storable
 
 DENSE = 120
@@ -96,6 +97,25 @@ class Scaled:
         return self.scale * self.operator(self.scale * y)
 
 
+class Work:
+    """Parts of a piece of work with their costs, and the shares that are reported of them.
+
+    A part counts once, when it is finished or turns out not to be needed. Threads may finish parts
+    at the same time.
+    """
+
+    def __init__(self, costs: Tensor, advance: Advance) -> None:
+        self._left = costs / costs.sum()
+        self._advance, self._lock = advance, Lock()
+
+    def finish(self, *index: int | slice | Tensor) -> None:
+        """Report the share of the parts at an index, as far as they have not been reported."""
+        with self._lock:
+            share = float(self._left[index].sum())
+            self._left[index] = 0.0
+        self._advance(share)
+
+
 @storable
 class TorusSystem(System):
     """A_t and b_t on the torus for averages over all rows, and with each fold left out.
@@ -103,6 +123,7 @@ class TorusSystem(System):
     ``dense`` forces one of the two algorithms; by default the number of functions decides.
     """
 
+    basis: Fourier
     untruncated = -32.0
 
     def __init__(
@@ -152,6 +173,12 @@ class TorusSystem(System):
         """Return c for real-valued levels: r at level 0, where it hardly acts, then r/√2, r/2."""
         return self.radius * 2 ** (-level / 2)
 
+    def density_ratio(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return ρ_t/π = 1 + Σ e^{-‖ζ‖²t} E[e^{-iζ·X}] e^{iζ·x}, which noise makes converge."""
+        decay = torch.exp(-t * self.lattice.square().sum(dim=1))
+        means = self.averages.total * decay
+        return 1 + ScatteredSeries(self.lattice)(x.cpu().double(), means[None])[0].to(x)
+
     def penalty(self, level: Tensor, eigenvalues: Tensor) -> Tensor:
         """Return P for levels ``(S,)``: ``(S, size)``."""
         return -eigenvalues * (1 + (-eigenvalues / self.cutoff(level).square()[:, None]) ** 6)
@@ -197,7 +224,7 @@ class TorusSystem(System):
             yield bands[start], list(range(start, stop))
             start = stop
 
-    def losses(self, t: Tensor) -> Losses:
+    def losses(self, t: Tensor, *, advance: Advance = ignore) -> Losses:
         """Return the held-out losses ``(folds, T, levels, ridges)``.
 
         What cannot be chosen is not computed. Cutoffs are tried from the smallest, which is cheap,
@@ -209,11 +236,12 @@ class TorusSystem(System):
         values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
         offered = self.cutoff(torch.arange(self.levels).double()).square() * t[:, None] <= SMOOTHED
         offered[:, 0] = True
+        work = Work(self._sweep_costs(t, offered), advance)
         best = torch.full((folds, len(t)), math.inf, dtype=t.dtype)  # fold by fold
         worse = torch.zeros(len(t), dtype=torch.int64)
         for level in reversed(range(self.levels)):
             where = (offered[:, level] & (worse < PATIENCE)).nonzero()[:, 0]
-            self._fill(values, t, where, level, TIERS[0])
+            self._fill(values, t, where, level, 0, work)
             mean = torch.einsum("f,fte->te", shares, values[:, where, level])
             own = values[:, where, level].gather(2, mean.argmin(dim=1).expand(folds, -1)[..., None])
             gap = own[..., 0] - best[:, where]
@@ -225,7 +253,7 @@ class TorusSystem(System):
             )
             best[:, where] = torch.where(centre < 0, own[..., 0], best[:, where])
         least_ridge = 0.0 if self.dense else LEAST_RIDGE / float(self.averages.counts[0])
-        for tier, after in itertools.pairwise(TIERS):
+        for number, (tier, after) in enumerate(itertools.pairwise(TIERS), start=1):
             if float(RIDGES[after][-1]) < least_ridge:
                 break
             mean = torch.einsum("f,ftle->tle", shares, values)
@@ -234,20 +262,35 @@ class TorusSystem(System):
             gain = mean[..., tier.start + 1] - mean[..., tier.start]
             worth = (gain > WORTH * least.abs()) & (lowest - least < BEHIND * least.abs())
             for level in range(self.levels):
-                self._fill(values, t, worth[:, level].nonzero()[:, 0], level, after)
+                self._fill(values, t, worth[:, level].nonzero()[:, 0], level, number, work)
         return Losses(values, shares)
 
-    def _fill(self, values: Tensor, t: Tensor, where: Tensor, level: int, tier: slice) -> None:
-        """Compute the losses of one level and some ridges at some of the times."""
+    def _sweep_costs(self, t: Tensor, offered: Tensor) -> Tensor:
+        """Return what tiers, times and levels cost, as far as known before: ``(3, T, levels)``."""
+        costs = torch.zeros(len(TIERS), *offered.shape, dtype=torch.float64)
+        for level in range(self.levels):
+            cutoff = float(self.cutoff(torch.tensor(float(level))))
+            for k in offered[:, level].nonzero()[:, 0].tolist():
+                band = min(self._sweep_band(float(t[k]), cutoff), self.radius)
+                costs[:, k, level] = band ** (1 + self.basis.dim)  # steps, times points of a grid
+        return costs
+
+    def _fill(  # noqa: PLR0913, PLR0917
+        self, values: Tensor, t: Tensor, where: Tensor, level: int, number: int, work: Work
+    ) -> None:
+        """Compute the losses of one level and one tier of ridges at some of the times."""
         folds, cutoff = len(values), float(self.cutoff(torch.tensor(float(level))))
         bands = [self._sweep_band(one, cutoff) for one in t[where].tolist()]
+        tier = TIERS[number]
 
         def fill(chunk: tuple[float, list[int]]) -> None:
             band, run = chunk
             found = self._path(t[where[run]], level, band, RIDGES[tier])
             values[:, where[run], level, tier] = found.movedim(1, 0)
+            work.finish(number, where[run], level)
 
         in_parallel(fill, list(self._chunks(bands, folds, dense=self.dense)))
+        work.finish(number, slice(None), level)  # with what was not computed
 
     def _path(self, t: Tensor, level: int, band: float, ridges: Tensor) -> Tensor:
         """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``."""
@@ -278,18 +321,31 @@ class TorusSystem(System):
         loss: Tensor = quadratic + 2 * (alpha * heldout.right(t)[..., None, :]).sum(dim=-1)
         return loss
 
-    def solve(self, t: Tensor, ridge: Tensor, level: Tensor, start: Tensor | None = None) -> Solved:
+    def solve(
+        self,
+        t: Tensor,
+        ridge: Tensor,
+        level: Tensor,
+        start: Tensor | None = None,
+        *,
+        advance: Advance = ignore,
+    ) -> Solved:
         """Return α ``(T, size)`` for ridges and levels ``(T,)``.
 
         With a guess, to the accuracy that interpolation between times asks for; without, exactly.
         """
-        return self._solve(t, ridge, level, start, dense=self.dense_solve, exact=start is None)
+        exact = start is None
+        return self._solve(
+            t, ridge, level, start, dense=self.dense_solve, exact=exact, advance=advance
+        )
 
-    def diagnose(self, t: Tensor, ridge: Tensor, level: Tensor) -> Solved:
-        """Return the solution with the extreme eigenvalues, or what conjugate gradients saw."""
-        return self._solve(t, ridge, level, None, dense=self.dense, exact=False)
+    def diagnose(
+        self, t: Tensor, ridge: Tensor, level: Tensor, *, advance: Advance = ignore
+    ) -> Solved:
+        """Return the solution with the extreme eigenvalues, or estimates from the iteration."""
+        return self._solve(t, ridge, level, None, dense=self.dense, exact=False, advance=advance)
 
-    def _solve(
+    def _solve(  # noqa: PLR0913
         self,
         t: Tensor,
         ridge: Tensor,
@@ -298,6 +354,7 @@ class TorusSystem(System):
         *,
         dense: bool,
         exact: bool,
+        advance: Advance,
     ) -> Solved:
         alpha = torch.zeros(len(t), self.basis.size, dtype=torch.float64)
         low, high, left = torch.full((3, len(t)), torch.nan, dtype=torch.float64)
@@ -331,6 +388,7 @@ class TorusSystem(System):
                 iterations[run], left[run] = found.iterations, found.residual
                 y = found.values
             alpha[run, : equations.size] = scale * y
+            advance(len(run) / len(t))
 
         in_parallel(work, list(self._chunks(bands, 1, dense=dense)))
         if not dense:

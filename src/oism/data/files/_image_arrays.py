@@ -1,0 +1,185 @@
+"""Images that lie in one array, in an NPY or NPZ file: read a few at a time, never as a whole.
+
+The array holds uint8, ``(n, height, width)`` of grey, ``(n, height, width, channels)`` or
+``(n, channels, height, width)`` with one channel or three; where both fit, channels are last.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, ClassVar
+
+import numpy as np
+from numpy.lib import format as npy_format
+
+from oism.data.files._columns import FileError, find_column
+from oism.data.files._decoding import Picture
+
+CHANNELS = (1, 3)
+BLOCK = 1 << 22
+"""The bytes of pictures that are read at once, or one picture."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the start of an NPY file says, and how many bytes come after it."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[np.generic]
+    left: int
+
+    @property
+    def may_be_images(self) -> bool:
+        """Whether the array has as many axes as a stack of images."""
+        return len(self.shape) in (3, 4)
+
+
+@dataclass(frozen=True)
+class ImageArray:
+    """The images in an array: in an NPY file, or in an entry of an NPZ file."""
+
+    split: ClassVar[None] = None
+    source: str
+    path: str
+    entry: str | None
+    header: Header
+
+    def __len__(self) -> int:
+        return self.header.shape[0]
+
+    def place(self, index: int) -> str:
+        """Return where an image stands."""
+        return f"{self.source}: row {index + 1}"
+
+    def __iter__(self) -> Iterator[Picture]:
+        for block in self._blocks():
+            pictures = _channels_last(block)
+            yield from pictures[..., 0] if pictures.shape[-1] == 1 else pictures
+
+    def _blocks(self) -> Iterator[Picture]:
+        count, *shape = self.header.shape
+        size = math.prod(shape)
+        step = max(1, BLOCK // size)
+        with damage_explained(self.source), _opened(self.path, self.entry) as (stream, left):
+            _header(stream, left)
+            if self.header.fortran:  # images are strewn over the whole of it
+                flat = np.frombuffer(_exactly(stream, count * size), np.uint8)
+                yield flat.reshape(self.header.shape, order="F")
+                return
+            for start in range(0, count, step):
+                part = min(step, count - start)
+                yield np.frombuffer(_exactly(stream, part * size), np.uint8).reshape(part, *shape)
+
+
+def headers(path: str) -> dict[str | None, Header]:
+    """Return the headers of the arrays in a file; that of an NPY file has no name."""
+    with damage_explained(path):
+        if path.lower().endswith(".npy"):
+            with _opened(path, None) as (stream, left):
+                return {None: _header(stream, left)}
+        with zipfile.ZipFile(path) as archive:
+            names = [name for name in archive.namelist() if name.endswith(".npy")]
+        found: dict[str | None, Header] = {}
+        for name in names:
+            with _opened(path, name) as (stream, left):
+                found[name.removesuffix(".npy")] = _header(stream, left)
+        return found
+
+
+def open_array(path: str, column: str | None) -> ImageArray:
+    """Return the images in an NPY file, or in the array of an NPZ file that is meant."""
+    found = headers(path)
+    if None in found:
+        if column is not None:
+            raise FileError(f"{path}: an NPY file has no columns to choose {column!r} from")
+        stack = ImageArray(path, path, None, found[None])
+    else:
+        name = _chosen({str(name): header for name, header in found.items()}, path, column)
+        stack = ImageArray(f"{path}, array {name!r}", path, f"{name}.npy", found[name])
+    _check_images(stack.header, stack.source)
+    return stack
+
+
+@contextmanager
+def damage_explained(source: str) -> Iterator[None]:
+    """Say in words what NumPy and zipfile raise about a damaged file."""
+    try:
+        yield
+    except FileError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
+        raise FileError(f"{source}: damaged, or not an NPZ file: {error}") from error
+    except (ValueError, EOFError, SyntaxError, KeyError) as error:
+        raise FileError(f"{source}: damaged, or not an NPY file: {error}") from error
+
+
+def _chosen(found: dict[str, Header], source: str, column: str | None) -> str:
+    if column is not None:
+        return list(found)[find_column(column, list(found), source)]
+    stacks = [name for name, header in found.items() if header.may_be_images]
+    if len(stacks) == 1:
+        return stacks[0]
+    held = ", ".join(f"{name} {header.shape}" for name, header in found.items()) or "nothing"
+    if not stacks:
+        raise FileError(f"{source}: no array has the shape of images; the archive holds {held}")
+    raise FileError(
+        f"{source}: more than one array has the shape of images, choose with --column; the archive "
+        f"holds {held}"
+    )
+
+
+def _check_images(header: Header, source: str) -> None:
+    shape = header.shape
+    if not header.may_be_images or (len(shape) == 4 and not {shape[1], shape[3]} & set(CHANNELS)):
+        raise FileError(
+            f"{source}: images must have shape (n, height, width), (n, height, width, channels) or "
+            f"(n, channels, height, width) with 1 or 3 channels, got {shape}"
+        )
+    if header.dtype != np.uint8:
+        raise FileError(f"{source}: images must be of dtype uint8, 0 to 255, got {header.dtype}")
+    if 0 in shape:
+        raise FileError(f"{source}: there are no images in an array of shape {shape}")
+    if header.left < math.prod(shape):
+        raise FileError(f"{source}: damaged: the file ends before its array of shape {shape}")
+
+
+def _channels_last(block: Picture) -> Picture:
+    """Return images as (n, height, width, channels)."""
+    if block.ndim == 3:
+        return block[..., None]
+    return block if block.shape[-1] in CHANNELS else np.moveaxis(block, 1, -1)
+
+
+@contextmanager
+def _opened(path: str, entry: str | None) -> Iterator[tuple[IO[bytes], int]]:
+    """Open an array for reading, and tell its size."""
+    if entry is None:
+        with Path(path).open("rb") as file:
+            yield file, os.fstat(file.fileno()).st_size
+    else:
+        with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
+            yield stream, archive.getinfo(entry).file_size
+
+
+def _header(stream: IO[bytes], size: int) -> Header:
+    version = npy_format.read_magic(stream)
+    if version == (1, 0):
+        shape, fortran, dtype = npy_format.read_array_header_1_0(stream)
+    else:  # the third only adds names of fields, and images have none
+        shape, fortran, dtype = npy_format.read_array_header_2_0(stream)
+    return Header(shape, fortran, dtype, size - stream.tell())
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    content = stream.read(size)
+    if len(content) < size:
+        raise EOFError("the file ends before its array")
+    return content

@@ -1,0 +1,1 @@
+"""The study closed-form-cifar: its code, and the report that a run wrote."""

@@ -1,0 +1,1 @@
+"""The study coefficients: its code, and the report that a run wrote."""

@@ -1,0 +1,1 @@
+"""The study critically-damped: its code, and the report that a run wrote."""

@@ -1,0 +1,1 @@
+"""The study polynomials: its code, and the report that a run wrote."""
