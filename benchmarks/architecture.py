@@ -90,10 +90,10 @@ class Checkout:
                 for part in ast.walk(node.test)
             }
             for node in ast.walk(tree):
-                is_check = isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance"
-                if not is_check or id(node) in guards:
+                if not isinstance(node, ast.Call) or id(node) in guards:
                     continue
-                assert isinstance(node, ast.Call)
+                if ast.unparse(node.func) != "isinstance":
+                    continue
                 if {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)} & (
                     self.classes
                 ):
@@ -107,10 +107,11 @@ class Checkout:
             Import(name, target, node.lineno)
             for name, tree in self.modules.items()
             for node in ast.walk(tree)
+            if isinstance(node, ast.Import | ast.ImportFrom)
             for target in self._targets(node)
         ]
 
-    def _targets(self, node: ast.AST) -> Iterator[str]:
+    def _targets(self, node: ast.Import | ast.ImportFrom) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in self.modules)
         if isinstance(node, ast.ImportFrom) and node.module in self.modules:
@@ -139,7 +140,7 @@ class Checkout:
         edges = (
             (one.importer, one.target)
             for one in self.imports
-            if one.importer != one.target and one.target != "oism"  # whose names are lazy
+            if one.target not in (one.importer, "oism")  # names of the top level are lazy
         )
         groups = networkx.strongly_connected_components(networkx.DiGraph(edges))
         return sorted(sorted(group) for group in groups if len(group) > 1)

@@ -1,9 +1,9 @@
-"""What a density estimate is compared with: kernels with a cross-validated width, spline flows.
+"""The methods that a density estimate is compared with: KDE and spline flows.
 
-Both have the face of scikit-learn's estimators: ``fit(X)``, ``score_samples(X)``, ``sample(n,
-random_state)``, and take ``periodic``, a map from columns to periods, as `OISM` does. Kernels are
-those of `oism.studies.kernels`; flows are neural spline flows of zuko, with its circular splines
-where all columns are periodic.
+Both have the methods of scikit-learn's estimators, ``fit(X)``, ``score_samples(X)``, ``sample(n,
+random_state)``, and take ``periodic``, a map from columns to periods, as `OISM` does. The kernel
+density estimate is `oism.tables.KDE`, with a cross-validated width; flows are neural spline flows
+of zuko, with its circular splines where all columns are periodic.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from oism.studies.kernels import KDE, Array
+from oism.tables import KDE
 
 __all__ = ["KDE", "Array", "Flow", "spline_flow", "zuko_flows"]
+
+Array = NDArray[np.float64]
 
 RATE = 5e-3
 
@@ -28,9 +31,9 @@ RATE = 5e-3
 def spline_flow(dim: int, *, circular: bool) -> Any:  # noqa: ANN401
     """Return a flow of three autoregressive transforms by splines of 16 bins, networks of 2 × 64.
 
-    With 8 bins, zuko's default, a minute left the rings 0.1 nats worse. (Bins, rate, transforms,
-    and width were tried on rings of a seed that no table uses; the rate, with 16 bins, on moons and
-    checkerboard too.)
+    With 8 bins, zuko's default, the rings were 0.1 nats worse after a minute. (Bins, rate,
+    transforms, and width were tried on rings with a seed that no table uses; the rate, with 16
+    bins, on moons and checkerboard too.)
     """
     flows = zuko_flows()
     kind = flows.NCSF if circular else flows.NSF
@@ -38,22 +41,22 @@ def spline_flow(dim: int, *, circular: bool) -> Any:  # noqa: ANN401
 
 
 def zuko_flows() -> Any:  # noqa: ANN401
-    """Return ``zuko.flows``, which only the development environment has, or say what to do."""
+    """Return ``zuko.flows``, or exit with a message if zuko is not installed."""
     try:
         return importlib.import_module("zuko.flows")
     except ModuleNotFoundError:
         raise SystemExit(
             "the flows are those of zuko, which is not installed: "
-            "`pip install zuko`, or leave them out with --no-flow"
+            "`pip install zuko`, or omit them with --no-flow"
         ) from None
 
 
 class Flow:
-    """A neural spline flow, trained for a time on the clock.
+    """A neural spline flow, trained for a given time.
 
     Data are standardised, or periodic columns wrapped into [-π, π). Adam at 5e-3, decayed to zero
-    along a cosine over the time; minibatches of 512; a tenth of the data is set aside, and the
-    epoch that serves it best is kept.
+    along a cosine over the time; minibatches of 512; a tenth of the data is held out, and the
+    weights of the epoch with the lowest loss on it are used.
 
     Parameters
     ----------
@@ -62,7 +65,7 @@ class Flow:
     periodic
         The periods: of all columns, or none.
     random_state
-        The seed of the weights, the order and the choice of the points set aside.
+        The seed of the weights, the order and the choice of the held-out points.
     """
 
     epochs_: int
@@ -87,7 +90,7 @@ class Flow:
         return torch.from_numpy(z).float()
 
     def fit(self, X: Array) -> Self:  # noqa: N803
-        """Train."""
+        """Train, and return the estimator."""
         start, dim = time.perf_counter(), X.shape[1]
         if self.periodic and set(self.periodic) != set(range(dim)):
             raise ValueError(f"periodic must name all {dim} columns or none, got {self.periodic}")
@@ -127,7 +130,7 @@ class Flow:
 
     @property
     def notes_(self) -> dict[str, float]:
-        """How long it trained, and when it was best."""
+        """The numbers of steps and epochs, and the best epoch."""
         return {"steps": self.steps_, "epochs": self.epochs_, "best epoch": self.best_epoch_}
 
     @torch.no_grad()
@@ -139,7 +142,7 @@ class Flow:
 
     @torch.no_grad()
     def sample(self, n: int = 1, random_state: int = 0) -> Array:
-        """Draw points."""
+        """Return random rows ``(n, dim)``."""
         with torch.random.fork_rng():
             torch.manual_seed(random_state)
             z = self._flow().sample((n,)).double().numpy()

@@ -1,8 +1,8 @@
-"""Density estimates side by side: the same points for all, times, paired differences, tables.
+"""Comparison of density estimates on the same points: times, paired differences, tables.
 
 A record holds one split of one set. Tables average records over seeds. A difference is that of mean
-negative log-likelihoods on the same test points; its standard error is that of the test points,
-with the fits given. As many points are drawn as are tested.
+negative log-likelihoods on the same test points; its standard error is over test points, with the
+fits given. As many points are drawn as are tested.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ import torch
 from baselines import KDE, Array, Flow, zuko_flows
 
 PHASES = ("fit", "sample", "density")
+KERNEL = "KDE"
 
 
 class Estimator(Protocol):
-    """The face of a density estimate."""
+    """The interface of a density estimate."""
 
     def fit(self, X: Array) -> object:  # noqa: N803
         """Fit."""
@@ -39,12 +40,12 @@ class Estimator(Protocol):
 
 @dataclass(frozen=True)
 class Options:
-    """What every comparison can be told."""
+    """The options of every comparison."""
 
     seeds: tuple[int, ...] = (0, 1, 2)
     """The seeds; tables average over them."""
     model: str | None = "oism:OISM"
-    """What is compared, as MODULE:NAME; None leaves only the others."""
+    """The model to compare with the others, as MODULE:NAME; None omits it."""
     flow: bool = True
     """Train a flow."""
     flow_seconds: float = 60.0
@@ -57,7 +58,7 @@ class Options:
 
 @dataclass
 class Outcome:
-    """What one method reached on one split, the seconds it took, and what it says of itself."""
+    """The results of one method on one split, its seconds, and its notes."""
 
     nll: float
     fit: float
@@ -69,7 +70,7 @@ class Outcome:
 
 @dataclass
 class Record:
-    """One split: what is known about the law, outcomes by method, differences by pair."""
+    """One split: exact values, outcomes by method, differences by pair."""
 
     name: str
     seed: int
@@ -79,21 +80,21 @@ class Record:
 
 
 def estimator(path: str, **settings: object) -> Estimator:
-    """Return an estimator from where its class is found, ``module:name``."""
+    """Return an instance of a class given as ``module:name``."""
     module, _, name = path.partition(":")
     kind = getattr(importlib.import_module(module), name, None)
     if kind is None:
-        raise SystemExit(f"{module} has no {name!r}: --model MODULE:NAME, or None to leave it out")
+        raise SystemExit(f"{module} has no {name!r}: --model MODULE:NAME, or None to omit it")
     made: Estimator = kind(**settings)
     return made
 
 
-def contenders(options: Options, seed: int, **settings: Any) -> dict[str, Estimator]:  # noqa: ANN401
-    """Return the methods by name; ``settings`` are for all of them."""
+def methods_of(options: Options, seed: int, **settings: Any) -> dict[str, Estimator]:  # noqa: ANN401
+    """Return the methods by name; ``settings`` go to all of them."""
     methods: dict[str, Estimator] = {}
     if options.model is not None:
         methods[options.model.rpartition(":")[2]] = estimator(options.model, **settings)
-    methods["kernels"] = KDE(**settings)
+    methods[KERNEL] = KDE(**settings)
     if options.flow:
         methods["flow"] = Flow(seconds=options.flow_seconds, random_state=seed, **settings)
     return methods
@@ -119,8 +120,8 @@ def difference(first: Array, second: Array) -> tuple[float, float]:
     return float(gap.mean()), float(gap.std(ddof=1)) / math.sqrt(len(gap))
 
 
-def contend(record: Record, methods: Mapping[str, Estimator], train: Array, test: Array) -> None:
-    """Put the outcomes into the record, and differences between the first method and the others."""
+def compare(record: Record, methods: Mapping[str, Estimator], train: Array, test: Array) -> None:
+    """Add the outcomes to the record, and differences of the first method from the others."""
     logs = {}
     for name, method in methods.items():
         logs[name], record.outcomes[name] = measure(method, train, test)
@@ -130,7 +131,7 @@ def contend(record: Record, methods: Mapping[str, Estimator], train: Array, test
 
 
 def save(records: Iterable[Record], options: Options) -> None:
-    """Write what there is so far."""
+    """Write the records so far as JSON."""
     if options.json is not None:
         versions = {"python": platform.python_version(), "torch": torch.__version__}
         rows = [asdict(record) for record in records]
@@ -165,23 +166,23 @@ def groups(records: Iterable[Record]) -> list[Record]:
 
 def heading(record: Record) -> str:
     """Return the head of the table of likelihoods."""
-    columns = "".join(f"{name:>10}" for name in [*record.known, *record.outcomes])
-    return f"{'set':<20}{columns}" + "".join(f"{pair:>20}" for pair in record.differences)
+    columns = "".join(f"{name:>15}" for name in [*record.known, *record.outcomes])
+    return f"{'set':<20}{columns}" + "".join(f"{pair:>24}" for pair in record.differences)
 
 
 def line(record: Record) -> str:
     """Return a row of the table of likelihoods."""
     values = [*record.known.values(), *(outcome.nll for outcome in record.outcomes.values())]
-    row = f"{record.name:<20}" + "".join(f"{value:>10.4f}" for value in values)
+    row = f"{record.name:<20}" + "".join(f"{value:>15.4f}" for value in values)
     gaps = [f"{gap:+.4f} ± {error:.4f}" for gap, error in record.differences.values()]
-    return row + "".join(f"{gap:>20}" for gap in gaps)
+    return row + "".join(f"{gap:>24}" for gap in gaps)
 
 
 def times(record: Record, unit: str) -> list[str]:
     """Return rows of the table of times: seconds, and multiples of the method ``unit``."""
     rows = []
     for name, outcome in record.outcomes.items():
-        row = f"{record.name:<20}{name:<10}"
+        row = f"{record.name:<20}{name:<15}"
         for phase in PHASES:
             taken, other = (getattr(o, phase) for o in (outcome, record.outcomes[unit]))
             row += f"{taken:>10.3f} {f'({taken / other:.3g}×)':<9}"
@@ -189,8 +190,8 @@ def times(record: Record, unit: str) -> list[str]:
     return rows
 
 
-def verdict(means: list[Record], pair: str, allowed: float) -> str:
-    """Return on how many sets the first of a pair is at most ``allowed`` worse."""
+def summary(means: list[Record], pair: str, allowed: float) -> str:
+    """Return a line: on how many sets the first of a pair is at most ``allowed`` worse."""
     gaps = [record.differences[pair][0] for record in means]
     good = sum(gap <= allowed for gap in gaps)
     words = f"within {allowed:g} or below" if allowed else "at or below zero"
@@ -198,9 +199,9 @@ def verdict(means: list[Record], pair: str, allowed: float) -> str:
 
 
 def report(records: list[Record], allowed: float) -> None:
-    """Print what follows the rows of likelihoods: their mean, verdicts, times.
+    """Print the mean of the rows of likelihoods, a summary and times.
 
-    ``allowed`` says by how much the first method may be worse than kernels.
+    ``allowed`` is the difference from KDE up to which the first method counts as not worse.
     """
     means = groups(records)
     total = average([Record("mean", 0, r.known, r.outcomes, r.differences) for r in means])
@@ -209,22 +210,22 @@ def report(records: list[Record], allowed: float) -> None:
     lowest = [f"{name} {outcome.lowest:.1f}" for name, outcome in total.outcomes.items()]
     print(f"lowest log-density of a test point: {', '.join(lowest)}\n")
     for pair in total.differences:
-        print(verdict(means, pair, allowed if pair.endswith("-kernels") else 0.0))
-    print(f"\n{'seconds':<30}" + "".join(f"{phase:>10}{'':<10}" for phase in PHASES))
+        print(summary(means, pair, allowed if pair.endswith(f"-{KERNEL}") else 0.0))
+    print(f"\n{'seconds':<35}" + "".join(f"{phase:>10}{'':<10}" for phase in PHASES))
     for record in [*means, total]:
-        print("\n".join(times(record, "kernels")))
-    print("in brackets: multiples of kernels")
-    edges = sum(record.outcomes["kernels"].notes["at an end"] for record in records)
-    print(f"the narrowest or widest kernels tried were chosen {edges:g} times")
+        print("\n".join(times(record, KERNEL)))
+    print(f"in brackets: multiples of {KERNEL}")
+    edges = sum(record.outcomes[KERNEL].notes["at an end"] for record in records)
+    print(f"the smallest or largest width was chosen {edges:g} times")
 
 
 def run(
     options: Options, names: Iterable[str], split: Callable[[str, int], Record]
 ) -> list[Record]:
-    """Return the records of all sets and seeds, printing a row for each set when it is done."""
+    """Return the records of all sets and seeds, and print a row for each set."""
     torch.set_num_threads(options.threads)
     if options.flow:
-        zuko_flows()  # rather now than after the first fits
+        zuko_flows()  # a missing package is an error before the first fit
     records: list[Record] = []
     for name in names:
         for seed in options.seeds:

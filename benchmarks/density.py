@@ -1,12 +1,12 @@
-"""Densities of the plane: OISM, kernels and a spline flow on the eight laws of `oism.data.toys`.
+"""Densities in two dimensions: OISM, KDE and a spline flow on the toys of `oism.data.toys`.
 
 10,000 training and 5,000 test points, three seeds, all methods on the same points. Nothing is
-chosen on test points: the width of the kernels is cross-validated on the training points (30
-widths from 0.0175 to 0.5), the flow stops by a tenth of them set aside, OISM is as it comes.
+chosen on test points: the width of the KDE is cross-validated on the training points (30 widths
+from 0.0175 to 0.5), the flow holds out a tenth of them, OISM has its defaults.
 
-"entropy" is that of the law, "truth" the mean of -log p over the same test points. The likelihood
-of the kernels is from exact sums; their times are those of scikit-learn's ``KernelDensity`` with
-the width already chosen.
+"entropy" is that of the distribution, "exact" the mean of -log p over the same test points. The
+likelihood of the KDE is from exact sums; its times are those of scikit-learn's ``KernelDensity``
+with the chosen width.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import tyro
 from baselines import KDE
-from comparison import Estimator, Options, Record
+from comparison import KERNEL, Estimator, Options, Record
 from sklearn.neighbors import KernelDensity
 
 from oism.data.toys import PLANE
@@ -28,10 +28,10 @@ from oism.data.toys import PLANE
 
 @dataclass(frozen=True)
 class Density(Options):
-    """Compare densities of the plane."""
+    """Compare densities in two dimensions."""
 
     sets: tuple[str, ...] = tuple(PLANE)
-    """The laws, by name."""
+    """The distributions, by name."""
     points: int = 10_000
     """The number of training points."""
     tested: int = 5_000
@@ -44,20 +44,20 @@ def entropy(name: str) -> float:
 
 
 def split(options: Density, name: str, seed: int) -> Record:
-    """Return the record of one law and seed."""
-    law, generator = PLANE[name], torch.Generator().manual_seed(seed)
-    train, test = (law.sample(n, generator) for n in (options.points, options.tested))
-    truth = -float(law.log_density(test).mean())
-    record = Record(name, seed, known={"entropy": entropy(name), "truth": truth})
-    methods = comparison.contenders(options, seed)
-    comparison.contend(record, methods, train.numpy(), test.numpy())
-    # Exact sums are for the likelihood; the times are those of the usual implementation.
-    exact, kernels = record.outcomes["kernels"], cast(KDE, methods["kernels"])
-    tree = cast(Estimator, KernelDensity(bandwidth=kernels.bandwidth_))
+    """Return the record of one distribution and seed."""
+    distribution, generator = PLANE[name], torch.Generator().manual_seed(seed)
+    train, test = (distribution.sample(n, generator) for n in (options.points, options.tested))
+    known = -float(distribution.log_density(test).mean())
+    record = Record(name, seed, known={"entropy": entropy(name), "exact": known})
+    methods = comparison.methods_of(options, seed)
+    comparison.compare(record, methods, train.numpy(), test.numpy())
+    # The likelihood is from exact sums, the times are those of the usual implementation.
+    exact, kde = record.outcomes[KERNEL], cast(KDE, methods[KERNEL])
+    tree = cast(Estimator, KernelDensity(bandwidth=kde.bandwidth_))
     _, outcome = comparison.measure(tree, train.numpy(), test.numpy())
     outcome.notes = {**exact.notes, "choosing": exact.fit, "nll of the tree": outcome.nll}
     outcome.nll, outcome.lowest = exact.nll, exact.lowest
-    record.outcomes["kernels"] = outcome
+    record.outcomes[KERNEL] = outcome
     return record
 
 
@@ -66,7 +66,7 @@ def main(options: Density) -> None:
         raise SystemExit(f"--sets must be among {', '.join(PLANE)}, got {unknown[0]!r}")
     records = comparison.run(options, options.sets, lambda name, seed: split(options, name, seed))
     comparison.report(records, allowed=0.01)
-    choosing = [record.outcomes["kernels"].notes["choosing"] for record in records]
+    choosing = [record.outcomes[KERNEL].notes["choosing"] for record in records]
     print(f"choosing the width, not counted above: {np.mean(choosing):.2f} s")
 
 

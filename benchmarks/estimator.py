@@ -1,10 +1,10 @@
-"""The speed of OISM: fits, samples and densities beside scikit-learn's KernelDensity, in one run.
+"""The speed of OISM: fits, samples and densities, compared with scikit-learn's KernelDensity.
 
-10,000 rows on the plane (moons) and in space (moons, and a third column that follows the first
-with noise), once as OISM comes and once with the 400 functions of the paper on the plane. Kernels
-have the width that cross-validation chose among 30, by exact sums, which is counted as their fit.
-Ratios are to the kernels. Then the memory of a million samples, and a profile of densities: the
-share of the time that is spent in the interpreter rather than in compiled code.
+10,000 rows in two dimensions (moons) and in three (moons, and a third column that depends on the
+first), with the defaults of OISM, and with the paper's 400 functions in two dimensions. The width
+of the KDE is chosen among 30 by cross-validation with exact sums, which counts as its fit. Ratios
+are to the KDE. Then the memory of a million samples, and a profile of densities: the share of the
+time in the interpreter instead of compiled code.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from sklearn.neighbors import KernelDensity
 from oism import OISM
 from oism.data.toys import PLANE
 
-GIGABYTE = 1e6  # of the kilobytes in which the system counts
+GIGABYTE = 1e6  # in the kilobytes that the system reports
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything."""
+    """The sizes of the benchmark."""
 
     rows: int = 10_000
     samples: int = 10_000
@@ -67,21 +67,21 @@ def measure(model: Any, train: Array, test: Array, sizes: Sizes) -> list[float]:
     return [fit, draw, seconds(lambda: model.score_samples(test))]
 
 
-def kernels(train: Array, test: Array, sizes: Sizes) -> list[float]:
+def kde(train: Array, test: Array, sizes: Sizes) -> list[float]:
     chooser = KDE()
     choosing = seconds(lambda: chooser.fit(train))
     fit, draw, density = measure(KernelDensity(bandwidth=chooser.bandwidth_), train, test, sizes)
     return [choosing + fit, draw, density]
 
 
-def compare(name: str, law: Callable[[int, int], Array], sizes: Sizes, bounds: list[Any]) -> None:
-    train, test = law(sizes.rows, 0), law(sizes.queries, 1)
-    base = kernels(train, test, sizes)
-    print(f"{name + ', kernels':<34}" + "".join(f"{s:>9.2f} (1×)    " for s in base))
+def compare(name: str, draw: Callable[[int, int], Array], sizes: Sizes, bounds: list[Any]) -> None:
+    train, test = draw(sizes.rows, 0), draw(sizes.queries, 1)
+    base = kde(train, test, sizes)
+    print(f"{name + ', KDE':<34}" + "".join(f"{s:>9.2f} (1×)    " for s in base))
     for bound in bounds:
         model = OISM(max_eigenvalue=bound)
         took = measure(model, train, test, sizes)
-        label = f"{name}, {model.basis_.size:,} functions"
+        label = f"{name}, {model.model_.operator_score.basis.size:,} functions"
         ratios = "".join(
             f"{own:>9.2f} ({own / other:.3g}×)".ljust(18)
             for own, other in zip(took, base, strict=True)
@@ -90,14 +90,14 @@ def compare(name: str, law: Callable[[int, int], Array], sizes: Sizes, bounds: l
 
 
 def interpreted(model: OISM, test: Array) -> float:
-    """Return the share of the time of densities that passes in Python functions themselves."""
+    """Return the share of the time of densities that is spent in Python functions."""
     profile = cProfile.Profile()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the profiler sees one thread
     profile.runcall(model.score_samples, test)
     torch.set_num_threads(threads)
     stats: Any = pstats.Stats(profile)
-    # finufft is entered through ctypes, which the profiler takes for Python: execute and setpts.
+    # finufft is called through ctypes, which the profiler counts as Python: execute and setpts.
     own = sum(
         row[2]
         for (file, _, name), row in stats.stats.items()
@@ -110,8 +110,8 @@ def main(sizes: Sizes) -> None:
     torch.set_num_threads(sizes.threads)
     heads = ("fit, s", f"{sizes.samples:,} samples", f"{sizes.queries:,} densities")
     print(f"{sizes.rows:,} rows".ljust(34) + "".join(f"{head:>18}" for head in heads))
-    compare("plane", plane, sizes, ["auto", 125])
-    compare("space", space, sizes, ["auto"])
+    compare("2-D", plane, sizes, ["auto", 125])
+    compare("3-D", space, sizes, ["auto"])
     model = OISM(max_eigenvalue=125).fit(plane(sizes.rows, 0))
     took = seconds(lambda: model.sample(sizes.many, random_state=0))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / GIGABYTE

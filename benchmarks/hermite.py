@@ -1,9 +1,9 @@
-"""Hermite functions to order 12, against NumPy and SciPy, in one run.
+"""Hermite functions up to order 12, compared with NumPy and SciPy in one run.
 
-Two cases, both in float64 and normalised: values and gradients on 10⁶ points of the line, and
-values on 10⁵ points with ten coordinates. Rounds are interleaved and medians compared. NumPy and
-SciPy use one thread here; ``--threads 1`` holds torch to one as well.
-"write once" fills arrays of the size of the result, which no method can undercut.
+Two cases, both in float64 and normalised: values and gradients at 10⁶ points of the line, and
+values at 10⁵ points with ten coordinates. Rounds are interleaved and medians compared. NumPy and
+SciPy use one thread; ``--threads 1`` limits torch to one as well. "write once" fills arrays of the
+size of the result: a lower bound for every method.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import scipy.special
 import torch
 import tyro
 
-from oism import Hermite
+from oism.basis import Hermite
 
 Arrays = tuple[np.ndarray, ...]
 Method = Callable[[np.ndarray, int], Arrays]
@@ -31,7 +31,7 @@ def by_oism(x: np.ndarray, order: int) -> Arrays:
 
 
 def _finish(table: np.ndarray, order: int) -> Arrays:
-    """Normalise a table (n, dim, order + 1), and order it and its slopes as oism does."""
+    """Return a table (n, dim, order + 1) and its derivatives, normalised, in the order of oism."""
     n = np.arange(order + 1)
     table /= np.sqrt(scipy.special.factorial(n))
     if table.shape[1] > 1:
@@ -56,7 +56,7 @@ METHODS: dict[str, Method] = {
     "oism": by_oism,
     "numpy hermevander": by_numpy,
     "scipy eval_hermitenorm": by_scipy,
-    "write once (the floor)": write_once,
+    "write once (lower bound)": write_once,
 }
 
 

@@ -1,8 +1,8 @@
-"""What a prior of images costs: to fit, and next to a step of the network that it is to help.
+"""The time of a prior of images: of its fit, and of its evaluation beside a step of a network.
 
-Images are correlated noise of CIFAR-10's size; the data are on the device and decoded. Each part of
-a fit stands beside its floor, the time of the matrix products it cannot do without at the rate that
-one large product reaches in the same run. Rows say seconds, and the ratio to the floor.
+Images are correlated noise of the size of CIFAR-10, decoded, on the device. Each part of a fit is
+compared with a lower bound: the time of the matrix products that it needs, at the rate of one large
+product in the same run. Rows have seconds and the ratio to the lower bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from torch import Tensor, nn
 
 from oism.basis import IdentityFrame
 from oism.estimation import PairMoments, spectrum
-from oism.images import PCA, Prior, add_local_terms, fit_mixture, learn_law, prior_of
+from oism.images import (
+    PCA,
+    Prior,
+    add_local_terms,
+    fit_mixture,
+    image_statistics,
+    prior_from_statistics,
+)
 from oism.nn import DDPMpp
 
 BATCH = 128
@@ -74,18 +81,18 @@ def fits(data: Tensor, device: torch.device) -> dict[str, float]:
     rate64 = 2 * 4096**3 / seconds(lambda: exact @ exact, device, 3)
     pairs = PairMoments(dim, 5, device=device)
     result["pairs, five folds"] = seconds(lambda: pairs.update(rows, fold), device)
-    result["floor: pairs"] = 2 * n * dim**2 / rate
+    result["lower bound: pairs"] = 2 * n * dim**2 / rate
     found = spectrum(pairs, validate=False)
     result["principal directions"] = seconds(lambda: spectrum(pairs, validate=False), device)
     result["principal directions, cross-validated"] = seconds(lambda: spectrum(pairs), device)
     half = rows[: n // 8].double()
-    result["floor: projection"] = 2 * n * dim**2 / rate64
+    result["lower bound: projection"] = 2 * n * dim**2 / rate64
     result["projection"] = 8 * seconds(lambda: half @ found.directions.mT, device)
     for name, frame, order in FRAMES:
 
         def fit(folds: int, frame: PCA | IdentityFrame = frame, order: int = order) -> None:
-            law = learn_law(data, order=order, frame=frame, folds=folds)
-            prior_of(law, ridge=1e-3 if folds == 1 else None)
+            found = image_statistics(data, order=order, frame=frame, folds=folds)
+            prior_from_statistics(found, ridge=1e-3 if folds == 1 else None)
 
         result[f"{name}: moments, directions, solves"] = seconds(partial(fit, 1), device)
         result[f"{name}: the same, cross-validated"] = seconds(partial(fit, 5), device)
@@ -116,7 +123,7 @@ def step_seconds(device: torch.device, *, compiled: bool) -> tuple[float, int]:
 
 
 def replay(prior: Prior, x: Tensor, tau: Tensor) -> Callable[[], None]:
-    """Return the evaluation as a recorded graph: what it costs without a host that launches it."""
+    """Return the evaluation as a recorded graph, which the host need not launch."""
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -130,20 +137,20 @@ def replay(prior: Prior, x: Tensor, tau: Tensor) -> Callable[[], None]:
 
 
 def evaluations(data: Tensor, device: torch.device) -> dict[str, dict[str, float]]:
-    """Return, for each prior, the seconds of a batch and the bytes beyond the frame."""
+    """Return the seconds of a batch and the bytes beyond the frame, for each prior."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(BATCH, *data.shape[1:], generator=generator).to(device)
     tau = torch.rand(BATCH, generator=generator).to(device)
-    law = learn_law(data, order=9, folds=1)
+    found = image_statistics(data, order=9, folds=1)
     mixture = fit_mixture(data)
     priors: dict[str, Prior] = {
-        f"PCA, order {n}": prior_of(law, order=n, ridge=1e-3) for n in (2, 4, 9)
+        f"PCA, order {n}": prior_from_statistics(found, order=n, ridge=1e-3) for n in (2, 4, 9)
     }
-    priors["pixels, order 9"] = prior_of(
-        learn_law(data, order=9, frame=IdentityFrame(), folds=1), ridge=1e-3
+    priors["pixels, order 9"] = prior_from_statistics(
+        image_statistics(data, order=9, frame=IdentityFrame(), folds=1), ridge=1e-3
     )
     priors["mixture of 32"] = mixture
-    priors["mixture, local terms"] = add_local_terms(mixture, data, limit=1024)
+    priors["mixture, local terms"] = add_local_terms(data, mixture, limit=1024)
     result = {}
     for name, prior in priors.items():
         prior.to(device)
@@ -179,13 +186,15 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
     data = images(arguments.images, device, arguments.side)
-    learn_law(data[:1000], order=3, folds=2)  # libraries are loaded at their first use
+    image_statistics(data[:1000], order=3, folds=2)  # libraries are loaded when they are first used
     found: dict[str, object] = {"device": str(device), "images": arguments.images}
     parts = fits(data, device)
     found["fit"] = parts
     for name, spent in parts.items():
-        floor = parts.get(f"floor: {name.split(',')[0]}")
-        ratio = f"{spent / floor:7.1f} x floor" if floor and not name.startswith("floor") else ""
+        floor = parts.get(f"lower bound: {name.split(',')[0]}")
+        ratio = (
+            f"{spent / floor:7.1f} x bound" if floor and not name.startswith("lower bound") else ""
+        )
         print(f"{name:<48}{spent:9.3f} s {ratio}")
     priors = evaluations(data, device)
     found["batch"] = priors

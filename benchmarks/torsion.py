@@ -1,15 +1,14 @@
-"""Densities of torsion angles: OISM, von Mises kernels and a circular spline flow on CSV files.
+"""Densities of torsion angles: OISM, von Mises KDE and a circular spline flow on CSV files.
 
 Angles are in degrees, one column each, with a header. A random four fifths of the rows are fitted,
-the rest tested; rows with a missing angle are dropped, which is said. Nothing is chosen on test
-points: the width of the kernels is cross-validated on the training points (30 widths from 1.26° to
-36°), the flow stops by a tenth of them set aside, OISM is as it comes.
+the others tested; rows with a missing angle are dropped and counted. Nothing is chosen on test
+points: the width of the KDE is cross-validated on the training points (30 widths from 1.26° to
+36°), the flow holds out a tenth of them, OISM has its defaults.
 
-All methods see degrees. What is printed is the negative log-likelihood per radian in each angle,
-that per degree less d log(180/π). All sums over kernels are exact, and their times, which include
-the choice of the width, are those of the exact sums. The mean for kernels hangs on a few isolated
-test points; "defended" are kernels with a weight of 1/(n + 1) on the uniform law, and a width that
-was chosen with it.
+All methods are given degrees. The tables have the negative log-likelihood per radian in each angle,
+which is that per degree minus d log(180/π). The sums of the KDE are exact, and its times include
+the choice of the width. Its mean depends on a few isolated test points; "KDE + uniform" is a KDE
+mixed with the uniform distribution of weight 1/(n + 1), with a width chosen for the mixture.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Torsion(Options):
     paths: tyro.conf.Positional[tuple[Path, ...]] = ()
     """CSV files."""
     columns: tuple[str, ...] = ()
-    """The columns to use, of every file; all if none is named."""
+    """The columns to use, of every file; all by default."""
     flow_seconds: float = 180.0
     """The time of the flow's training."""
 
@@ -60,9 +59,9 @@ def split(options: Torsion, name: str, x: Array, seed: int) -> Record:
     test, train = np.split(x[order], [len(x) // 5])
     record = Record(name, seed)
     periodic = dict.fromkeys(range(dim), PERIOD)
-    methods = comparison.contenders(options, seed, periodic=periodic)
-    methods["defended"] = KDE(periodic=periodic, defended=True)
-    comparison.contend(record, methods, train, test)
+    methods = comparison.methods_of(options, seed, periodic=periodic)
+    methods["KDE + uniform"] = KDE(periodic=periodic, background=True)
+    comparison.compare(record, methods, train, test)
     for outcome in record.outcomes.values():
         outcome.nll -= dim * math.log(180 / math.pi)
         outcome.lowest += dim * math.log(180 / math.pi)
@@ -71,7 +70,7 @@ def split(options: Torsion, name: str, x: Array, seed: int) -> Record:
 
 def main(options: Torsion) -> None:
     if not options.paths:
-        raise SystemExit("which CSV files? torsion.py PATH...")
+        raise SystemExit("no CSV files given: torsion.py PATH...")
     tables = {path.stem: read(path, options.columns) for path in options.paths}
     records = comparison.run(
         options, tables, lambda name, seed: split(options, name, tables[name], seed)

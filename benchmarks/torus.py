@@ -1,10 +1,10 @@
-"""The torus system: matrix-free against dense, and growth with the number of functions.
+"""The torus system: matrix-free compared with dense, and growth with the number of functions.
 
 Two dimensions, 20,000 points on a ring, 41 times, five folds, all candidates of ridge and cutoff.
-"choose" is the cross-validation, "fit" all of it: moments, choice, and coefficients at as many
-knots as a relative error of 1e-3 between them takes. The dense method is the same cross-validation
-with one `eigh` per time, fold and cutoff; at 1,580 functions both run on every tenth time only.
-``--space`` adds three dimensions with 10,000 functions.
+"choosing" is the cross-validation; a whole fit is moments, choice, and coefficients at enough knots
+for a relative interpolation error of 1e-3. The dense method is the same cross-validation with one
+`eigh` per time, fold and cutoff; at 1,580 functions both run at every tenth time only. ``--space``
+adds three dimensions with 10,000 functions.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import torch
 import tyro
 from torch import Tensor
 
-from oism import Fourier, VarianceExploding
+from oism.basis import Fourier
 from oism.estimation import FourierMoments, TorusSystem, fit_moments
+from oism.process import VarianceExploding
 
 TIMES = 41
 
@@ -44,7 +45,7 @@ def choose(moments: FourierMoments, t: Tensor, *, dense: bool) -> float:
 
 
 def compare(x: Tensor, bound: float, t: Tensor, rounds: int) -> None:
-    """Print matrix-free and dense side by side, rounds interleaved, the fastest of each."""
+    """Print the times of both methods, rounds interleaved, the fastest of each."""
     basis = Fourier.lattice(2, bound)
     moments = FourierMoments(basis).update(x)
     pairs = [[choose(moments, t, dense=dense) for dense in (False, True)] for _ in range(rounds)]
@@ -82,7 +83,7 @@ def main(
     largest
         The largest bound on the eigenvalues: 125, 500, 2000, 8000 give 400 to 25,136 functions.
     rounds
-        How often the comparison with dense algebra is repeated; the fastest counts.
+        The number of repetitions of the comparison with dense algebra; the fastest counts.
     space
         Add three dimensions.
     """
@@ -91,9 +92,7 @@ def main(
     bounds = [bound for bound in (30.0, 125.0, 500.0, 2000.0, 8000.0) if bound <= largest][-4:]
     print("choosing ridge and cutoff: seconds")
     print(f"{'functions':>10}{'times':>8}{'matrix-free':>14}{'dense':>12}{'dense/free':>14}")
-    for bound in sorted(
-        {30.0, 50.0, min(bounds)}
-    ):  # around the size at which dense algebra gives way
+    for bound in sorted({30.0, 50.0, min(bounds)}):  # around the size at which the choice changes
         compare(x, bound, t, rounds)
     if largest >= 500:
         compare(x, 500.0, t[::10], 1)

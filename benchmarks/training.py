@@ -1,24 +1,29 @@
-"""What a training step costs: the network alone, with a prior beside it, plain and fast.
+"""The time of a training step: the network alone, with a prior, plain and fast.
 
-The network is DDPM++ for CIFAR-10; images are correlated noise of that size, on the device. The
-steps, and how they are timed, are those of `oism.studies.step_time`. Rows say milliseconds
-(median), the ratio to the fast network alone, and the share of the rate that one large product of
-bfloat16 matrices reaches in the same run.
+The network is DDPM++ for CIFAR-10; images are correlated noise of that size, on the device. Steps
+and their timing are those of `studies.cifar10.step_time`. Rows have milliseconds (median), the
+ratio to the fast network alone, and the share of the rate of one large product of bfloat16 matrices
+in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+import torch
 from prior import images
 
 from oism.basis import IdentityFrame
-from oism.images import learn_law
-from oism.studies.step_time import step_times
-from oism.training._loop import engine
+from oism.images import image_statistics
+
+sys.path.append(str(Path(__file__).parents[1]))  # for the studies
+
+from studies.cifar10.step_time import step_times
 
 SMALL: dict[str, Any] = {"width": 16, "multipliers": (1, 2), "blocks": 1}
 
@@ -32,13 +37,14 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="a small network of small images")
     parser.add_argument("--json")
     arguments = parser.parse_args()
-    data = images(arguments.images, engine().device, 8 if arguments.small else 32)
-    laws = {
-        "pixels": learn_law(data, order=6, frame=IdentityFrame(), folds=1),
-        "PCA": learn_law(data, order=4, folds=1),
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    data = images(arguments.images, device, 8 if arguments.small else 32)
+    statistics = {
+        "pixels": image_statistics(data, order=6, frame=IdentityFrame(), folds=1),
+        "PCA": image_statistics(data, order=4, folds=1),
     }
     found = step_times(
-        data, laws, SMALL if arguments.small else {}, batch=arguments.batch,
+        data, statistics, SMALL if arguments.small else {}, batch=arguments.batch,
         rounds=arguments.rounds, steps=arguments.steps,
     )  # fmt: skip
     rate = found.matrix_rate
@@ -49,9 +55,9 @@ def main() -> None:
             f"{found.share(name):9.1%} of the matrix rate"
         )
     if arguments.json:
-        told = {"batch": arguments.batch, "images": arguments.images, **asdict(found)}
+        content = {"batch": arguments.batch, "images": arguments.images, **asdict(found)}
         with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(told, file, indent=1)
+            json.dump(content, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def plain_solution(system: TorusSystem) -> Score:
 
 
 def smallest_eigenvalues(system: TorusSystem, times: Array) -> Array:
-    """Return the smallest eigenvalue of Λ^{-½}A_tΛ^{-½} at times; 1 for the uniform distribution."""
+    """Return the smallest eigenvalues of Λ^{-½}A_tΛ^{-½} at times; 1 for uniform data."""
     means = system.averages.total
     equations = FourierEquations(system.basis, system.lattice, means)
     scale = (-equations.eigenvalues).rsqrt()

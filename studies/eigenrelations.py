@@ -1,8 +1,8 @@
-"""The identities on which everything rests, each with its measured residual.
+"""The identities behind the closed form, each with its measured residual.
 
-Run it with ``python -m oism.studies.eigenrelations``. A residual is the largest absolute difference
-of the two sides over the points tried, divided by the larger of 1 and the largest right-hand side;
-for simulations it is in standard errors. The exit status is 1 if any exceeds what is allowed.
+Run it with ``python -m studies.eigenrelations``. A residual is the largest absolute difference of
+both sides over some points, divided by the larger of 1 and the largest right-hand side; for
+simulations it is in standard errors. The exit status is 1 if a residual is above its bound.
 """
 
 from __future__ import annotations
@@ -17,15 +17,24 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from oism.basis import Basis, Fourier, Hermite, OrthogonalFrame, TensorHermite, product_coefficients
-from oism.basis._hermite import tabulate
+from oism.basis import (
+    Basis,
+    Fourier,
+    Hermite,
+    OrthogonalFrame,
+    TensorHermite,
+    product_coefficients,
+    recurrence,
+)
 from oism.process import (
     Brownian,
     CarreDuChamp,
     Clock,
     DirichletForm,
+    Function,
     IdentityClock,
     InfinitesimalGenerator,
+    Measure,
     OrnsteinUhlenbeck,
     Process,
     Quadrature,
@@ -34,7 +43,6 @@ from oism.process import (
     VarianceExploding,
     VariancePreserving,
 )
-from oism.process._expectation import Function, expectation
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 TORUS = Torus()
@@ -42,7 +50,7 @@ TORUS = Torus()
 
 @dataclass(frozen=True)
 class Relation:
-    """One line of the table. ``holds`` is whether the residual is where it should be."""
+    """One line of the table: a residual and its bound, which it must exceed if ``must_fail``."""
 
     statement: str
     where: str
@@ -52,13 +60,20 @@ class Relation:
 
     @property
     def holds(self) -> bool:
-        """Whether the residual is within what is allowed, or beyond it where it must fail."""
+        """Whether the residual is within its bound, or above it if it must fail."""
         return (self.residual > self.allowed) if self.must_fail else (self.residual <= self.allowed)
 
 
 def discrepancy(left: Tensor, right: Tensor) -> float:
     """Return max|left - right| relative to the larger of 1 and max|right|."""
     return float((left - right).abs().max() / right.abs().max().clamp(min=1))
+
+
+def expectation(f: Function, measure: Measure, dim: int, rule: Quadrature) -> Tensor:
+    """Return ∫ f dπ by quadrature."""
+    x, weights = rule.points(measure, (dim,))
+    total: Tensor = torch.tensordot(weights, f(x), dims=1)
+    return total
 
 
 def points(n: int, dim: int) -> Tensor:
@@ -73,7 +88,7 @@ def rotation(dim: int) -> OrthogonalFrame:
 
 
 def bases() -> list[tuple[str, Basis]]:
-    """Return the bases of the table, each with the words for it."""
+    """Return the bases of the table with their descriptions."""
     real = points(6, 2).mul(3)
     real = real[real.norm(dim=1).argsort()]
     return [
@@ -101,7 +116,7 @@ def eigenfunctions() -> Iterator[Relation]:
         yield Relation("P_tφ = e^{λt}φ (quadrature)", where, discrepancy(averaged, decayed), 1e-12)
         yield Relation("P_tφ = e^{λt}φ (simulation, std. errors)", where, simulated(basis, t), 5.0)
         if basis.process.invariant.is_probability:
-            gram = expectation(_outer(basis), basis.process.invariant, (basis.dim,), rule)
+            gram = expectation(_outer(basis), basis.process.invariant, basis.dim, rule)
             residual = discrepancy(gram, torch.eye(basis.size).double())
             yield Relation("∫ φ_k φ_ℓ dπ = δ_kℓ", where, residual, 1e-12)
     wave = _wave(0.5)
@@ -115,8 +130,8 @@ def eigenfunctions() -> Iterator[Relation]:
 def simulated(basis: Basis, t: float, draws: int = 20_000) -> float:
     """Return the largest |mean of φ(X_t) - e^{λt}φ(x)| in standard errors, from one start x."""
     x, generator = 0.3 * points(1, basis.dim), torch.Generator().manual_seed(0)
-    law = basis.process.transition(t)
-    sample = basis(law.sample(x.expand(draws, -1), generator=generator))
+    transition = basis.process.transition(t)
+    sample = basis(transition.sample(x.expand(draws, -1), generator=generator))
     error = sample.mean(dim=0) - torch.exp(basis.eigenvalues * t) * basis(x)[0]
     return float((error.abs() / (sample.std(dim=0) / math.sqrt(draws))).max())
 
@@ -152,15 +167,15 @@ def calculus(where: str, process: Process) -> Iterator[Relation]:
     residual = discrepancy(defined, gamma(f, g)(x))
     yield Relation("½(L(fg) - fLg - gLf) = Γ(f,g)", where, residual, 1e-13)
     form = DirichletForm(process, (2,))(f, g)
-    parts = -expectation(lambda y: f(y) * generator(g)(y), process.invariant, (2,))
-    yield Relation("∫ Γ(f,g) dπ = -∫ f Lg dπ", where, discrepancy(form, parts), 1e-12)
+    product = expectation(lambda y: f(y) * generator(g)(y), process.invariant, 2, Quadrature())
+    yield Relation("∫ Γ(f,g) dπ = -∫ f Lg dπ", where, discrepancy(form, -product), 1e-12)
     composed = generator(lambda y: torch.sin(g(y)))(x)
     chain = torch.cos(g(x)) * generator(g)(x) - torch.sin(g(x)) * gamma(g)(x)
     yield Relation("Lψ(f) = ψ'(f)Lf + ψ''(f)Γ(f,f)", where, discrepancy(composed, chain), 1e-13)
 
 
 def semigroup(where: str, process: Process) -> Iterator[Relation]:
-    """Measure the semigroup law and the symmetry of the kernel with respect to π."""
+    """Measure the semigroup property and the symmetry of the kernel with respect to π."""
     f, x = _pair(process)[0], points(5, 2)
     twice = Semigroup(process, 0.3)(Semigroup(process, 0.5)(f))(x)
     once = Semigroup(process, 0.8)(f)(x)
@@ -169,8 +184,8 @@ def semigroup(where: str, process: Process) -> Iterator[Relation]:
     yield Relation("k_t(x,y) = k_t(y,x)", where, discrepancy(kernel(x, y), kernel(y, x)), 1e-13)
 
 
-def kernels() -> Iterator[Relation]:
-    """Measure that kernels are probability densities and satisfy Chapman and Kolmogorov."""
+def transition_densities() -> Iterator[Relation]:
+    """Measure that transition densities integrate to one and satisfy Chapman-Kolmogorov."""
     for where, process in (("ℝ, θ=0.7, σ=1.3", OU), ("T¹", TORUS)):
         masses = torch.stack([mass(process, 10.0**k) for k in range(-6, 2)])
         residual = discrepancy(masses, torch.ones(8).double())
@@ -182,12 +197,14 @@ def kernels() -> Iterator[Relation]:
 
 def mass(process: Process, t: float) -> Tensor:
     """Return ∫ ρ_t(y|x) dy for one x on the line or circle, by the trapezoidal rule."""
-    law, x = process.transition(t), torch.tensor([[0.4]], dtype=torch.float64)
-    reach = 12 * float(law.covariance(1).sqrt())
+    transition, x = process.transition(t), torch.tensor([[0.4]], dtype=torch.float64)
+    reach = 12 * float(transition.covariance(1).sqrt())
     reach = min(reach, math.pi) if isinstance(process, Torus) else reach
     offset = torch.linspace(-reach, reach, 2001, dtype=torch.float64)[:-1, None]
     step = reach / 1000
-    return step * law.log_density(law.mean(x) + offset, x.expand_as(offset)).exp().sum()
+    return (
+        step * transition.log_density(transition.mean(x) + offset, x.expand_as(offset)).exp().sum()
+    )
 
 
 def chapman_kolmogorov(s: float, t: float, cells: int = 2000) -> float:
@@ -205,7 +222,7 @@ def chapman_kolmogorov(s: float, t: float, cells: int = 2000) -> float:
 def algebra() -> Iterator[Relation]:
     """Measure the product formula of Hermite polynomials and the clocks."""
     order, u = 12, points(40, 1)[:, 0]
-    table = tabulate(u, 2 * order)
+    table = torch.stack(list(recurrence(u, 2 * order)), dim=1)
     terms = product_coefficients(order) * table[:, None, None]
     multiplied = table[:, : order + 1, None] * table[:, None, : order + 1]
     # The terms alternate in sign, so rounding is relative to their absolute sum.
@@ -224,7 +241,7 @@ def relations() -> Iterator[Relation]:
     for where, process in (("ℝ², θ=0.7, σ=1.3", OU), ("T²", TORUS)):
         yield from calculus(where, process)
         yield from semigroup(where, process)
-    yield from kernels()
+    yield from transition_densities()
     yield from algebra()
 
 
@@ -235,10 +252,10 @@ def main() -> int:
     for relation in relations():
         failed += not relation.holds
         allowed = f"{'>' if relation.must_fail else '≤'} {relation.allowed:.0e}"
-        verdict = "" if relation.holds else "  ← does not hold"
+        note = "" if relation.holds else "  ← does not hold"
         print(
             f"{relation.statement:<42}{relation.where:<42}"
-            f"{relation.residual:>10.1e}{allowed:>10}{verdict}"
+            f"{relation.residual:>10.1e}{allowed:>10}{note}"
         )
     print(f"\n{failed or 'none'} out of bounds, {time.perf_counter() - start:.1f} s")
     return min(failed, 1)

@@ -1,4 +1,4 @@
-"""Images for the studies: Hub-style Parquet of a folder, or the digits that scikit-learn ships."""
+"""Images for the studies: Parquet files of a folder, as on the Hub, or scikit-learn's digits."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from oism.data.files import open_images
-from oism.images import Pixels, Prior
-from oism.images._evaluation import Estimate, evaluate
+from oism.flow import Estimate, Pixels
+from oism.images import Prior, evaluate
 
 DIGITS = "digits"
 BATCH = 1000
@@ -20,14 +20,14 @@ BATCH = 1000
 
 @dataclass(frozen=True, eq=False)
 class ImageSets:
-    """Images to fit and images to measure, ``(n, channels, height, width)``, and their range."""
+    """Training and test images, ``(n, channels, height, width)``, and their range of values."""
 
     train: Tensor
     test: Tensor
     pixels: Pixels
 
     def to(self, device: str) -> ImageSets:
-        """Return the same on a device."""
+        """Return the images on a device."""
         return ImageSets(self.train.to(device), self.test.to(device), self.pixels)
 
 

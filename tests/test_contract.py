@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -21,7 +22,6 @@ from oism import (
     Fourier,
     Hermite,
     Linear,
-    OrnsteinUhlenbeck,
     TensorHermite,
     VariancePreserving,
     fit,
@@ -33,7 +33,7 @@ from oism import (
     storage,
 )
 from oism.basis import WhitenedHermite
-from oism.flow import Hutchinson, RungeKutta4, TensorSpec, log_density
+from oism.flow import ExactTrace, RungeKutta4, TensorSpec, log_density
 from oism.images import add_local_terms
 from oism.nn import MLP, DDPMpp
 from oism.process import Clock, PhaseSpace, Process
@@ -76,7 +76,7 @@ def network() -> Diffusion:
 
 
 def local_prior() -> FittedModel:
-    return add_local_terms(images(), fit_mixture(images(), components=2, seed=0), filters=4)
+    return add_local_terms(images(), fit_mixture(images(), components=2))
 
 
 FAMILIES: dict[str, Callable[[], FittedModel]] = {
@@ -89,7 +89,7 @@ FAMILIES: dict[str, Callable[[], FittedModel]] = {
     "damped process": lambda: fit_linear(points(), PhaseSpace(CriticallyDamped(2)), 3),
     "density ratio": lambda: fit_ratio(points(), Fourier.lattice(2, 5), first=0.05),
     "prior of pixels": lambda: fit_prior(images(), order=3),
-    "mixture": lambda: fit_mixture(images(), components=2, seed=0),
+    "mixture": lambda: fit_mixture(images(), components=2),
     "local terms": local_prior,
     "table on the torus": lambda: OISM(max_eigenvalue=16).fit(points()).model_,
     "table under Ornstein-Uhlenbeck": lambda: OISM(process="ou").fit(points()).model_,
@@ -154,7 +154,7 @@ def test_noise_and_denoised_points_follow_from_the_score(name: str) -> None:
     model = model_of(name)
     x, (tau, t) = rows_of(model), times_of(model)
     if not is_isotropic(model) or name.startswith("table"):
-        with pytest.raises((TypeError, ValueError), match="process|noise"):
+        with pytest.raises((TypeError, ValueError), match=r"process|noise"):
             model.noise(x, tau)
         return
     shape = (-1, *[1] * (x.ndim - 1))
@@ -195,9 +195,8 @@ def test_log_densities_are_those_of_the_flow(name: str) -> None:
     x, method = rows_of(model), RungeKutta4(100)
     expected = log_density(Flow(model), x, method=method)
     torch.testing.assert_close(model.log_density(x, method=method), expected)
-    probes = Hutchinson(torch.Generator().manual_seed(0), probes=400)
-    estimate = log_density(Flow(model), x, method=method, divergence=probes)
-    torch.testing.assert_close(estimate, expected, rtol=0, atol=0.3)
+    exact = log_density(Flow(model), x, method=method, divergence=ExactTrace())
+    torch.testing.assert_close(exact, expected)
 
 
 @every_family
@@ -215,6 +214,55 @@ def test_files_give_the_same_model(name: str, tmp_path: Path) -> None:
     assert storage.class_of(path) == storage.public_name(type(model))
 
 
+def mutated(content: bytes, random: Random) -> bytes:
+    """Return a file with flipped bytes, a cut or added end, or another header."""
+    size = len(content)
+    kind = random.choice(["flip", "flip", "zeros", "cut", "add", "header"])
+    if kind == "cut":
+        return content[: random.randrange(size)]
+    if kind == "add":
+        return content + random.randbytes(random.randrange(1, 64))
+    if kind == "header":  # one character of the JSON, the length kept
+        length = int.from_bytes(content[:8], "little")
+        place = 8 + random.randrange(length)
+        return (
+            content[:place]
+            + random.choice(b'0123456789ae"{}[],:n').to_bytes()
+            + (content[place + 1 :])
+        )
+    start = random.randrange(size)
+    span = min(size - start, 1 if kind == "flip" else 64)
+    other = bytes(span) if kind == "zeros" else bytes([content[start] ^ (1 << random.randrange(8))])
+    return content[:start] + other + content[start + span :]
+
+
+def opened(path: Path) -> FittedModel | storage.StorageError:
+    """Return the model of a file, or the error; any other exception fails the test."""
+    try:
+        found: FittedModel = load(path)
+    except storage.StorageError as error:
+        return error
+    return found
+
+
+@every_family
+def test_damaged_files_are_errors_or_the_same_model(name: str, tmp_path: Path) -> None:
+    """500 files over all families: an error that names the file, or an identical model."""
+    path = tmp_path / "model.safetensors"
+    model_of(name).save(path)
+    content, random = path.read_bytes(), Random(name)
+    refused = 0
+    for _ in range(-(-500 // len(FAMILIES))):
+        path.write_bytes(mutated(content, random))
+        found = opened(path)
+        if isinstance(found, storage.StorageError):
+            refused += 1
+            assert "model.safetensors" in str(found)
+        else:
+            assert storage.to_bytes(found) == content
+    assert refused > 20, "damage is found"
+
+
 @every_family
 def test_it_moves_between_devices(name: str) -> None:
     model = FAMILIES[name]().eval()
@@ -227,7 +275,7 @@ def test_it_moves_between_devices(name: str) -> None:
 def test_other_points_are_refused(name: str) -> None:
     model = model_of(name)
     x, (_, t) = rows_of(model), times_of(model)
-    with pytest.raises((TypeError, ValueError), match="x must|shape|columns"):
+    with pytest.raises((TypeError, ValueError), match=r"x must|shape|columns"):
         model.score(x.flatten(1)[:, :-1], t)
-    with pytest.raises((TypeError, ValueError), match="x must|dtype|real"):
+    with pytest.raises((TypeError, ValueError), match=r"x must|dtype|real"):
         model.score(x.long(), t)

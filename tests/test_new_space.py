@@ -152,5 +152,5 @@ def test_shrinkage_and_exact_coefficients() -> None:
     t = torch.tensor([0.01, 0.1], dtype=torch.float64)
     exact = shrunk.coefficients(t, exact=True)
     torch.testing.assert_close(shrunk.coefficients(t), exact, rtol=0.02, atol=1e-3)
-    with pytest.raises(ValueError, match="shrinkage must keep averages those of a density"):
+    with pytest.raises(ValueError, match="shrinkage must give moments of a density"):
         fit(x, Cosines(8), clock=CLOCK, shrinkage=Modulation())

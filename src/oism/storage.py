@@ -56,6 +56,7 @@ from torch.overrides import TorchFunctionMode
 from oism._core.atomic import StrPath, replacing
 
 FORMAT, VERSION = "oism", 3
+MODEL = "model.safetensors"
 DEPTH = 32  # how deep objects and containers may lie in each other: recursion ends there
 LONGEST_HEADER = 100_000_000  # bytes; safetensors reads no longer one
 REALS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
@@ -188,7 +189,8 @@ def load(path: StrPath, *, expected: type[Any] | None = None, given: Given | Non
     Parameters
     ----------
     path
-        A file that `save` wrote.
+        A file that `save` wrote, or a folder with the file ``model.safetensors``, as that of a
+        training run.
     expected
         The class that the object must be of.
     given
@@ -196,6 +198,7 @@ def load(path: StrPath, *, expected: type[Any] | None = None, given: Given | Non
         its dotted path: ``{"net": net}`` or ``{"predictor.net": net}``. The weights in the file are
         copied into modules.
     """
+    path = _file_of(path)
     with _naming(path):
         described, digest, tensors = _read(path, with_tensors=True)
         if _digest(described, tensors) != digest:
@@ -208,6 +211,7 @@ def config_of(path: StrPath) -> dict[str, Any]:
 
     The digest is not compared: it covers the tensors, which are not read.
     """
+    path = _file_of(path)
     with _naming(path):
         return _read(path, with_tensors=False)[0]
 
@@ -253,8 +257,10 @@ def build_module(cls: type[M], arguments: Mapping[str, Any], state: Mapping[str,
     ``state``. Torch's random state is left as it was.
     """
     maker: Callable[..., M] = getattr(cls, "from_config", cls)
+    # The limit may end a constructor while gradients are off, and then they must come back.
+    gradients = torch.set_grad_enabled(torch.is_grad_enabled())
     with torch.random.fork_rng(devices=[]):
-        with torch.device("meta"), _CallLimit(10_000 + 100 * len(state)):
+        with gradients, torch.device("meta"), _CallLimit(10_000 + 100 * len(state)):
             skeleton = maker(**arguments)
         _compare(skeleton, state)
         module = maker(**arguments)
@@ -616,12 +622,20 @@ def _naming(path: StrPath) -> Iterator[None]:
         raise StorageError(f"{os.fspath(path)}: {error}") from error
 
 
+def _file_of(path: StrPath) -> StrPath:
+    """Return the file itself, or that of the model in a folder."""
+    if not os.path.isdir(path):
+        return path
+    file = os.path.join(path, MODEL)
+    if not os.path.isfile(file):
+        why = f"is a folder without {MODEL}, which a training run writes with every checkpoint"
+        raise IsADirectoryError(errno.EISDIR, why, os.fspath(path))
+    return file
+
+
 def _read(path: StrPath, *, with_tensors: bool) -> tuple[dict[str, Any], str, dict[str, Tensor]]:
     """Return {"class", "config"}, the digest and the tensors of a file."""
-    kind = os.stat(path).st_mode  # a missing file is a FileNotFoundError that names it
-    if stat.S_ISDIR(kind):
-        raise IsADirectoryError(errno.EISDIR, "is a folder, not a file", os.fspath(path))
-    if not stat.S_ISREG(kind):
+    if not stat.S_ISREG(os.stat(path).st_mode):  # a missing file is a FileNotFoundError
         raise StorageError("is not a regular file")
     open(path, "rb").close()  # safetensors calls a file that may not be read missing
     try:

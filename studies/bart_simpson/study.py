@@ -1,6 +1,7 @@
-"""The paper's Figure 1: one column, known scores, and four ways to estimate them.
+"""The paper's Figure 1: one dimension, known scores, and several ways to estimate them.
 
-The law is the *Bart Simpson* mixture, wrapped onto the circle; 25 frequencies, 2,000 points.
+The distribution is the *Bart Simpson* mixture, wrapped onto the circle; 25 frequencies, 2,000
+points.
 """
 
 from __future__ import annotations
@@ -21,22 +22,21 @@ from tqdm import tqdm
 
 from oism.estimation import Modulation, SampleMeans, fit
 from oism.flow import ExactTrace, Flow, RungeKutta4, log_density
-from oism.nn import NoiseScore
 from oism.plot import ACCENT, GREY, INK, loss_curves
 from oism.process import Noising, Torus, VarianceExploding
 from oism.score import OperatorScore
-from oism.studies import circle
-from oism.studies.neural import train
-from oism.studies.study import Claim, Findings, Study, standard_error, table, text
+from studies import circle
+from studies.neural import train
+from studies.study import Claim, Findings, Study, standard_error, table
 
 TIMES = (5e-5, 0.005, 0.02)
-"""Where losses are compared: the first time of the clock, and the paper's last panel."""
+"""The times at which losses are compared; the last is that of the paper's figure."""
 
 CURVE = np.geomspace(5e-5, 2.0, 60)
 GRID = torch.linspace(-math.pi, math.pi, 2049, dtype=torch.float64)[:, None]
 ANGULAR = 8
 UNIFORM = 5.0
-"""The noise at which the network's clock ends: waves are down to e^{-12.5}."""
+"""The last noise level of the network: the slowest function has decayed to e^{-12.5}."""
 
 EXACT, PAPER, DEFAULT = "exact moments", "paper's rule", "cross-validated"
 EQUAL, LONG = "network, equal time", "network, long"
@@ -54,7 +54,7 @@ COLOURS = {
 
 @dataclass(frozen=True)
 class Estimate:
-    """A score with the time it took, its losses along `CURVE`, and the density of its flow."""
+    """A score, the seconds of its fit, its losses along `CURVE`, and the density of its flow."""
 
     score: circle.Score
     seconds: float
@@ -73,23 +73,22 @@ class Estimate:
 
     @property
     def divergence(self) -> float:
-        """KL of the density along the flow."""
-        truth = circle.LAW.density(GRID, 0.0).numpy()
+        """The KL divergence of the density of the flow."""
+        truth = circle.TRUTH.density(GRID, 0.0).numpy()
         ratio = np.log(truth / np.maximum(self.density, 1e-300))
         return float(np.trapezoid(truth * ratio, GRID[:, 0].numpy()))
 
 
-def estimated(score: OperatorScore | NoiseScore, flow: Flow, seconds: float) -> Estimate:
-    """Return an estimate with everything that is shown of it."""
+def estimated(flow: Flow, seconds: float, divergence: ExactTrace | None = None) -> Estimate:
+    """Return an estimate with its losses and its density; ``divergence`` is for networks."""
 
-    def evaluate(x: Tensor, t: float) -> Tensor:
-        return score(x, torch.tensor(t, dtype=torch.float64))
+    def score(x: Tensor, t: float) -> Tensor:
+        return flow.score(x, torch.tensor(t, dtype=torch.float64))
 
-    divergence = ExactTrace() if isinstance(score, NoiseScore) else None
     with np.errstate(over="ignore"):
         log = log_density(flow, GRID, method=RungeKutta4(128), divergence=divergence)
         density = np.exp(log.numpy())
-    return Estimate(evaluate, seconds, circle.losses(evaluate, CURVE), density)
+    return Estimate(score, seconds, circle.losses(score, CURVE), density)
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ class BartSimpson(Study):
         return cls(seed, counts=(5, 25, 50), simulations=8, network_seconds=5.0)
 
     def run(self) -> Findings:
-        """Estimate once for the pictures, then many times for the error bars."""
+        """Estimate once for the figure, then many times for the error bars."""
         estimates = self.estimates()
         many = self.many()
         claims = self.claims(estimates, many)
@@ -131,7 +130,7 @@ class BartSimpson(Study):
 
     def data(self, simulation: int) -> Tensor:
         """Return the points of a simulation."""
-        return circle.LAW.sample(self.points, self.generator(simulation))
+        return circle.TRUTH.sample(self.points, self.generator(simulation))
 
     def estimates(self) -> dict[str, Estimate]:
         """Return the estimates of the figure, all from the same points."""
@@ -145,10 +144,10 @@ class BartSimpson(Study):
         }
         found = {}
         for name, way in ways.items():
-            way()  # the first call pays for compilation and caches
+            way()  # the first call includes compilation
             start = time.perf_counter()
             score = way()
-            found[name] = estimated(score, Flow(score), time.perf_counter() - start)
+            found[name] = estimated(Flow(score), time.perf_counter() - start)
         noising = Noising(Torus(), VarianceExploding(sigma_max=UNIFORM))
         train(x, noising, seconds=0.01, generator=self.generator(), angular=ANGULAR)  # warm up
         lengths = {EQUAL: found[DEFAULT].seconds, LONG: self.network_seconds}
@@ -162,11 +161,12 @@ class BartSimpson(Study):
                 angular=ANGULAR,
             )
             took = time.perf_counter() - start
-            found[name] = estimated(net, Flow(net, noising.process, noising.clock), took)
+            flow = Flow(net, noising.process, noising.clock)
+            found[name] = estimated(flow, took, ExactTrace())
         return found
 
     def many(self) -> dict[str, circle.Array]:
-        """Return losses ``(simulations, counts, times)`` of every estimate."""
+        """Return the losses of every estimate, ``(simulations, counts, times)``."""
         rows: dict[str, list[list[circle.Array]]] = {}
         times = np.array(TIMES)
         for simulation in tqdm(range(self.simulations), "simulations", disable=None, leave=False):
@@ -190,12 +190,13 @@ class BartSimpson(Study):
     def claims(
         self, estimates: Mapping[str, Estimate], many: Mapping[str, circle.Array]
     ) -> list[Claim]:
-        """Return what the figure is to show."""
+        """Return the claims."""
         typical = {name: np.median(values, axis=0) for name, values in many.items()}
         most, middle = self.counts[-1], self.counts.index(self.frequencies)
         claims = [
             Claim(
-                f"with {most} frequencies shrunk, projected means beat sample means (t = {t:g})",
+                f"with {most} frequencies, shrunk and projected means have a lower loss than "
+                f"sample means (t = {t:g})",
                 typical[PROJECTED][-1, k],
                 typical[MEANS][-1, k],
             )
@@ -203,8 +204,7 @@ class BartSimpson(Study):
         ]
         claims += [
             Claim(
-                f"cross-validation beats every other estimate, {self.frequencies} frequencies, "
-                f"t = {t:g}",
+                f"cross-validation has the lowest loss, {self.frequencies} frequencies, t = {t:g}",
                 typical[DEFAULT][middle, k],
                 min(typical[name][middle, k] for name in (MEANS, PAPER, PROJECTED)),
             )
@@ -212,7 +212,7 @@ class BartSimpson(Study):
         ]
         claims += [
             Claim(
-                f"the bound on the frequencies hardly matters, {most} against "
+                f"with {most} frequencies the loss is less than 25% above that with "
                 f"{self.frequencies}, t = {t:g}",
                 typical[DEFAULT][-1, k],
                 1.25 * typical[DEFAULT][middle, k],
@@ -221,7 +221,7 @@ class BartSimpson(Study):
         ]
         claims += [
             Claim(
-                f"cross-validation beats the {name}: loss integrated over t",
+                f"cross-validation has a lower loss integrated over t than the {name}",
                 estimates[DEFAULT].bound,
                 estimates[name].bound,
             )
@@ -261,11 +261,11 @@ def draw(
     shown = (EXACT, PAPER, DEFAULT, EQUAL, LONG)
     figure = plt.figure(figsize=(19, 8), layout="constrained")
     panels = figure.subplots(3, len(shown) + 2, width_ratios=[1] * (len(shown) + 1) + [1.35])
-    x, truth = GRID[:, 0].numpy(), circle.LAW.density(GRID, 0.0).numpy()
+    x, truth = GRID[:, 0].numpy(), circle.TRUTH.density(GRID, 0.0).numpy()
     panels[0, 0].fill_between(x, truth, color=GREY, alpha=0.4, lw=0)
     panels[0, 0].set(title="truth", ylabel="density")
     for row, t in ((1, TIMES[0]), (2, TIMES[2])):
-        panels[row, 0].plot(x, circle.LAW.score(GRID, t)[:, 0], color="black", lw=1)
+        panels[row, 0].plot(x, circle.TRUTH.score(GRID, t)[:, 0], color="black", lw=1)
         panels[row, 0].set_ylabel(f"score at t = {'0' if row == 1 else f'{t:g}'}")
     for column, name in enumerate(shown, start=1):
         one, colour = estimates[name], COLOURS[name]
@@ -289,7 +289,7 @@ def _mass(mass: float) -> str:
 
 def _score_panel(panel: Axes, one: Estimate, t: float, colour: str) -> None:
     x = GRID[:, 0].numpy()
-    panel.plot(x, circle.LAW.score(GRID, t)[:, 0], color="black", lw=0.7, alpha=0.6)
+    panel.plot(x, circle.TRUTH.score(GRID, t)[:, 0], color="black", lw=0.7, alpha=0.6)
     panel.plot(x, one.score(GRID, t)[:, 0], color=colour, lw=1.2)
     panel.set_title(f"loss {circle.loss(one.score, t):.2g}", fontsize=9)
 
@@ -347,8 +347,7 @@ def report(
             ]
             lines.append([name, str(count), *cells])
     second = table(["estimate", "frequencies", *(f"t = {t:g}" for t in TIMES)], lines)
-    return text(
-        "bart-simpson",
+    return study.text(
         points=f"{study.points:,}",
         frequencies=study.frequencies,
         first=first,
@@ -356,3 +355,6 @@ def report(
         second=second,
         seconds=f"{study.network_seconds:g}",
     )
+
+
+STUDY = BartSimpson

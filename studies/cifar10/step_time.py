@@ -1,16 +1,17 @@
-"""What a training step costs: a network alone, with a prior beside it, plain and fast.
+"""The time of a training step: a network alone, with a prior, plain and fast.
 
-Every step is that of `oism.training`: draws, noising, prediction, gradients, clipping, Adam,
-average. In one run and by turns, so that a busy host disturbs all alike, first the fast ones, then
-in a quarter of the rounds the slow ones:
+Every step is one of `oism.training.Loop`: random draws, noising, prediction, gradients, clipping,
+Adam, average weights. All are timed in one run and in turn, so that other load affects all alike:
+first the fast ones, then, in a quarter of the rounds, the slow ones:
 
-    plain       float32 as PyTorch comes, convolutions in TF32 on a device that has it, channels
+    plain       float32 with PyTorch's defaults, convolutions in TF32 on a GPU that has it, channels
                 first, nothing compiled
-    fast        bfloat16, channels last, blocks compiled, the step recorded, fused Adam
-    with prior  the same around a prior: tabulated, or with its systems solved in every step
+    fast        bfloat16, channels last, compiled blocks, the step recorded as a CUDA graph, fused
+                Adam
+    with prior  the same with a prior: tabulated, or with its systems solved in every step
 
-Systems cannot be solved within a recording, for a solve waits for the device to see whether it went
-well; the step with solves stands beside one that is not recorded either.
+Systems cannot be solved in a recorded step, because a solve waits for the device to check its
+success. The step with solves is compared with one that is not recorded either.
 """
 
 from __future__ import annotations
@@ -27,65 +28,60 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from oism.basis import Hermite
-from oism.estimation import HermiteSystem
-from oism.images import HermitePrior, Law, Pixels, prior_of
-from oism.nn import DDPMpp, OperatorInformed, unet_for
+from oism.estimation import HermiteEquations
+from oism.flow import Pixels
+from oism.images import HermitePrior, ImageStatistics, prior_from_statistics
+from oism.nn import DDPMpp, OperatorInformed, compile_blocks, unet_for
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.process import Logarithmic, Noising, OrnsteinUhlenbeck, VariancePreserving
-from oism.studies.study import versions, write_json
-from oism.training import Rows, Training
-from oism.training._loop import Loop, compile_parts, engine
+from oism.process import Clock, Noising, OrnsteinUhlenbeck, VariancePreserving
+from oism.score import Coordinates
+from oism.training import Loop, Rows, TrainingConfig
+from studies.study import versions, write_json
 
 RIDGE = 1e-3
 PRODUCT = 8192
 WARM_UPS = 3
 
 PLAIN, EAGER, FAST = "plain", "half precision, nothing compiled", "fast"
-"""The rows without a prior, by name."""
+"""The names of the rows without a prior."""
 
 
-class PlainDDPMpp(DDPMpp):
-    """The same network with channels first."""
-
-    def __init__(self, *shape: Any, **sizes: Any) -> None:  # noqa: ANN401 (as DDPMpp's)
-        super().__init__(*shape, **sizes)
-        self.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-
-    def _entered(self, x: Tensor) -> Tensor:
-        found: Tensor = self.enter(x.contiguous())
-        return found
+def channels_first(net: DDPMpp) -> DDPMpp:
+    """Return the network with channels first from its first block on."""
+    net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    net.down[0].register_forward_pre_hook(lambda _, inputs: (inputs[0].contiguous(), *inputs[1:]))
+    return net
 
 
 class SolvedCurve(nn.Module):
-    """Coefficients that are solved for whenever they are asked for, instead of looked up."""
+    """Coefficients that are solved at every call, instead of interpolated."""
 
-    def __init__(self, law: Law, order: int, table: Logarithmic) -> None:
+    def __init__(self, found: ImageStatistics, order: int, clock: Clock) -> None:
         super().__init__()
-        self.system = HermiteSystem(Hermite(len(law.mean), order), law.standard)
-        self.table, self.values = table, torch.empty(1, len(law.mean), order)
+        standard = found.standard
+        coordinates = Coordinates(OrnsteinUhlenbeck(), standard.shift, standard.scale)
+        self.equations = HermiteEquations(order, coordinates, standard.averages.total)
+        degree = torch.arange(1, order + 1, dtype=torch.float64, device=standard.scale.device)
+        self.penalty = torch.diag(RIDGE * torch.where(degree > 2, degree.square(), 0.0))
+        self.clock, self.values = clock, torch.empty(1, len(standard.scale), order)
 
     def forward(self, tau: Tensor) -> Tensor:
-        """Return α at clock times ``(n,)`` of the table."""
-        t = self.table._time(tau)
-        shape = (len(t), self.values.shape[1])
-        ridge = torch.full(shape, RIDGE, dtype=torch.float64, device=t.device)
-        level = torch.zeros_like(ridge)
-        parts = self.system._pieces(t, 1)
-        return torch.cat([self.system._solve(t[p], ridge[p], level[p]) for p in parts])
+        """Return α at clock times ``(n,)``: ``(n, dim, order)``."""
+        matrix, right = self.equations.at(self.clock.time(tau))
+        alpha: Tensor = torch.linalg.solve(matrix + self.penalty, -right)
+        return alpha
 
 
-def solved(law: Law, order: int) -> HermitePrior:
-    """Return a prior whose systems are solved whenever it is asked."""
-    prior = prior_of(law, order=order, ridge=RIDGE)
-    assert isinstance(prior.lines.clock, Logarithmic)
-    prior.lines.curve = SolvedCurve(law, order, prior.lines.clock)  # type: ignore[assignment]
+def solved(found: ImageStatistics, order: int) -> HermitePrior:
+    """Return a prior whose systems are solved in every call."""
+    prior = prior_from_statistics(found, order=order, ridge=RIDGE)
+    prior.lines.curve = SolvedCurve(found, order, prior.lines.clock)  # type: ignore[assignment]
     return prior
 
 
 @dataclass(frozen=True)
 class Times:
-    """Median seconds of a step by name, those to get ready, its work, where and with what."""
+    """Median seconds of a step by name, of preparation, work of a step, device and versions."""
 
     seconds: dict[str, float]
     ready: dict[str, float]
@@ -95,17 +91,17 @@ class Times:
     versions: dict[str, str] = field(default_factory=versions)
 
     def ratio(self, name: str, other: str = FAST) -> float:
-        """Return a step's time as a multiple of another's."""
+        """Return the time of a step divided by that of another."""
         return self.seconds[name] / self.seconds[other]
 
     def share(self, name: str) -> float:
-        """Return the share of the rate that one large product of matrices reaches."""
+        """Return the rate of operations of a step, divided by that of one large matrix product."""
         return self.operations / self.seconds[name] / self.matrix_rate
 
 
 def step_times(  # noqa: PLR0913
     data: Tensor,
-    laws: Mapping[str, Law],
+    found: Mapping[str, ImageStatistics],
     sizes: Mapping[str, Any],
     *,
     pixels: Pixels | None = None,
@@ -115,47 +111,49 @@ def step_times(  # noqa: PLR0913
 ) -> Times:
     """Return the times of steps on images ``(n, *shape)`` of bytes, on the device of accelerate.
 
-    ``laws`` has "pixels" up to order 6 and "PCA" up to order 4. ``sizes`` are those of the network.
+    ``found`` has the statistics of "pixels" up to order 6 and of "PCA" up to order 4. ``sizes`` are
+    those of the network.
     """
-    loops, ready = _loops(Rows(data, pixels), laws, sizes, batch)
+    loops, ready = _loops(Rows(data, pixels), found, sizes, batch)
     with FlopCounterMode(display=False) as counter:
-        loops[PLAIN].differentiate(loops[PLAIN].draws.step(0))
+        loops[PLAIN].step()
     slow = {name for name in loops if name in (PLAIN, EAGER) or "not recorded" in name}
     fast = {name: loop for name, loop in loops.items() if name not in slow}
-    found = timed(fast, rounds, steps)
-    found |= timed({name: loops[name] for name in slow}, slow_rounds(rounds), steps)
+    seconds = timed(fast, rounds, steps)
+    seconds |= timed({name: loops[name] for name in slow}, slow_rounds(rounds), steps)
     rate = matrix_rate(loops[PLAIN].device)
-    ordered = {name: found[name] for name in loops}
+    ordered = {name: seconds[name] for name in loops}
     return Times(ordered, ready, float(counter.get_total_flops()), rate, _device())
 
 
 def slow_rounds(rounds: int) -> int:
-    """Return in how many rounds slow steps are timed, where fast ones are in ``rounds``."""
+    """Return the number of rounds of slow steps, given that of fast ones."""
     return max(1, rounds // 4)
 
 
 def _loops(
-    rows: Rows, laws: Mapping[str, Law], sizes: Mapping[str, Any], batch: int
+    rows: Rows, found: Mapping[str, ImageStatistics], sizes: Mapping[str, Any], batch: int
 ) -> tuple[dict[str, Loop], dict[str, float]]:
-    shape, on_device = rows.shape, engine().device.type == "cuda"
-    plain = Training(batch=batch)
+    on_device = torch.cuda.is_available()
+    plain = TrainingConfig(batch=batch)
     fast = replace(plain, precision="bf16", compile=on_device)
     by_hand = replace(fast, compile=False)
 
-    chosen = unet_for(shape, **sizes).settings
-
-    def net(kind: type[DDPMpp] = DDPMpp) -> DDPMpp:
+    def net() -> DDPMpp:
         torch.manual_seed(0)
-        return kind(**chosen)
+        return unet_for(rows.shape, **sizes)
 
     def paper(order: int) -> OperatorInformed:
-        return OperatorInformed.paper(net(), prior_of(laws["pixels"], order=order, ridge=RIDGE))
+        prior = prior_from_statistics(found["pixels"], order=order, ridge=RIDGE)
+        return OperatorInformed.paper(net(), prior)
 
     def residual(order: int) -> OperatorInformed:
-        return OperatorInformed(net(), prior_of(laws["PCA"], order=order, ridge=RIDGE))
+        return OperatorInformed(
+            net(), prior_from_statistics(found["PCA"], order=order, ridge=RIDGE)
+        )
 
-    predictors: dict[str, tuple[nn.Module, Training]] = {
-        PLAIN: (net(kind=PlainDDPMpp), plain),
+    predictors: dict[str, tuple[nn.Module, TrainingConfig]] = {
+        PLAIN: (channels_first(net()), plain),
         EAGER: (net(), by_hand),
         FAST: (net(), fast),
         "fast, OISM(3)": (paper(3), fast),
@@ -167,17 +165,17 @@ def _loops(
         "compiled, not recorded, OISM(6)": (paper(6), by_hand),
     }
     for order in (3, 6):
-        exact = OperatorInformed.paper(net(), solved(laws["pixels"], order))
+        exact = OperatorInformed.paper(net(), solved(found["pixels"], order))
         name = f"compiled, not recorded, OISM({order}), solved in every step"
         predictors[name] = (exact, by_hand)
     loops, ready = {}, {}
     noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
     objective = DenoisingScoreMatching(UniformLogSNR(noising))
-    for name, (predictor, settings) in predictors.items():
+    for name, (predictor, config) in predictors.items():
         start = time.perf_counter()
         if name.startswith("compiled") and on_device:
-            compile_parts(predictor)
-        loops[name] = Loop(predictor, rows, objective, settings, engine())
+            compile_blocks(predictor)
+        loops[name] = Loop(predictor, rows, objective, config)
         for _ in range(WARM_UPS):
             loops[name].step()
         _wait()
@@ -186,7 +184,7 @@ def _loops(
 
 
 def timed(loops: Mapping[str, Loop], rounds: int, steps: int) -> dict[str, float]:
-    """Return the median seconds of a step of each loop, taken by turns."""
+    """Return the median seconds of a step of each loop, measured in turn."""
     found: dict[str, list[float]] = {name: [] for name in loops}
     for _ in range(rounds):
         for name, loop in loops.items():
@@ -200,7 +198,7 @@ def timed(loops: Mapping[str, Loop], rounds: int, steps: int) -> dict[str, float
 
 
 def matrix_rate(device: torch.device) -> float:
-    """Return the floating-point operations a second of one large product in bfloat16."""
+    """Return the floating-point operations per second of one large product in bfloat16."""
     size = PRODUCT if device.type == "cuda" else 256
     a = torch.randn(size, size, device=device, dtype=torch.bfloat16)
     times = []
@@ -223,10 +221,10 @@ def _wait() -> None:
 
 
 def write(times: Times, path: Path) -> None:
-    """Keep times as JSON."""
+    """Store times as JSON."""
     write_json(path, asdict(times))
 
 
 def read(path: Path) -> Times | None:
-    """Return times that were kept, if there are any."""
+    """Return stored times, or None if there are none."""
     return Times(**json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None

@@ -1,23 +1,23 @@
-"""Figure 3 and Table 1: what a head start is worth to a network, and what it costs.
+"""Figure 3 and Table 1: networks with a closed-form prior, their errors, and the time of a step.
 
-A network alone, DDPM; the paper's form, OISM(3) and OISM(6), polynomials of each pixel in full at
-every noise level; and a Gaussian along principal directions, in two ways: *residual*, the network
-learns what the prior leaves where its error is small (`OperatorInformed`), and *combined*, it
-learns everything and counts at a noise level as much as it is worth there (`Combined`). Arms differ
-in nothing else. DDPM is the network of the combined arm, measured alone, unless it is run by
-itself. The paper warms the rate up over 5,000 steps, which flatters every head start: those arms
-stand apart. The quick form does the same on scikit-learn's digits.
+The variants are a network alone, DDPM; the paper's form, OISM(3) and OISM(6), polynomials of each
+pixel in full at every noise level; and a Gaussian along principal directions in two forms.
+*Residual*: the network learns the residual where the error of the prior is small
+(`OperatorInformed`). *Combined*: the network learns to predict all of the noise and is combined
+with the prior with the weight that minimises the error at each noise level (`Combined`). Variants
+differ in nothing else. DDPM is the network of the combined variant, measured alone, unless it is
+run separately. The paper's learning rate rises over 5,000 steps, which favours every prior, so
+variants with this warm-up are listed separately. The quick form uses scikit-learn's digits.
 
-Arms are kept in the folder as they end, and a run goes on with those that are missing. So they can
-be run one by one, on several machines; a folder of its own takes a longer run:
+Results of variants are stored in the folder as they end, and a run continues with those that are
+missing. So variants can be run one by one, on several machines; a longer run has its own folder:
 
-    python -m oism.studies.cifar10 runs/cifar10 --only combined-0-500 DDPM-0-500 --data FOLDER
-    python -m oism.studies.cifar10 runs/long --marks 2500 5000 10000 --only combined-0-500 ...
+    python -m studies.cifar10 runs/cifar10 --only combined-0-500 DDPM-0-500 --data FOLDER
+    python -m studies.cifar10 runs/long --marks 2500 5000 10000 --only combined-0-500 ...
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -25,13 +25,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from oism.basis import IdentityFrame
-from oism.images import Prior, fit_prior, learn_law
-from oism.studies import cifar10_pictures as pictures
-from oism.studies import step_time
-from oism.studies.arms import (
+from oism.images import Prior, fit_prior, image_statistics
+from studies.cifar10 import figures, step_time
+from studies.cifar10.figures import Plan
+from studies.cifar10.step_time import FAST, PLAIN, Times, slow_rounds, step_times
+from studies.cifar10.variants import (
     ALONE,
     COMBINED,
     DDPM,
@@ -39,27 +41,16 @@ from oism.studies.arms import (
     PAPER,
     RESIDUAL,
     SIXTHS,
-    Arm,
-    Bench,
     Mark,
     Result,
+    Setup,
+    Variant,
     read,
     train,
     write,
 )
-from oism.studies.images import DIGITS, ImageSets, image_sets
-from oism.studies.step_time import FAST, PLAIN, Times, slow_rounds, step_times
-from oism.studies.study import (
-    Claim,
-    Findings,
-    Study,
-    standard_error,
-    table,
-    text,
-    write_json,
-    write_picture,
-)
-from oism.training._loop import engine
+from studies.images import DIGITS, ImageSets, image_sets
+from studies.study import Claim, Findings, Study, standard_error, table
 
 TOGETHER, LEFT = "combined", "residual"
 PIXELS = {"OISM(3)": 3, "OISM(6)": 6}
@@ -70,7 +61,7 @@ SMALL = {"width": 16, "multipliers": (1, 2), "blocks": 1, "attention": ()}
 """The sizes of the network for digits."""
 
 WITHIN = 0.01
-"""By what part a head start may be behind in a sixth."""
+"""The largest relative excess of the error in a sixth."""
 
 FIFTH = 0.2
 COST = 0.02
@@ -79,10 +70,10 @@ SPEED = 0.5
 
 @dataclass(frozen=True)
 class Cifar10(Study):
-    """The arms and how they are measured.
+    """The variants and how they are measured, after numbers of steps ``marks``.
 
-    DDPM and the combined arm go to the last of ``marks`` with every seed, the residual arm with the
-    first, the paper's to the mark before; with the long warm-up all stop at the first mark.
+    DDPM and the combined variant are trained to the last mark with every seed, the residual variant
+    with the first seed, the paper's to the mark before; with the long warm-up to the first mark.
     """
 
     data: str = "cifar10"
@@ -98,7 +89,7 @@ class Cifar10(Study):
     rounds: int = 8
 
     name: ClassVar[str] = "cifar10"
-    title: ClassVar[str] = "A head start for a network (Figure 3, Table 1)"
+    title: ClassVar[str] = "Networks with a closed-form prior (Figure 3, Table 1)"
 
     @classmethod
     def quick(cls, seed: int = 0) -> Self:
@@ -114,33 +105,40 @@ class Cifar10(Study):
         return self.data == DIGITS
 
     @property
-    def arms(self) -> list[Arm]:
-        """All arms, in the order in which they are run."""
+    def variants(self) -> list[Variant]:
+        """All variants, in the order in which they are run."""
         long, short, apart = self.marks[-1], self.marks[-2], self.marks[0]
         seeds = [self.seed + seed for seed in self.seeds]
         both: list[tuple[str, str, str | None]] = [(TOGETHER, COMBINED, "PCA"), (DDPM, ALONE, None)]
-        found = [Arm(*one, long, seed, self.warmup, bits=True) for seed in seeds for one in both]
-        found.append(Arm(LEFT, RESIDUAL, "PCA", long, seeds[0], self.warmup, bits=True))
+        found = [
+            Variant(*one, long, seed, self.warmup, bits=True) for seed in seeds for one in both
+        ]
+        found.append(Variant(LEFT, RESIDUAL, "PCA", long, seeds[0], self.warmup, bits=True))
         paper: list[tuple[str, str, str | None]] = [(name, PAPER, name) for name in PIXELS]
-        found += [Arm(*one, short, seeds[0], self.warmup) for one in paper]
-        found += [Arm(*one, apart, seeds[0], self.long_warmup) for one in (*paper, *both)]
+        found += [Variant(*one, short, seeds[0], self.warmup) for one in paper]
+        found += [Variant(*one, apart, seeds[0], self.long_warmup) for one in (*paper, *both)]
         return found
 
     @property
-    def bench(self) -> Bench:
-        """What the arms have in common."""
-        return Bench(
+    def setup(self) -> Setup:
+        """The settings that all variants share."""
+        return Setup(
             marks=self.marks, sizes=SMALL if self.is_small else {}, batch=self.batch,
             rate=self.rate, tested=self.tested, likelihoods=self.likelihoods, drawn=self.drawn,
             flip=not self.is_small,
         )  # fmt: skip
 
+    @property
+    def plan(self) -> Plan:
+        """The settings that the figures need."""
+        return Plan(self.marks, self.warmup, self.long_warmup, self.seed + self.seeds[0])
+
     def run(self) -> Findings:
-        """Run all arms."""
+        """Run all variants."""
         return self.run_in(None)
 
     def run_in(self, folder: Path | None) -> Findings:
-        """Run the arms that a folder does not hold yet, and keep them there."""
+        """Run the variants that a folder lacks, and store them there."""
         results = self.results(folder, None)
         times = None if folder is None else step_time.read(folder / STEPS)
         if times is None:
@@ -150,30 +148,30 @@ class Cifar10(Study):
         return self._findings(results, times)
 
     def results(self, folder: Path | None, only: Sequence[str] | None) -> list[Result]:
-        """Return the results of the arms, or of those with the keys ``only``."""
-        wanted = [arm for arm in self.arms if only is None or arm.key in only]
-        kept = None if folder is None else folder / "arms"
+        """Return the results of all variants, or of those with the keys ``only``."""
+        wanted = [one for one in self.variants if only is None or one.key in only]
+        stored = None if folder is None else folder / "variants"
         found: dict[str, Result] = {}
-        if kept is not None:
-            olds = {arm.key: read(arm, kept, self.bench) for arm in wanted}
+        if stored is not None:
+            olds = {one.key: read(one, stored, self.setup) for one in wanted}
             found = {key: old for key, old in olds.items() if old is not None}
-        left = [arm for arm in wanted if arm.key not in found]
-        if left:
+        missing = [one for one in wanted if one.key not in found]
+        if missing:
             sets = image_sets(self.data)
             priors = self.priors(sets)
-            for arm in left:
-                if arm.key in found:  # with the arm in which its network is combined
+            for one in missing:
+                if one.key in found:  # measured with the variant that combines its network
                     continue
-                for result in train(arm, self.bench, sets, priors, tell=print_mark):
-                    found[result.arm.key] = result
-                    if kept is not None:
-                        write(result, kept, self.bench)
-        return [found[arm.key] for arm in wanted]
+                for result in train(one, self.setup, sets, priors, report=print_mark):
+                    found[result.variant.key] = result
+                    if stored is not None:
+                        write(result, stored, self.setup)
+        return [found[one.key] for one in wanted]
 
     def priors(self, sets: ImageSets) -> dict[str, Prior]:
         """Return the priors by name."""
-        images = sets.train.to(engine().device)
-        common: dict[str, Any] = {"pixels": sets.pixels, "flip": self.bench.flip}
+        images = sets.train.to(_device())
+        common: dict[str, Any] = {"pixels": sets.pixels, "flip": self.setup.flip}
         found: dict[str, Prior] = {
             name: fit_prior(images, order=order, frame=IdentityFrame(), ridge=RIDGE, **common)
             for name, order in PIXELS.items()
@@ -181,45 +179,45 @@ class Cifar10(Study):
         return {**found, "PCA": fit_prior(images, order=2, **common)}
 
     def times(self) -> Times:
-        """Return what a step costs."""
+        """Return the times of steps."""
         sets = image_sets(self.data)
-        images = sets.train.to(engine().device)
-        laws = {
-            "pixels": learn_law(
+        images = sets.train.to(_device())
+        found = {
+            "pixels": image_statistics(
                 images, order=6, frame=IdentityFrame(), pixels=sets.pixels, folds=1
             ),
-            "PCA": learn_law(images, order=4, pixels=sets.pixels, folds=1),
+            "PCA": image_statistics(images, order=4, pixels=sets.pixels, folds=1),
         }
         steps = 1 if self.is_small else 5
         return step_times(
-            images, laws, self.bench.sizes, batch=self.batch, rounds=self.rounds, steps=steps,
+            images, found, self.setup.sizes, batch=self.batch, rounds=self.rounds, steps=steps,
             pixels=sets.pixels,
         )  # fmt: skip
 
     def _findings(self, results: Sequence[Result], times: Times) -> Findings:
-        by_key = {result.arm.key: result for result in results}
+        by_key = {result.variant.key: result for result in results}
         seconds = sum(mark.seconds for one in results for mark in one.marks)
-        shared = {one.arm.alone for one in results if one.arm.form == COMBINED}
-        apart = [one for one in results if one.arm not in shared]  # trained by themselves
+        shared = {one.variant.alone for one in results if one.variant.form == COMBINED}
+        apart = [one for one in results if one.variant not in shared]  # trained separately
         seconds += sum(one.marks[-1].train_seconds for one in apart)
         seconds += sum(times.ready.values())
         numbers = {
             "seconds": round(seconds, 1),
             "versions": times.versions,  # those of the machine that ran them
-            "arms": [pictures.numbers_of(one) for one in results],
+            "variants": [figures.numbers_of(one) for one in results],
             "steps": asdict(times),
         }
-        figures = {
-            "figure": pictures.curves(results, self),
-            "sixths": pictures.sixths(results, self),
-            "samples": pictures.samples(results, self),
+        drawn = {
+            "figure": figures.curves(results, self.plan),
+            "sixths": figures.sixths(results, self.plan),
+            "samples": figures.samples(results, self.plan),
         }
-        return Findings(numbers, figures, self._claims(by_key, times), self._text(results, times))
+        return Findings(numbers, drawn, self._claims(by_key, times), self._text(results, times))
 
     def pairs(self, by_key: Mapping[str, Result]) -> list[tuple[Result, Result]]:
-        """Return the combined arm and DDPM of every seed."""
+        """Return the combined variant and DDPM of every seed."""
         keys = [f"{TOGETHER}-{self.seed + seed}-{self.warmup}" for seed in self.seeds]
-        return [(by_key[key], by_key[by_key[key].arm.alone.key]) for key in keys]
+        return [(by_key[key], by_key[by_key[key].variant.alone.key]) for key in keys]
 
     def _claims(self, by_key: Mapping[str, Result], times: Times) -> list[Claim]:
         claims, pairs = [], self.pairs(by_key)
@@ -227,7 +225,11 @@ class Cifar10(Study):
             ratios = [_ratios(one, other, step) for one, other in pairs]
             means = [one.at(step).mean / other.at(step).mean for one, other in pairs]
             claims.append(
-                Claim(f"after {step} steps the combined arm's loss is below DDPM's", max(means), 1)
+                Claim(
+                    f"after {step} steps the loss of the combined variant is below DDPM's",
+                    max(means),
+                    1,
+                )
             )
             if not self.is_small:
                 over = float(np.max(ratios)) - 1
@@ -255,12 +257,12 @@ class Cifar10(Study):
             for one in results
             for mark in one.marks
         ]
-        by_key = {one.arm.key: one for one in results}
+        by_key = {one.variant.key: one for one in results}
         bits = [
             [
                 *_named(one),
                 mark.step,
-                *_compared(mark.bits, by_key[one.arm.alone.key].at(mark.step)),
+                *_compared(mark.bits, by_key[one.variant.alone.key].at(mark.step)),
             ]
             for one in results
             for mark in one.marks
@@ -270,60 +272,61 @@ class Cifar10(Study):
             [name, f"{1000 * spent:.1f}", f"{times.ratio(name):.3f}", f"{times.share(name):.1%}"]
             for name, spent in times.seconds.items()
         ]
-        arm = ["arm", "seed", "warm-up", "steps"]
-        return text(
-            "cifar10",
+        variant = ["variant", "seed", "warm-up", "steps"]
+        return self.text(
             data=self.data,
             device=times.device,
             batch=self.batch,
             tested=self.tested,
             likelihoods=self.likelihoods,
-            mirrored=", mirrored at random" if self.bench.flip else "",
+            mirrored=", mirrored at random" if self.setup.flip else "",
             summary=self._summary(results),
             rounds=self.rounds,
             slow_rounds=slow_rounds(self.rounds),
             method=f"{METHOD.order}, {getattr(METHOD, 'steps', 0)} steps",
-            errors=table([*arm, "loss", *sixths], rows),
-            bits=table([*arm, "bits per dimension", "beside DDPM's"], bits),
-            steps=table(["step", "ms", "ratio to fast", "of the matrix rate"], costs),
+            errors=table([*variant, "loss", *sixths], rows),
+            bits=table([*variant, "bits per dimension", "minus DDPM's"], bits),
+            steps=table(["step", "ms", "ratio to fast", "share of the matrix rate"], costs),
             operations=f"{times.operations:.3g}",
             rate=f"{times.matrix_rate:.3g}",
         )
 
     def _summary(self, results: Sequence[Result]) -> str:
-        """Return the losses after the first mark, with both warm-ups, in words."""
+        """Return a sentence with the losses after the first mark, for both warm-ups."""
         step = self.marks[0]
 
-        def told(warmup: int) -> str:
-            mine = [one for one in results if one.arm.warmup == warmup and self.is_first(one)]
-            losses = [f"{one.arm.name} {one.at(step).mean:.3f}" for one in mine]
-            return f"with a warm-up of {warmup}: {', '.join(losses)}"
+        def losses(warmup: int) -> str:
+            mine = [
+                one for one in results if one.variant.warmup == warmup and self.plan.is_first(one)
+            ]
+            found = [f"{one.variant.name} {one.at(step).mean:.3f}" for one in mine]
+            return f"with a warm-up of {warmup}: {', '.join(found)}"
 
-        return f"Loss after {step} steps {told(self.warmup)}; {told(self.long_warmup)}."
-
-    def is_first(self, one: Result) -> bool:
-        """Whether an arm has the first seed, that all arms have."""
-        return one.arm.seed == self.seed + self.seeds[0]
+        return f"Loss after {step} steps {losses(self.warmup)}; {losses(self.long_warmup)}."
 
 
-def print_mark(arm: Arm, mark: Mark) -> None:
-    """Say what was measured."""
+def print_mark(variant: Variant, mark: Mark) -> None:
+    """Print a measurement."""
     errors = " ".join(f"{error:.5f}" for error in mark.errors)
     bits = "" if mark.bits is None else f", {_bits(mark.bits):.4f} bits"
     spent = f"{mark.train_seconds:.0f} s of training, {mark.seconds:.0f} s of measuring"
-    line = f"{arm.key}: {mark.step} steps, {mark.mean:.5f} ({errors}){bits}; {spent}"
-    print(line, file=sys.stderr, flush=True)  # standard output is for the claims
+    line = f"{variant.key}: {mark.step} steps, {mark.mean:.5f} ({errors}){bits}; {spent}"
+    print(line, file=sys.stderr, flush=True)  # standard output has the claims
 
 
 def _ratios(one: Result, other: Result, step: int) -> list[float]:
-    """Return the errors of one arm as multiples of another's, by sixths."""
+    """Return the errors of one variant divided by those of another, by sixths."""
     pairs = zip(one.at(step).errors, other.at(step).errors, strict=True)
     return [a / b for a, b in pairs]
 
 
 def _named(one: Result) -> tuple[str, int, int]:
-    """Return the columns of a table that tell an arm."""
-    return one.arm.name, one.arm.seed, one.arm.warmup
+    """Return the columns of a table that identify a variant."""
+    return one.variant.name, one.variant.seed, one.variant.warmup
+
+
+def _device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _bits(found: list[float] | None) -> float:
@@ -331,7 +334,7 @@ def _bits(found: list[float] | None) -> float:
 
 
 def _compared(bits: list[float], other: Mark) -> tuple[str, str]:
-    """Return the mean of the bits, and their difference from another's, image by image."""
+    """Return the mean of the bits, and of the differences from another's for the same images."""
     apart = np.array(bits) - np.array(other.bits)
     return _mean(np.array(bits)), _mean(apart, sign="+") if apart.any() else ""
 
@@ -340,36 +343,4 @@ def _mean(values: NDArray[np.float64], sign: str = "") -> str:
     return f"{values.mean():{sign}.4f} ± {float(standard_error(values)):.4f}"
 
 
-def main() -> None:
-    """Run some arms, or time steps, and keep what is found."""
-    parser = argparse.ArgumentParser(description=main.__doc__)
-    parser.add_argument("folder", type=Path, help="that of the study, as runs/cifar10")
-    parser.add_argument(
-        "--data", default=Cifar10.data, help="a folder with train*.parquet and test*.parquet"
-    )
-    parser.add_argument("--marks", nargs="+", type=int, default=Cifar10.marks, help="steps, rising")
-    keys = ", ".join(arm.key for arm in Cifar10().arms)
-    parser.add_argument("--only", nargs="*", metavar="KEY", help=f"some of the arms: {keys}")
-    parser.add_argument("--times", action="store_true", help="time steps as well")
-    arguments = parser.parse_args()
-    if len(arguments.marks) < 2 or sorted(set(arguments.marks)) != list(arguments.marks):
-        parser.error(f"--marks: must rise, two or more, got {arguments.marks}")
-    study = Cifar10(data=arguments.data, marks=tuple(arguments.marks))
-    known = [arm.key for arm in study.arms]
-    for key in arguments.only or ():
-        if key not in known:
-            parser.error(f"--only: {key!r} is none of {', '.join(known)}")
-    try:
-        results = study.results(arguments.folder, arguments.only)
-    except FileNotFoundError as error:
-        parser.error(str(error))
-    numbers = {"arms": [pictures.numbers_of(one) for one in results]}
-    write_json(arguments.folder / "arms.json", numbers)
-    if pictures.shown(results, study):
-        write_picture(arguments.folder / "samples.png", pictures.samples(results, study))
-    if arguments.times:
-        step_time.write(study.times(), arguments.folder / STEPS)
-
-
-if __name__ == "__main__":
-    main()
+STUDY = Cifar10

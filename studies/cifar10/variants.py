@@ -1,7 +1,7 @@
-"""Arms of an experiment: networks that differ in what they start from, and in nothing else.
+"""The variants of an experiment: networks that differ in their prior, and in nothing else.
 
-Every arm of a seed begins with the same weights, sees the same images in the same order with the
-same noise at the same times, and is measured on the same noised test images.
+All variants of a seed start with the same weights, see the same images in the same order with the
+same noise at the same times, and are measured on the same noised test images.
 """
 
 from __future__ import annotations
@@ -17,36 +17,32 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
+from tqdm import tqdm
 
-from oism._core.plain import plain
-from oism._core.progress import progress_bar
-from oism.flow import OrdinaryMethod, RungeKutta4
-from oism.images import Prior
-from oism.images._display import BYTES
-from oism.images._gate import GATE
+from oism.flow import OrdinaryMethod, Pixels, RungeKutta4
+from oism.images import DEFAULT_GATE, Prior
 from oism.nn import Combined, Diffusion, OperatorInformed, unet_for
-from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.studies.images import ImageSets
-from oism.studies.study import write_json
-from oism.training import Rows, Training, errors_by_level
-from oism.training._loop import Loop, engine
+from oism.objectives import DenoisingScoreMatching, UniformLogSNR, errors_by_level
+from oism.training import Loop, Rows, TrainingConfig
+from studies.images import ImageSets
+from studies.study import plain, write_json
 
 SIXTHS = 6
 METHOD: OrdinaryMethod = RungeKutta4(16)
 
 
 DDPM = "DDPM"
-"""The name of a network alone."""
+"""The name of the network alone."""
 
 ALONE, PAPER, RESIDUAL, COMBINED = "alone", "paper", "residual", "combined"
-"""The forms of a head start: none, `OperatorInformed` open and gated, `Combined`."""
+"""The forms of a predictor: a network, `OperatorInformed` without and with a gate, `Combined`."""
 
 
 @dataclass(frozen=True)
-class Arm:
-    """What a network starts from: ``prior`` is the name of one, used in a ``form``.
+class Variant:
+    """A network with a ``prior``, given by its name, in a ``form``.
 
-    ``bits`` tells whether likelihoods are measured, too.
+    ``bits`` is whether likelihoods are measured as well.
     """
 
     name: str
@@ -59,18 +55,18 @@ class Arm:
 
     @property
     def key(self) -> str:
-        """What its files are called."""
+        """The name of its files."""
         return f"{self.name}-{self.seed}-{self.warmup}"
 
     @property
-    def alone(self) -> Arm:
-        """The same with the network alone, which in a `Combined` is the very same network."""
+    def alone(self) -> Variant:
+        """The network alone; that of a `Combined` is trained in the same way."""
         return replace(self, name=DDPM, form=ALONE, prior=None)
 
 
 @dataclass(frozen=True)
-class Bench:
-    """What all arms have in common."""
+class Setup:
+    """The settings that all variants share; ``marks`` are the steps at which they are measured."""
 
     marks: Sequence[int]
     sizes: Mapping[str, Any] = field(default_factory=dict)
@@ -85,7 +81,7 @@ class Bench:
 
 @dataclass(frozen=True)
 class Mark:
-    """What was measured of an arm after a number of steps, with average weights."""
+    """The measurements of a variant after a number of steps, with average weights."""
 
     step: int
     errors: list[float]
@@ -95,140 +91,136 @@ class Mark:
 
     @property
     def mean(self) -> float:
-        """The loss: the mean over the range of log-SNR."""
+        """The loss: the mean error over the range of log-SNR."""
         return sum(self.errors) / len(self.errors)
 
 
 @dataclass(frozen=True)
 class Result:
-    """An arm, its smoothed loss while it was trained, and what was measured."""
+    """A variant, its smoothed training loss, its measurements and its samples."""
 
-    arm: Arm
+    variant: Variant
     losses: list[tuple[int, float]]
     marks: list[Mark]
     samples: NDArray[np.uint8]
 
     def at(self, step: int) -> Mark:
-        """Return what was measured after a number of steps."""
+        """Return the measurements after a number of steps."""
         return next(mark for mark in self.marks if mark.step == step)
 
 
 def train(
-    arm: Arm,
-    bench: Bench,
+    variant: Variant,
+    setup: Setup,
     sets: ImageSets,
     priors: Mapping[str, Prior],
     *,
-    tell: Callable[[Arm, Mark], None] | None = None,
+    report: Callable[[Variant, Mark], None] | None = None,
 ) -> list[Result]:
-    """Return what comes of an arm; ``tell`` is told every mark.
+    """Return the results of a variant; ``report`` is called with every measurement.
 
-    A network that is combined with a prior has learned by itself, and is measured by itself as
-    well: on a device a second training would end with weights that differ by rounding.
+    A network that is combined with a prior is trained alone, and is measured alone as well: on a
+    GPU a second training would end with weights that differ by rounding.
     """
-    accelerator = engine()
-    device = accelerator.device
-    predictor = predictor_of(arm, bench, sets, priors)
-    some = next(iter(priors.values()))
-    on_device = device.type == "cuda" and bench.fast
-    settings = Training(
-        steps=arm.steps, batch=bench.batch, rate=bench.rate, warmup=arm.warmup, flip=bench.flip,
-        seed=arm.seed, precision="bf16" if on_device else "no", compile=on_device,
+    predictor = predictor_of(variant, setup, sets, priors)
+    spec = next(iter(priors.values())).spec
+    on_device = torch.cuda.is_available() and setup.fast
+    config = TrainingConfig(
+        steps=variant.steps, batch=setup.batch, rate=setup.rate, warmup=variant.warmup,
+        flip=setup.flip, seed=variant.seed, precision="bf16" if on_device else "no",
+        compile=on_device,
     )  # fmt: skip
-    levels = UniformLogSNR(some.noising, settings.first)
-    rows = Rows(sets.train, sets.pixels)
-    loop = Loop(predictor, rows, DenoisingScoreMatching(levels), settings, accelerator)
-    measured = {arm: predictor}
-    if isinstance(predictor, Combined):
-        measured[arm.alone] = predictor.net
+    measured = {variant: predictor}
+    if variant.form == COMBINED:
+        measured[variant.alone] = predictor.get_submodule("net")
     models = {
-        one: Diffusion(part, some.setting, precision=settings.precision)
-        for one, part in measured.items()
+        one: Diffusion(part, spec, precision=config.precision) for one, part in measured.items()
     }
-    every = max(1, min(bench.marks) // 20)
+    levels = UniformLogSNR(next(iter(models.values())).noising, config.first)
+    loop = Loop(predictor, Rows(sets.train, sets.pixels), DenoisingScoreMatching(levels), config)
+    every = max(1, min(setup.marks) // 20)
     losses: list[tuple[int, float]] = []
-    marks: dict[Arm, list[Mark]] = {one: [] for one in models}
-    pictures: dict[Arm, list[NDArray[np.uint8]]] = {one: [] for one in models}
+    marks: dict[Variant, list[Mark]] = {one: [] for one in models}
+    pictures: dict[Variant, list[NDArray[np.uint8]]] = {one: [] for one in models}
     start, trained = time.perf_counter(), 0.0
-    with progress_bar(None) as bar:
-        bar.stage(arm.key, arm.steps)
-        while loop.step_number < arm.steps:
-            loop.step()
-            k = loop.step_number
-            if k % every == 0 or k in bench.marks:
-                losses.append((k, loop.report().loss))
-            bar.reach(k)
-            if k not in bench.marks:
-                continue
-            trained += time.perf_counter() - start
-            with loop.settled():
-                for one, model in models.items():
-                    mark, drawn = measure(one, bench, sets, model, k, trained)
-                    marks[one].append(mark)
-                    pictures[one].append(drawn)
-                    if tell is not None:
-                        tell(one, mark)
-            start = time.perf_counter()
+    steps = range(1, variant.steps + 1)
+    for k in tqdm(steps, variant.key, disable=None, leave=False):
+        loop.step()
+        if k % every == 0 or k in setup.marks:
+            losses.append((k, loop.report().loss))
+        if k not in setup.marks:
+            continue
+        trained += time.perf_counter() - start
+        with loop.averaged():
+            for one, model in models.items():
+                mark, drawn = measure(one, setup, sets, model, k, trained)
+                marks[one].append(mark)
+                pictures[one].append(drawn)
+                if report is not None:
+                    report(one, mark)
+        start = time.perf_counter()
     return [Result(one, losses, marks[one], np.stack(pictures[one])) for one in models]
 
 
-def predictor_of(arm: Arm, bench: Bench, sets: ImageSets, priors: Mapping[str, Prior]) -> nn.Module:
-    """Return the predictor of an arm, with the initial weights of its seed."""
-    torch.manual_seed(arm.seed)
-    net = unet_for(tuple(sets.train.shape[1:]), **bench.sizes)
-    if arm.prior is None:
+def predictor_of(
+    variant: Variant, setup: Setup, sets: ImageSets, priors: Mapping[str, Prior]
+) -> nn.Module:
+    """Return the predictor of a variant, with the initial weights of its seed."""
+    torch.manual_seed(variant.seed)
+    net = unet_for(tuple(sets.train.shape[1:]), **setup.sizes)
+    if variant.prior is None:
         return net
-    prior = priors[arm.prior]
+    prior = priors[variant.prior]
     forms: dict[str, Callable[..., nn.Module]] = {
         PAPER: OperatorInformed.paper, RESIDUAL: OperatorInformed, COMBINED: Combined,
     }  # fmt: skip
-    return forms[arm.form](net, prior)
+    return forms[variant.form](net, prior)
 
 
 def measure(
-    arm: Arm, bench: Bench, sets: ImageSets, model: Diffusion, step: int, trained: float
+    variant: Variant, setup: Setup, sets: ImageSets, model: Diffusion, step: int, trained: float
 ) -> tuple[Mark, NDArray[np.uint8]]:
-    """Return errors by sixths, bits of single images where they are wanted, and samples."""
+    """Return errors by sixths, bits of single images if the variant has them, and samples."""
     start = time.perf_counter()
-    model.chunk = bench.likelihoods
-    intervals = errors_by_level(model, sets.test[: bench.tested], intervals=SIXTHS)
+    model.chunk = setup.likelihoods
+    intervals = errors_by_level(model, sets.test[: setup.tested], intervals=SIXTHS)
     bits = None
-    if arm.bits:
+    if variant.bits:
         source = torch.Generator(model.device).manual_seed(0)
-        found = model.bits_per_dim(sets.test[: bench.likelihoods], source, method=METHOD)
+        found = model.bits_per_dim(sets.test[: setup.likelihoods], source, method=METHOD)
         bits = found.tolist()
-    drawn = model.sample(bench.drawn, torch.Generator().manual_seed(0), method=METHOD)
+    drawn = model.sample(setup.drawn, torch.Generator().manual_seed(0), method=METHOD)
     errors = [one.error.mean for one in intervals]
     mark = Mark(step, errors, bits, trained, time.perf_counter() - start)
-    return mark, BYTES.values(drawn).cpu().numpy()
+    return mark, Pixels().values(drawn).cpu().numpy()
 
 
-def write(result: Result, folder: Path, bench: Bench) -> None:
-    """Keep a result with what it was made with: numbers as JSON, samples as an array."""
+def write(result: Result, folder: Path, setup: Setup) -> None:
+    """Store a result with its settings: numbers as JSON, samples as an array."""
     folder.mkdir(parents=True, exist_ok=True)
-    np.save(folder / f"{result.arm.key}.npy", result.samples)
-    told = {
-        **_origin(result.arm, bench),
+    np.save(folder / f"{result.variant.key}.npy", result.samples)
+    content = {
+        **_origin(result.variant, setup),
         "losses": result.losses,
         "marks": [asdict(mark) for mark in result.marks],
     }
-    write_json(folder / f"{result.arm.key}.json", told)
+    write_json(folder / f"{result.variant.key}.json", content)
 
 
-def read(arm: Arm, folder: Path, bench: Bench) -> Result | None:
-    """Return a result that was kept, unless it was made with anything else."""
-    path = folder / f"{arm.key}.json"
+def read(variant: Variant, folder: Path, setup: Setup) -> Result | None:
+    """Return a stored result, or None if there is none with the same settings."""
+    path = folder / f"{variant.key}.json"
     if not path.exists():
         return None
-    told = json.loads(path.read_text(encoding="utf-8"))
-    if any(told[name] != value for name, value in plain(_origin(arm, bench)).items()):
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    if any(stored.get(name) != value for name, value in plain(_origin(variant, setup)).items()):
         return None
-    marks = [Mark(**mark) for mark in told["marks"]]
-    losses = [(int(step), float(loss)) for step, loss in told["losses"]]
-    return Result(arm, losses, marks, np.load(folder / f"{arm.key}.npy"))
+    marks = [Mark(**mark) for mark in stored["marks"]]
+    losses = [(int(step), float(loss)) for step, loss in stored["losses"]]
+    return Result(variant, losses, marks, np.load(folder / f"{variant.key}.npy"))
 
 
-def _origin(arm: Arm, bench: Bench) -> dict[str, Any]:
-    """Return all that decides about a result."""
-    gate = repr(GATE) if arm.form == RESIDUAL else None
-    return {"arm": asdict(arm), "bench": asdict(bench), "gate": gate}
+def _origin(variant: Variant, setup: Setup) -> dict[str, Any]:
+    """Return all settings that determine a result."""
+    gate = repr(DEFAULT_GATE) if variant.form == RESIDUAL else None
+    return {"variant": asdict(variant), "setup": asdict(setup), "gate": gate}

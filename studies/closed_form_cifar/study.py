@@ -1,7 +1,7 @@
-"""Images without a network: how far the closed form goes on CIFAR-10.
+"""Images without a network: the closed form alone on CIFAR-10.
 
-Orders and frames by the noise they predict; cross-validated orders that do not hurt; densities in
-bits per dimension, samples and denoising. The quick form does the same on scikit-learn's digits.
+Errors of the predicted noise by order and frame, cross-validated orders, densities in bits per
+dimension, samples and denoising. The quick form does the same with scikit-learn's digits.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -27,15 +28,15 @@ from oism.images import (
     add_local_terms,
     fit_mixture,
     fit_prior,
-    learn_law,
-    prior_of,
+    image_statistics,
+    prior_from_statistics,
 )
 from oism.plot import image_grid
-from oism.studies.images import DIGITS, ImageSets, bits, image_sets, noise_errors
-from oism.studies.study import Claim, Findings, Study, table, text
+from studies.images import DIGITS, ImageSets, bits, image_sets, noise_errors
+from studies.study import Claim, Findings, Study, table
 
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.5, 0.9)
-"""The clock times at which priors are judged."""
+"""The clock times at which priors are evaluated."""
 
 PROTOCOL = (0.001, 0.01, 0.1, 0.5)
 KNOWN = {
@@ -44,7 +45,7 @@ KNOWN = {
     ("PCA", 2): (0.804, 0.496, 0.128, 0.0083),
     ("PCA", 4): (0.792, 0.490, 0.128, 0.0083),
 }
-"""Errors on CIFAR-10 that were measured before, by frame and order, at the times of `PROTOCOL`."""
+"""Errors on CIFAR-10 of an earlier measurement, by frame and order, at the times of `PROTOCOL`."""
 
 ORDERS = (2, 3, 4, 5, 6)
 
@@ -53,7 +54,7 @@ LOCAL = "the same, local terms"
 
 @dataclass
 class Entry:
-    """A prior with what it cost and what it is worth."""
+    """A prior, the seconds of its fit, its errors and its bits per dimension."""
 
     prior: Prior
     fit_seconds: float
@@ -63,8 +64,8 @@ class Entry:
     bits_seconds: float = float("nan")
 
     def numbers(self) -> dict[str, Any]:
-        """Return what JSON is to hold."""
-        expected = [float(self.prior.skill(tau)) for tau in LEVELS]
+        """Return the numbers for JSON."""
+        expected = [float(self.prior.expected_error(tau)) for tau in LEVELS]
         return {
             "fit_seconds": self.fit_seconds,
             "errors": self.errors,
@@ -92,7 +93,7 @@ class ClosedFormCifar(Study):
 
     @classmethod
     def quick(cls, seed: int = 0) -> Self:
-        """Return scikit-learn's digits, which need no files."""
+        """Return settings for scikit-learn's digits, which need no files."""
         return cls(
             seed, data=DIGITS, tested=397, likelihoods=397, leading=16, components=(2, 4),
             base=4, local_images=1400,
@@ -100,12 +101,12 @@ class ClosedFormCifar(Study):
 
     @property
     def is_cifar(self) -> bool:
-        """Whether the numbers that were measured before are of these data, and flips make sense."""
+        """Whether the images are CIFAR-10: flips make sense, and earlier measurements apply."""
         return Path(self.data).name == "cifar10"
 
     @property
     def mixture(self) -> str:
-        """The name of the mixture that local terms are added to."""
+        """The name of the mixture to which local terms are added."""
         return f"mixture of {self.base}" + (", flips" if self.is_cifar else "")
 
     def run(self) -> Findings:
@@ -150,12 +151,12 @@ class ClosedFormCifar(Study):
             "cosines": CosineFrame(tuple(sets.train.shape[1:])),
         }
         for name, frame in frames.items():
-            law = learn_law(
+            found = image_statistics(
                 sets.train, order=ORDERS[-1], frame=frame, pixels=sets.pixels, dequantise=False,
                 folds=1,
             )  # fmt: skip
             for order in ORDERS:
-                prior = prior_of(law, order=order, ridge=1e-6).to(images.device)
+                prior = prior_from_statistics(found, order=order, ridge=1e-6).to(images.device)
                 errors[f"{name}, order {order}"] = noise_errors(prior, images, PROTOCOL, self.seed)
         return errors
 
@@ -164,10 +165,11 @@ class ClosedFormCifar(Study):
         images, entries = sets.test[: self.tested], {}
         for name, frame in (("pixels", IdentityFrame()), ("PCA", PCA())):
             start = time.perf_counter()
-            law = learn_law(sets.train, order=9, frame=frame, pixels=sets.pixels)
+            found = image_statistics(sets.train, order=9, frame=frame, pixels=sets.pixels)
             seconds = time.perf_counter() - start
             for order in range(2, 10):
-                entry = self._timed(lambda n=order: prior_of(law, order=n), images.device)  # type: ignore[misc] # noqa: B023
+                fit = partial(prior_from_statistics, found, order=order)
+                entry = self._timed(fit, images.device)
                 entry.fit_seconds += seconds
                 entry.errors = noise_errors(entry.prior, images, LEVELS, self.seed)
                 entries[f"{name}, order {order}"] = entry
@@ -181,18 +183,18 @@ class ClosedFormCifar(Study):
         fits: dict[str, Callable[[], Prior]] = {}
         if self.is_cifar:
             for n in (2, 9):
-                fits[f"PCA, order {n}, flips"] = lambda n=n: fit_prior(  # type: ignore[misc]
-                    train, order=n, pixels=pixels, flip=True
+                fits[f"PCA, order {n}, flips"] = partial(
+                    fit_prior, train, order=n, pixels=pixels, flip=True
                 )
         for count in self.components:
-            fits[f"mixture of {count}"] = lambda k=count: fit_mixture(  # type: ignore[misc]
-                train, components=k, pixels=pixels
+            fits[f"mixture of {count}"] = partial(
+                fit_mixture, train, components=count, pixels=pixels
             )
-        fits[self.mixture] = lambda: fit_mixture(
-            train, components=self.base, pixels=pixels, flip=self.is_cifar
+        fits[self.mixture] = partial(
+            fit_mixture, train, components=self.base, pixels=pixels, flip=self.is_cifar
         )
         fits[LOCAL] = lambda: add_local_terms(
-            entries[self.mixture].prior, train, limit=self.local_images
+            train, entries[self.mixture].prior, limit=self.local_images
         )
         for name, fit in fits.items():
             entries[name] = self._timed(fit, device)
@@ -207,14 +209,16 @@ class ClosedFormCifar(Study):
         return entries
 
     def _protocol_claims(self, protocol: dict[str, list[float]]) -> list[Claim]:
-        """Return that what was measured before is measured again, within 1%."""
+        """Return the claims that errors agree with earlier measurements, within 1%."""
         if not self.is_cifar:
             return []
         claims = []
         for (frame, order), known in KNOWN.items():
             found = protocol[f"{frame}, order {order}"]
             off = max(abs(a / b - 1) for a, b in zip(found, known, strict=True))
-            claims.append(Claim(f"{frame}, order {order}, is as measured before", off, 0.01))
+            claims.append(
+                Claim(f"{frame}, order {order}, agrees with earlier measurements", off, 0.01)
+            )
         return claims
 
     def _claims(self, chosen: dict[str, Entry], entries: dict[str, Entry]) -> list[Claim]:
@@ -231,14 +235,14 @@ class ClosedFormCifar(Study):
         return [
             *claims,
             Claim("bits per dimension of the Gaussian", gaussian.bits, bound),
-            Claim("order 9 takes fewer bits than the Gaussian", nine.bits, gaussian.bits),
-            Claim("a mixture takes fewer bits than order 9", mixture.bits, nine.bits),
-            Claim("local terms take fewer bits than the mixture", local.bits, mixture.bits),
+            Claim("order 9 needs fewer bits than the Gaussian", nine.bits, gaussian.bits),
+            Claim("a mixture needs fewer bits than order 9", mixture.bits, nine.bits),
+            Claim("local terms need fewer bits than the mixture", local.bits, mixture.bits),
             *(
                 Claim(
-                    f"{name}: errors are as expected, within {self._tolerance:.0%}",
+                    f"{name}: errors agree with the expected ones, within {self._tolerance:.0%}",
                     max(
-                        abs(a / float(entries[name].prior.skill(tau)) - 1)
+                        abs(a / float(entries[name].prior.expected_error(tau)) - 1)
                         for a, tau in zip(entries[name].errors, LEVELS, strict=True)
                         if a > 0.005
                     ),
@@ -253,7 +257,7 @@ class ClosedFormCifar(Study):
         return 0.03 if self.is_cifar else 0.1
 
     def _draw(self, entries: dict[str, Entry]) -> Figure:
-        """Return errors over the noise, and bits per dimension."""
+        """Return the figure of errors by noise level and of bits per dimension."""
         figure = plt.figure(figsize=(11.5, 4.6), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
         tau = torch.logspace(-3.5, 0, 200, dtype=torch.float64)
@@ -262,7 +266,9 @@ class ClosedFormCifar(Study):
         colours = plt.get_cmap("viridis")(np.linspace(0, 0.92, len(names)))
         for name, colour in zip(names, colours, strict=True):
             prior = entries[name].prior
-            left.plot(tau, [float(prior.skill(s)) for s in tau], color=colour, lw=1.4, label=name)
+            left.plot(
+                tau, [float(prior.expected_error(s)) for s in tau], color=colour, lw=1.4, label=name
+            )
             left.plot(LEVELS, entries[name].errors, "o", color=colour, ms=4)
         left.set(xscale="log", xlabel="clock time τ", ylabel="error of the predicted noise")
         left.set(xlim=(float(tau[0]), 1), ylim=(0, 1.02))
@@ -282,10 +288,10 @@ class ClosedFormCifar(Study):
         for place, value in enumerate(values):
             panel.text(value, place, f" {value:.2f}", va="center", fontsize=8)
         panel.set_yticks(range(len(names)), names, fontsize=8)
-        panel.set_xlabel("bits per dimension on test images (the axis does not begin at zero)")
+        panel.set_xlabel("bits per dimension on test images (the axis does not start at zero)")
 
     def _draw_samples(self, sets: ImageSets, entries: dict[str, Entry]) -> Figure:
-        """Return samples of some priors next to images."""
+        """Return the figure of samples of some priors, beside images."""
         names = (
             "pixels, order 9",
             "PCA, order 2",
@@ -304,7 +310,7 @@ class ClosedFormCifar(Study):
         return figure
 
     def _draw_denoising(self, sets: ImageSets, entries: dict[str, Entry]) -> Figure:
-        """Return noisy images and what some priors make of them."""
+        """Return the figure of noisy images, denoised by some priors."""
         clean = sets.pixels.units(sets.test[:6])
         noise = torch.randn(clean.shape, generator=self.generator(5)).to(clean)
         names = ("pixels, order 9", "PCA, order 2", self.mixture, LOCAL)
@@ -347,10 +353,9 @@ class ClosedFormCifar(Study):
             for name, entry in entries.items()
         ]
         cost_head = ["prior", "bits per dimension", "fit [s]", "densities [s]"]
-        lines = [entry.prior for entry in chosen.values() if isinstance(entry.prior, HermitePrior)]
-        knots = max(len(prior.lines.curve.knots) for prior in lines)
-        return text(
-            "closed-form-cifar",
+        priors = [entry.prior for entry in chosen.values()]
+        knots = max(len(one.lines.curve.knots) for one in priors if isinstance(one, HermitePrior))
+        return self.text(
             data=self.data,
             tested=f"{self.tested:,}",
             likelihoods=f"{self.likelihoods:,}",
@@ -363,7 +368,7 @@ class ClosedFormCifar(Study):
 
 
 def _tile(panel: Axes, images: Tensor, high: int) -> Axes:
-    """Show bytes of a range as a square of images."""
+    """Show images with values up to ``high`` as a grid, and return the panel."""
     panel.imshow(image_grid(_bytes(images, high), columns=6, pad=1), cmap="gray")
     panel.set_axis_off()
     return panel
@@ -379,3 +384,6 @@ def _strip(panel: Axes, images: Tensor, high: int, label: str) -> None:
 def _bytes(images: Tensor, high: int) -> np.ndarray:
     shown: np.ndarray = (images.float() * 255 / high).round().to(torch.uint8).cpu().numpy()
     return shown
+
+
+STUDY = ClosedFormCifar

@@ -1,9 +1,10 @@
 """The paper's Figure 5: coefficients over time, exact and interpolated.
 
-A network asks for the prior at any time, and an exact answer is a solve for every coordinate. The
-table is solved in advance; between its knots coefficients are interpolated. How far off that is
-says the error of the score in L²(ρ_t), relative to its size, at times between the knots: for the
-paper's 1,000 evenly spaced knots joined linearly, and for knots placed where a cubic needs them.
+A prior beside a network is evaluated at random times, and exact coefficients need a solve for every
+coordinate. So a table is solved in advance, and coefficients are interpolated between its knots.
+This study measures the error of the interpolated score in L²(ρ_t), relative to its size, for the
+paper's 1,000 evenly spaced knots with linear interpolation, and for knots placed by the error of a
+cubic.
 """
 
 from __future__ import annotations
@@ -21,15 +22,14 @@ from torch import Tensor
 
 from oism.basis import Hermite, IdentityFrame
 from oism.estimation import EvenKnots, PlacedKnots, fit_standardised
-from oism.images import PCA, Law, learn_law, prior_of
-from oism.images._fitting import CHOICES
+from oism.images import CHOICES, PCA, ImageStatistics, image_statistics, prior_from_statistics
 from oism.process import Clock, VariancePreserving
 from oism.score import HermiteScore
-from oism.studies.images import DIGITS, image_sets
-from oism.studies.study import Claim, Findings, Study, table, text
+from studies.images import DIGITS, image_sets
+from studies.study import Claim, Findings, Study, table
 
 SHOWN = 1e-4
-"""The first τ of the picture."""
+"""The first τ of the figure."""
 
 PAPER, PLACED = "1,000 even knots, linear", "placed knots, cubic"
 KNOTS: dict[str, EvenKnots | PlacedKnots] = {PAPER: EvenKnots(1000), PLACED: PlacedKnots(1e-2, 200)}
@@ -38,14 +38,14 @@ FRAMES: dict[str, IdentityFrame | PCA] = {"pixels": IdentityFrame(), "principal 
 
 @dataclass(frozen=True)
 class Table:
-    """Coefficients that were solved for in advance."""
+    """A score whose coefficients were solved in advance, and the seconds that took."""
 
     score: HermiteScore
     seconds: float
 
     @property
     def knots(self) -> int:
-        """The number of times solved for."""
+        """The number of knots."""
         return len(self.score.curve.knots)
 
     def at(self, t: Tensor, *, exact: bool = False) -> Tensor:
@@ -65,15 +65,15 @@ class Coefficients(Study):
 
     data: str = "cifar10"
     order: int = 6
-    judged: int = 401
+    times: int = 401
 
     name: ClassVar[str] = "coefficients"
     title: ClassVar[str] = "Coefficients over time, exact and interpolated"
 
     @classmethod
     def quick(cls, seed: int = 0) -> Self:
-        """Return scikit-learn's digits, which need no files."""
-        return cls(seed, data=DIGITS, judged=101)
+        """Return settings for scikit-learn's digits, which need no files."""
+        return cls(seed, data=DIGITS, times=101)
 
     def run(self) -> Findings:
         """Solve, interpolate, compare."""
@@ -81,12 +81,11 @@ class Coefficients(Study):
         sets, clock = image_sets(self.data, self.seed).to(device), VariancePreserving()
         tables: dict[str, Table] = {}
         for name, frame in FRAMES.items():
-            law = learn_law(sets.train, order=self.order, frame=frame, pixels=sets.pixels)
-            pace = prior_of(law, order=2).setting.table
+            found = image_statistics(sets.train, order=self.order, frame=frame, pixels=sets.pixels)
+            clocks = {PAPER: clock, PLACED: prior_from_statistics(found, order=2).table_clock}
             for kind, knots in KNOTS.items():
-                own = pace if isinstance(knots, PlacedKnots) else clock
-                tables[f"{name}: {kind}"] = self._solved(law, own, knots)
-        tau = torch.logspace(np.log10(SHOWN), 0, self.judged, dtype=torch.float64)[:-1]
+                tables[f"{name}: {kind}"] = self._solved(found, clocks[kind], knots)
+        tau = torch.logspace(np.log10(SHOWN), 0, self.times, dtype=torch.float64)[:-1]
         t = clock.time(tau)
         errors = {name: one.errors(t) for name, one in tables.items()}
         worst = {name: float(one.max()) for name, one in errors.items()}
@@ -95,11 +94,15 @@ class Coefficients(Study):
         solve = (time.perf_counter() - start) / 20
         claims = [
             *(
-                Claim(f"{name}: placed knots are off by less than 1.5% everywhere", off, 0.015)
-                for name, off in ((name, worst[f"{name}: {PLACED}"]) for name in FRAMES)
+                Claim(
+                    f"{name}: with placed knots the error is below 1.5% at all times",
+                    worst[f"{name}: {PLACED}"],
+                    0.015,
+                )
+                for name in FRAMES
             ),
             Claim(
-                "principal directions: and by less than the paper's 1,000 even ones",
+                "principal directions: and below that with the paper's 1,000 even knots",
                 worst[f"principal directions: {PLACED}"],
                 worst[f"principal directions: {PAPER}"],
             ),
@@ -118,10 +121,12 @@ class Coefficients(Study):
             text=self._report(tables, worst, solve),
         )
 
-    def _solved(self, law: Law, clock: Clock, knots: EvenKnots | PlacedKnots) -> Table:
+    def _solved(
+        self, found: ImageStatistics, clock: Clock, knots: EvenKnots | PlacedKnots
+    ) -> Table:
         start = time.perf_counter()
-        basis = Hermite(len(law.standard.scale), self.order)
-        score = fit_standardised(basis, law.standard, clock=clock, ridge=CHOICES, knots=knots)
+        basis = Hermite(len(found.standard.scale), self.order)
+        score = fit_standardised(basis, found.standard, clock=clock, ridge=CHOICES, knots=knots)
         return Table(score, time.perf_counter() - start)
 
     def _draw(
@@ -131,7 +136,7 @@ class Coefficients(Study):
         panels = figure.subplots(1, 3)
         one = tables[f"pixels: {PLACED}"]
         spread = one.score.scale
-        # One coordinate in the middle, as the paper shows one: that of median variance.
+        # One coordinate, as in the paper: that of median variance.
         place = int(spread.argsort()[len(spread) // 2])
         knots = one.score.clock.time(one.score.curve.knots)
         inside = (knots >= t[0]) & (knots <= t[-1])
@@ -171,8 +176,7 @@ class Coefficients(Study):
         ]
         head = ["table", "knots", "largest relative error", "seconds, with cross-validation"]
         dim = len(next(iter(tables.values())).score.scale)
-        return text(
-            "coefficients",
+        return self.text(
             data=self.data,
             order=self.order,
             dim=f"{dim:,}",
@@ -180,3 +184,6 @@ class Coefficients(Study):
             milliseconds=f"{1000 * solve:.0f}",
             table=table(head, rows),
         )
+
+
+STUDY = Coefficients

@@ -1,14 +1,14 @@
-"""Critically damped Langevin dynamics in closed form: noise that reaches data through velocities.
+"""Critically damped Langevin dynamics in closed form: noise acts on data through velocities.
 
 Positions are data, velocities start as N(0, γI), and noise acts on velocities alone. The process is
 not symmetric and its noise matrix is singular; still polynomials of a total degree of position and
 velocity have closed-form moments at every time, and so the scores are fitted without training.
-Samples of two moons are judged by their energy distance to held-out ones,
+Samples of two moons are compared by their energy distance to held-out ones,
 
     2E|X - Y| - E|X - X'| - E|Y - Y'|,
 
-beside those of the Ornstein-Uhlenbeck process at the same degree and of a network that was trained
-by hybrid score matching.
+with those of the Ornstein-Uhlenbeck process at the same degree and of a network trained by hybrid
+score matching.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 from sklearn.datasets import make_moons
 from torch import Tensor
+from tqdm import tqdm
 
-from oism._core.progress import Progress, progress_bar
 from oism.basis import TensorHermite
 from oism.estimation import fit, fit_linear
 from oism.flow import Adaptive, Flow, RungeKutta4, StochasticHeun, log_density, position_log_density
@@ -35,20 +35,21 @@ from oism.nn import MLP, VelocityScore
 from oism.objectives import HybridScoreMatching
 from oism.plot import ACCENT, GREY, INK
 from oism.process import CriticallyDamped, Logarithmic, OrnsteinUhlenbeck, PhaseSpace, Process
-from oism.studies.study import Claim, Findings, Study, figure, table, text
+from studies.loop import cosine, minimise, seeded
+from studies.study import Claim, Findings, Study, rounded, table
 
 Array = NDArray[np.float64]
 
 NOISE = 0.1
 SPACE = PhaseSpace(CriticallyDamped(dim=2))
 CLOCK = Logarithmic(first=0.05, last=12.0)
-"""The network's: even in log t. At t = 0.05 the noise of positions is 0.016, of velocities 0.46."""
+"""That of the network, uniform in log t. At t = 0.05 the noise is 0.016, of velocities 0.46."""
 
 BATCH, RATE, LONG = 512, 3e-3, 2000
-"""How the network is trained, and from how many steps on something is said of it."""
+"""The batch and rate of the network, and the least number of steps for a claim about it."""
 
 PATHS, END = 3, 3.0
-"""How many paths are shown, and to which t."""
+"""The number of paths in the figure, and their last t."""
 
 QUARTER = 0.25
 EXACT = 1e-5
@@ -58,7 +59,7 @@ NETWORK = "network"
 
 
 def moons(n: int, seed: int) -> Tensor:
-    """Return two moons in units of their deviations, float64 ``(n, 2)``."""
+    """Return two moons in units of their standard deviations, float64 ``(n, 2)``."""
     x = torch.from_numpy(make_moons(n, noise=NOISE, random_state=seed)[0])
     return (x - torch.tensor([0.5, 0.25])) / torch.tensor([0.87, 0.5])
 
@@ -74,32 +75,28 @@ def energy_distance(x: Tensor, y: Tensor) -> float:
     return 2 * cross / (n * m) - left / (n * (n - 1)) - right / (m * (m - 1))
 
 
-def trained(x: Tensor, steps: int, generator: torch.Generator, bar: Progress) -> Flow:
-    """Return the flow of a network that has learned the noise of velocities."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch.randint(2**31, (), generator=generator)))
+def trained(x: Tensor, steps: int, generator: torch.Generator) -> Flow:
+    """Return the flow of a network that predicts the noise of velocities."""
+    with seeded(generator):
         network = MLP(2, extra=2, width=96, depth=3)
     objective, rows = HybridScoreMatching(SPACE, CLOCK), x.float()
-    optimiser = torch.optim.Adam(network.parameters(), RATE)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    bar.stage("network", steps)
-    for _ in range(steps):
+
+    def loss() -> Tensor:
         batch = rows[torch.randint(len(rows), (BATCH,), generator=generator)]
-        optimiser.zero_grad()
-        objective(network, batch, generator).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-        schedule.step()
-        bar.advance(1)
+        return objective(network, batch, generator)
+
+    rates = tqdm(cosine(RATE, steps), "network", total=steps, disable=None, leave=False)
+    minimise(network, loss, rates)
     return VelocityScore(network.eval(), SPACE, CLOCK, objective.first).flow
 
 
 @dataclass(frozen=True)
 class Damped(Study):
-    """Moons by total degree of position and velocity."""
+    """Two moons by total degree of position and velocity."""
 
     rows: int = 10_000
     drawn: int = 5000
-    judged: int = 300
+    tested: int = 300
     orders: tuple[int, ...] = (2, 4, 6)
     steps: int = 4000
 
@@ -109,26 +106,22 @@ class Damped(Study):
     @classmethod
     def quick(cls, seed: int = 0) -> Self:
         """Return fewer rows, draws and steps."""
-        return cls(seed, rows=3000, drawn=1500, judged=60, orders=(2, 4), steps=300)
+        return cls(seed, rows=3000, drawn=1500, tested=60, orders=(2, 4), steps=300)
 
     def run(self) -> Findings:
-        """Fit, draw and judge."""
+        """Fit, draw samples and compare."""
         data, held_out = (moons(self.rows, 2 * self.seed + k) for k in (0, 1))
-        with progress_bar(None) as bar:
-            flows = {}
-            for order in self.orders:
-                bar.stage(f"degree {order}")
-                flows[f"degree {order}"] = Flow(fit_linear(data, SPACE, order, progress=False))
-            plain = Flow(fit(data, TensorHermite(2, 4), progress=False))
-            bar.stage("samples")
-            drawn = {name: self._positions(flow) for name, flow in flows.items()}
-            drawn[REVERSE] = self._positions(flows["degree 4"], StochasticHeun(200))
-            drawn[PLAIN] = plain.sample(self.drawn, (2,), generator=self.generator(1)).double()
-            network = trained(data, self.steps, self.generator(2), bar)
-            bar.stage("samples of the network")
-            drawn[NETWORK] = self._positions(network, RungeKutta4(64))
-            bar.stage("log-densities")
-            likely = self._likely(flows, plain, held_out[: self.judged])
+        flows = {
+            f"degree {order}": Flow(fit_linear(data, SPACE, order, progress=False))
+            for order in tqdm(self.orders, "degrees", disable=None, leave=False)
+        }
+        plain = Flow(fit(data, TensorHermite(2, 4), progress=False))
+        drawn = {name: self._positions(flow) for name, flow in flows.items()}
+        drawn[REVERSE] = self._positions(flows["degree 4"], StochasticHeun(200))
+        drawn[PLAIN] = plain.sample(self.drawn, (2,), generator=self.generator(1)).double()
+        network = trained(data, self.steps, self.generator(2))
+        drawn[NETWORK] = self._positions(network, RungeKutta4(64))
+        likely = self._likely(flows, plain, held_out[: self.tested])
         distances = {name: energy_distance(x, held_out[: self.drawn]) for name, x in drawn.items()}
         offset = self._gaussian_error(flows["degree 2"], data)
         return Findings(
@@ -161,9 +154,9 @@ class Damped(Study):
 
     @staticmethod
     def _gaussian_error(flow: Flow, data: Tensor) -> float:
-        """Return how far the law of the degree-2 sampler is from the Gaussian of the data.
+        """Return the largest error in mean and covariance of the degree-2 sampler.
 
-        For a Gaussian the flow from noise to data is affine, so five points tell its law.
+        For a Gaussian the flow from noise to data is affine, so five points determine it.
         """
         start = torch.cat((torch.zeros(1, 4), torch.eye(4))).double()
         ends = flow.pull(start, method=Adaptive(1e-10, 1e-10))
@@ -175,22 +168,24 @@ class Damped(Study):
     def claims(
         self, distances: dict[str, float], likely: dict[str, float], offset: float
     ) -> list[Claim]:
-        """Return what is said of the numbers."""
+        """Return the claims."""
         second, fourth = (f"degree {order}" for order in (2, 4))
         bound = QUARTER * distances[second]
         found = [
             Claim("degree 2 samples the Gaussian of the data exactly", offset, EXACT),
-            Claim("degree 4 is at most a quarter as far from the data", distances[fourth], bound),
-            Claim("and so it is by the reverse SDE", distances[REVERSE], bound),
-            Claim("degree 4 makes the data likelier", likely[second], likely[fourth]),
             Claim(
-                "and about as likely as the Ornstein-Uhlenbeck process does",
+                "degree 4 has at most a quarter of the energy distance", distances[fourth], bound
+            ),
+            Claim("the same with the reverse SDE", distances[REVERSE], bound),
+            Claim("degree 4 has a higher log-density", likely[second], likely[fourth]),
+            Claim(
+                "it differs from that of the Ornstein-Uhlenbeck process by less than 0.1 nats",
                 abs(likely[fourth] - likely[PLAIN]),
                 0.1,
             ),
         ]
         if self.steps >= LONG:
-            words = "a network by hybrid score matching is closer than degree 2"
+            words = "a network by hybrid score matching has a lower distance than degree 2"
             found.append(Claim(words, distances[NETWORK], distances[second]))
         return found
 
@@ -223,7 +218,7 @@ class Damped(Study):
         return picture
 
     def _draw_paths(self, ax: Axes, data: Tensor) -> None:
-        """Draw one coordinate over t: rough under direct noise, smooth through velocities."""
+        """Draw paths of one coordinate: rough with noise on positions, else smooth."""
         count = 600
         times = np.linspace(0, END, count + 1)
         starts = data[:PATHS]
@@ -238,7 +233,7 @@ class Damped(Study):
             heights = torch.stack(path)[:, :, 0].numpy()
             lines = ax.plot(times, heights, color=colour, lw=1.0)
             lines[0].set_label(name)
-        ax.set_title("positions on their way to noise", fontsize=10)
+        ax.set_title("paths of positions", fontsize=10)
         ax.set(xlabel="t", ylabel="first coordinate")
         ax.legend(frameon=False, fontsize=9)
         ax.spines[["top", "right"]].set_visible(False)
@@ -250,16 +245,15 @@ class Damped(Study):
             [name, value, value / base, (value / base) ** 0.5, _cell(likely.get(name))]
             for name, value in distances.items()
         ]
-        head = ["samples", "energy distance", "ratio", "of the roots", "log-density, nats"]
-        return text(
-            "critically-damped",
+        head = ["samples", "energy distance", "ratio", "ratio of roots", "log-density, nats"]
+        return self.text(
             rows=f"{self.rows:,}",
             drawn=f"{self.drawn:,}",
-            judged=self.judged,
+            tested=self.tested,
             steps=f"{self.steps:,}",
             gamma=SPACE.gamma,
             noise=NOISE,
-            offset=figure(offset),
+            offset=rounded(offset),
             table=table(head, rows),
         )
 
@@ -274,7 +268,7 @@ def _dots(ax: Axes, values: dict[str, float], title: str) -> None:
     places = range(len(names), 0, -1)
     ax.scatter(list(values.values()), places, color=INK, s=28, zorder=2)
     for place, value in zip(places, values.values(), strict=True):
-        ax.annotate(figure(value), (value, place), (0, 6), textcoords="offset points",
+        ax.annotate(rounded(value), (value, place), (0, 6), textcoords="offset points",
                     ha="center", fontsize=8)  # fmt: skip
     ax.set_yticks(places, names, fontsize=8)
     ax.set_title(title, fontsize=10)
@@ -283,3 +277,6 @@ def _dots(ax: Axes, values: dict[str, float], title: str) -> None:
     ax.grid(axis="y", color="0.9", zorder=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
     ax.tick_params(axis="y", length=0)
+
+
+STUDY = Damped

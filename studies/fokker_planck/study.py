@@ -1,8 +1,8 @@
-"""The score Fokker-Planck equation: whether networks solve it, and whether asking them to helps.
+"""The score Fokker-Planck equation: how well networks solve it, and whether its residual helps.
 
 A network is trained by denoising score matching, with and without the residual of the equation as a
-regulariser; then once more without it, for as long as the regularised one took. Judged against the
-known scores at twelve noise levels, by two numbers without unit:
+regulariser; then once more without it, for as long as the regularised one took. It is compared with
+the known scores at twelve noise levels, by two numbers without unit:
 
     residual    (E‖σ³(∂_t s - ∇[…])‖²/2)^½
     error       E‖σ(s - ∇log ρ_t)‖²/2, the excess error of the predicted noise.
@@ -23,31 +23,30 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from numpy.typing import NDArray
 from torch import Tensor
 
-from oism._core.progress import progress_bar
-from oism._core.transforms import threads_apart
 from oism.objectives import FokkerPlanckResidual, UniformLogSNR
 from oism.plot import ACCENT, GREY, INK, density_image
-from oism.studies.ring import FIRST, NOISING, PROCESS, Ring, Trained, scaled_residual, train
-from oism.studies.study import Claim, Findings, Study, table, text
+from studies.loop import one_thread
+from studies.ring import FIRST, NOISING, PROCESS, Ring, Trained, scaled_residual, train
+from studies.study import Claim, Findings, Study, table
 
 Array = NDArray[np.float64]
 
 PLAIN, LONGER = "denoising alone", "denoising alone, equal time"
 LATE = 0.3
-"""From this t on the five modes have merged: the later half of the noise levels."""
+"""Above this t the five modes have merged: half of the noise levels."""
 
 SHOWN = 0.1
 """The t of the maps."""
 
 ROWS = 2**13
-"""How many residuals are taken at once."""
+"""The number of residuals computed at once."""
 
 LIMITS = ((-2.4, 2.4), (-2.4, 2.4))
 COLOURS = ("#e9a03b", ACCENT, "#7a2a5e")
 
 
 @dataclass(frozen=True, eq=False)
-class Judged:
+class Measured:
     """A trained network with its residuals and errors at the noise levels."""
 
     trained: Trained
@@ -55,7 +54,7 @@ class Judged:
     error: Array
 
     def numbers(self) -> dict[str, object]:
-        """Return what is written."""
+        """Return the numbers for JSON."""
         one = self.trained
         return {
             "weight": one.weight,
@@ -73,7 +72,7 @@ class FokkerPlanck(Study):
 
     steps: int = 2500
     weights: tuple[float, ...] = (0.1, 1.0)
-    judged: int = 4000
+    tested: int = 4000
     side: int = 81
 
     name: ClassVar[str] = "fokker-planck"
@@ -81,8 +80,8 @@ class FokkerPlanck(Study):
 
     @classmethod
     def quick(cls, seed: int = 0) -> Self:
-        """Return few steps and one weight."""
-        return cls(seed, steps=150, weights=(1.0,), judged=500, side=41)
+        """Return fewer steps and one weight."""
+        return cls(seed, steps=150, weights=(1.0,), tested=500, side=41)
 
     @property
     def times(self) -> Tensor:
@@ -91,18 +90,18 @@ class FokkerPlanck(Study):
         return NOISING.clock.time(UniformLogSNR(NOISING, FIRST).at(share))
 
     def run(self) -> Findings:
-        """Train and judge."""
-        law = Ring()
-        with threads_apart(), progress_bar(None) as bar:
-            nets = {PLAIN: train(law, 0.0, self.steps, self.generator(0), bar)}
+        """Train and measure."""
+        ring = Ring()
+        with one_thread():
+            nets = {PLAIN: train(ring, 0.0, self.steps, self.generator(0))}
             for weight in self.weights:
                 name = _named(weight)
-                nets[name] = train(law, weight, self.steps, self.generator(0), bar)
+                nets[name] = train(ring, weight, self.steps, self.generator(0))
             ratio = nets[name].milliseconds / nets[PLAIN].milliseconds
             steps = max(1, round(self.steps * ratio))
-            nets[LONGER] = train(law, 0.0, steps, self.generator(0), bar)
-            found = {name: self.judge(law, net) for name, net in nets.items()}
-            exact, printed = self.judge_truth(law)
+            nets[LONGER] = train(ring, 0.0, steps, self.generator(0))
+            found = {name: self.measure(ring, net) for name, net in nets.items()}
+            exact, printed = self.measure_truth(ring)
             maps = {name: self.map(nets[name]) for name in (PLAIN, name)}
         return Findings(
             numbers={
@@ -111,32 +110,32 @@ class FokkerPlanck(Study):
                 "exact_score": {"residual": exact, "residual_as_printed": printed},
                 "networks": {name: one.numbers() for name, one in found.items()},
             },
-            figures={"figure": self.draw(law, found, maps)},
+            figures={"figure": self.draw(ring, found, maps)},
             claims=self.claims(found, exact, printed),
             text=self.report(found, exact, printed),
         )
 
-    def draws(self, law: Ring) -> tuple[Tensor, Tensor]:
-        """Return points of every noise level and their times, the same for all that is judged."""
+    def draws(self, ring: Ring) -> tuple[Tensor, Tensor]:
+        """Return points of every noise level and their times, the same for all networks."""
         generator, found = self.generator(1), []
         for t in self.times:
-            x = law.sample(self.judged, generator)
+            x = ring.sample(self.tested, generator)
             found.append(PROCESS.transition(t).sample(x, generator=generator))
-        return torch.cat(found), self.times.repeat_interleave(self.judged)
+        return torch.cat(found), self.times.repeat_interleave(self.tested)
 
-    def judge(self, law: Ring, net: Trained) -> Judged:
+    def measure(self, ring: Ring, net: Trained) -> Measured:
         """Return residuals and errors of a network."""
-        x, t = self.draws(law)
+        x, t = self.draws(ring)
         residual = _in_pieces(lambda y, s: scaled_residual(net.score, y, s.float()), x, t)
-        wrong = PROCESS.variance(t).sqrt()[:, None] * (net.score(x, t) - law.score(x, t))
-        return Judged(net, np.sqrt(self._by_level(residual)), self._by_level(wrong))
+        wrong = PROCESS.variance(t).sqrt()[:, None] * (net.score(x, t) - ring.score(x, t))
+        return Measured(net, np.sqrt(self._by_level(residual)), self._by_level(wrong))
 
-    def judge_truth(self, law: Ring) -> tuple[Array, Array]:
-        """Return the residuals of the exact score, by the equation of ∇log ρ_t and as printed."""
-        residual, (x, t) = FokkerPlanckResidual(PROCESS), self.draws(law)
+    def measure_truth(self, ring: Ring) -> tuple[Array, Array]:
+        """Return the residuals of the exact score, in the equation of ∇log ρ_t and as printed."""
+        residual, (x, t) = FokkerPlanckResidual(PROCESS), self.draws(ring)
         scale = PROCESS.variance(t)[:, None] ** 1.5
-        right = _in_pieces(lambda y, s: residual.score(law.score, y, s), x.double(), t)
-        printed = _in_pieces(lambda y, s: residual.ratio(law.score, y, s), x.double(), t)
+        right = _in_pieces(lambda y, s: residual.score(ring.score, y, s), x.double(), t)
+        printed = _in_pieces(lambda y, s: residual.ratio(ring.score, y, s), x.double(), t)
         return np.sqrt(self._by_level(scale * right)), np.sqrt(self._by_level(scale * printed))
 
     def _by_level(self, values: Tensor) -> Array:
@@ -152,35 +151,39 @@ class FokkerPlanck(Study):
         size: Array = residual.double().norm(dim=1).reshape(self.side, self.side).numpy()
         return size
 
-    def claims(self, found: dict[str, Judged], exact: Array, printed: Array) -> list[Claim]:
-        """Return what is claimed."""
+    def claims(self, found: dict[str, Measured], exact: Array, printed: Array) -> list[Claim]:
+        """Return the claims."""
         late = self.times.numpy() > LATE
         plain, last, longer = found[PLAIN], found[_named(self.weights[-1])], found[LONGER]
         return [
             Claim("the exact score has no residual", float(exact.max()), 1e-6),
-            Claim("as printed, of ∇log ρ_t, it has one everywhere", 0.01, float(printed.min())),
             Claim(
-                "regularised, the mean residual is less than two thirds",
+                "in the equation as printed, with ∇log ρ_t, it has one at every noise level",
+                0.01,
+                float(printed.min()),
+            ),
+            Claim(
+                "with the regulariser the mean residual is less than two thirds of that without",
                 float(last.residual.mean()),
                 float(plain.residual.mean()) * 2 / 3,
             ),
             Claim(
-                f"and after as many steps the score at t > {LATE:g} is closer to the truth",
+                f"and after as many steps the error at t > {LATE:g} is lower",
                 float(last.error[late].mean()),
                 float(plain.error[late].mean()),
             ),
             Claim(
-                "for the same time, denoising alone is closer over all noise levels",
+                "in the same time, denoising alone has a lower error on average over noise levels",
                 float(longer.error.mean()),
                 float(last.error.mean()),
             ),
         ]
 
-    def draw(self, law: Ring, found: dict[str, Judged], maps: dict[str, Array]) -> Figure:
-        """Return the figure: the law and where residuals are; residuals, errors and costs."""
+    def draw(self, ring: Ring, found: dict[str, Measured], maps: dict[str, Array]) -> Figure:
+        """Return the figure: density and maps of residuals; residuals, errors and costs."""
         figure = plt.figure(figsize=(12.5, 7.6), layout="constrained")
         panels = figure.subplots(2, 3)
-        _law(law, panels[0, 0])
+        _density(ring, panels[0, 0])
         ceiling = float(np.quantile(maps[PLAIN], 0.98))
         for panel, (name, sizes) in zip(panels[0, 1:], maps.items(), strict=True):
             image = panel.imshow(
@@ -192,7 +195,7 @@ class FokkerPlanck(Study):
                 cmap="magma_r",
                 interpolation="bilinear",
             )
-            _contours(law, panel)
+            _contours(ring, panel)
             panel.set_title(f"residual at t = {SHOWN:g}, {name}", fontsize=10)
         figure.colorbar(image, ax=panels[0, 1:].tolist(), shrink=0.85, label="σ³‖residual‖")
         for panel in panels[0]:
@@ -216,7 +219,7 @@ class FokkerPlanck(Study):
             panel.spines[["top", "right"]].set_visible(False)
         return figure
 
-    def _costs(self, panel: Axes, found: dict[str, Judged]) -> None:
+    def _costs(self, panel: Axes, found: dict[str, Measured]) -> None:
         middle = float(np.median([one.error.mean() for one in found.values()]))
         for (name, one), colour in zip(found.items(), _colours(found), strict=True):
             x, y = one.trained.seconds, float(one.error.mean())
@@ -237,7 +240,7 @@ class FokkerPlanck(Study):
         panel.margins(0.45, 0.3)
         panel.set_title("excess error, mean over noise levels", fontsize=10)
 
-    def report(self, found: dict[str, Judged], exact: Array, printed: Array) -> str:
+    def report(self, found: dict[str, Measured], exact: Array, printed: Array) -> str:
         """Return the text of the report."""
         late = self.times.numpy() > LATE
         rows = [
@@ -251,8 +254,7 @@ class FokkerPlanck(Study):
         head = ["network", "steps", "ms a step", f"residual, t < {LATE:g}", f"t > {LATE:g}"]
         head += [f"error, t < {LATE:g}", f"t > {LATE:g}"]
         plain, last = found[PLAIN], found[_named(self.weights[-1])]
-        return text(
-            "fokker-planck",
+        return self.text(
             steps=f"{self.steps:,}",
             exact=f"{exact.max():.1e}",
             least=f"{printed.min():.2g}",
@@ -265,7 +267,7 @@ class FokkerPlanck(Study):
 
 
 def _in_pieces(f: Callable[[Tensor, Tensor], Tensor], x: Tensor, t: Tensor) -> Tensor:
-    """Return f of points and times, so many rows at once that memory stays bounded."""
+    """Return f of points and times, `ROWS` at once to bound the memory."""
     pieces = zip(torch.split(x, ROWS), torch.split(t, ROWS), strict=True)
     return torch.cat([f(*piece) for piece in pieces])
 
@@ -280,27 +282,30 @@ def _grid(side: int) -> Tensor:
     return torch.cartesian_prod(y, x).flip(1)
 
 
-def _contours(law: Ring, panel: Axes) -> None:
-    """Draw where the points are."""
+def _contours(ring: Ring, panel: Axes) -> None:
+    """Draw contours of the density."""
     side = 81
     x = _grid(side)
-    density = law.log_density(x, torch.full((len(x),), SHOWN)).exp().reshape(side, side)
+    density = ring.log_density(x, torch.full((len(x),), SHOWN)).exp().reshape(side, side)
     ends = [np.linspace(*limits, side) for limits in LIMITS]
     panel.contour(*ends, density, levels=4, colors="w", linewidths=0.7, alpha=0.8)
 
 
-def _law(law: Ring, panel: Axes) -> None:
+def _density(ring: Ring, panel: Axes) -> None:
     """Draw the density and the scores at the noise level of the maps."""
     side = 161
     x = _grid(side)
-    log_density = law.log_density(x, torch.full((len(x),), SHOWN)).reshape(side, side)
+    log_density = ring.log_density(x, torch.full((len(x),), SHOWN)).reshape(side, side)
     density_image(log_density.numpy(), LIMITS, panel)
     few = _grid(15)
-    arrows = law.score(few, torch.full((len(few),), SHOWN))
+    arrows = ring.score(few, torch.full((len(few),), SHOWN))
     panel.quiver(*few.T, *arrows.T, color=INK, width=0.004, alpha=0.8, scale=110)
-    panel.set_title(f"the law at t = {SHOWN:g} and its score", fontsize=10)
+    panel.set_title(f"density and score at t = {SHOWN:g}", fontsize=10)
     panel.set(xlabel="", ylabel="")
 
 
-def _colours(found: dict[str, Judged]) -> list[str]:
+def _colours(found: dict[str, Measured]) -> list[str]:
     return [INK, *COLOURS[: len(found) - 2], GREY]
+
+
+STUDY = FokkerPlanck

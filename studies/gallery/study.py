@@ -1,4 +1,4 @@
-"""The paper's appendix: eight distributions in two dimensions, densities, samples by ODE and SDE."""
+"""The paper's appendix: eight distributions of two columns, densities, samples by ODE and SDE."""
 
 from __future__ import annotations
 

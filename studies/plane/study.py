@@ -1,4 +1,4 @@
-"""The paper's Figure 2: a distribution in two dimensions, its density and samples, without training.
+"""The paper's Figure 2: a density in two dimensions and its samples, without training.
 
 10,000 points of the pinwheel. The paper's 400 functions and the default are compared with KDE and
 with a network that is trained by denoising score matching for the time of the default fit.

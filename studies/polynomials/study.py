@@ -1,8 +1,8 @@
-"""Hermite polynomials of one coordinate: a higher order does not hurt.
+"""Hermite polynomials in one dimension: a higher order does no harm.
 
-Laws of the line with skew, heavy tails or two modes, whose noised scores are known by quadrature.
-The loss of an estimate ŝ is E(ŝ - ∇log ρ_t)² under ρ_t. The order is an upper bound; what is used
-of it is cross-validated at every noise level.
+The distributions are skewed, heavy-tailed or bimodal; their noised scores are computed by
+quadrature. The loss of an estimate ŝ is E(ŝ - ∇log ρ_t)² under ρ_t. The order is an upper bound;
+the order in use is cross-validated at every noise level.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from oism.basis import Hermite
 from oism.estimation import fit
 from oism.plot import loss_curves
 from oism.process import VariancePreserving
-from oism.studies.study import Claim, Findings, Study, table, text
+from studies.study import Claim, Findings, Study, table
 
 POINTS = 2000
 
 
-class Law(Protocol):
-    """A law on the line, as SciPy describes it."""
+class Distribution(Protocol):
+    """A distribution in one dimension, with the methods of SciPy."""
 
     def pdf(self, x: np.ndarray) -> np.ndarray:
         """Return the density."""
@@ -49,7 +49,7 @@ class TwoModes:
         return density
 
     def ppf(self, q: np.ndarray) -> np.ndarray:
-        """Return quantiles of one mode for q < ½, of the other above; they do not overlap much."""
+        """Return quantiles of the left mode for q < ½, of the right one otherwise."""
         right = q >= 0.5
         inner = np.where(right, 2 * q - 1, 2 * q).clip(1e-12, 1 - 1e-12)
         mode: np.ndarray = np.where(right, 1.5, -1.5) + 0.5 * scipy.stats.norm.ppf(inner)
@@ -58,25 +58,27 @@ class TwoModes:
 
 @dataclass(frozen=True)
 class Line:
-    """A law on the line with its noised versions."""
+    """A distribution in one dimension and its noised versions."""
 
     name: str
-    law: Law
+    distribution: Distribution
 
     def sample(self, n: int, seed: int) -> Tensor:
-        """Draw n points ``(n, 1)``."""
-        return torch.from_numpy(self.law.ppf(np.random.default_rng(seed).random(n)))[:, None]
+        """Return n random points ``(n, 1)``."""
+        return torch.from_numpy(self.distribution.ppf(np.random.default_rng(seed).random(n)))[
+            :, None
+        ]
 
     def noised(self, alpha: float, sigma: float) -> tuple[Tensor, Tensor, Tensor]:
-        """Return points, their weights under the law of αX + σZ, and its score there.
+        """Return points, their weights under the distribution of αX + σZ, and its score there.
 
         ρ_t(x) = ∫ ρ((x - σz)/α) φ(z) dz/α, and its score is -E[z ρ]/(σE[ρ]) with the same weights.
         """
         z = np.linspace(-8, 8, 801)
         normal = np.exp(-0.5 * z**2)
-        low, high = alpha * self.law.ppf(np.array([1e-4, 1 - 1e-4]))
+        low, high = alpha * self.distribution.ppf(np.array([1e-4, 1 - 1e-4]))
         x = np.linspace(low - 4 * sigma, high + 4 * sigma, 4001)
-        terms = self.law.pdf((x[:, None] - sigma * z) / alpha) * normal
+        terms = self.distribution.pdf((x[:, None] - sigma * z) / alpha) * normal
         mass = terms.sum(axis=1)
         score = -(terms * z).sum(axis=1) / (sigma * mass.clip(1e-300))
         parts = (x[:, None], mass / mass.sum(), score[:, None])
@@ -90,7 +92,7 @@ LINES = (
     Line("two modes", TwoModes()),
 )
 NOISE = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
-"""Clock times of the variance preserving clock: σ from 0.08 to 0.96."""
+"""Times of the variance preserving clock: σ from 0.08 to 0.96."""
 
 
 def line_losses(
@@ -122,13 +124,13 @@ def _noises() -> np.ndarray:
 
 @dataclass(frozen=True)
 class Polynomials(Study):
-    """Losses by the bound on the order."""
+    """Losses for several bounds on the order."""
 
     repetitions: int = 50
     orders: tuple[int, ...] = (2, 3, 6, 9)
 
     name: ClassVar[str] = "polynomials"
-    title: ClassVar[str] = "Polynomials of one coordinate: a higher order does not hurt"
+    title: ClassVar[str] = "Polynomials in one dimension: a higher order does no harm"
 
     @classmethod
     def quick(cls, seed: int = 0) -> Self:
@@ -136,7 +138,7 @@ class Polynomials(Study):
         return cls(seed, repetitions=3, orders=(3, 9))
 
     def run(self) -> Findings:
-        """Fit every law with every order."""
+        """Fit every distribution with every order."""
         first = 1000 * self.seed
         losses = {
             line.name: [
@@ -168,7 +170,7 @@ class Polynomials(Study):
         )
 
     def draw(self, losses: dict[str, list[np.ndarray]]) -> Figure:
-        """Return the figure: a panel for every law."""
+        """Return the figure, with a panel for every distribution."""
         figure = plt.figure(figsize=(14, 3.6), layout="constrained")
         panels = figure.subplots(1, len(losses), sharey=True)
         shades = plt.get_cmap("viridis")(np.linspace(0.1, 0.85, len(self.orders)))
@@ -184,12 +186,14 @@ class Polynomials(Study):
 
     def report(self, ratios: dict[str, np.ndarray]) -> str:
         """Return the text of the report."""
-        head = ["law", *(f"τ = {tau:g}" for tau in NOISE)]
+        head = ["distribution", *(f"τ = {tau:g}" for tau in NOISE)]
         rows = [[name, *(f"{value:.2f}" for value in ratio)] for name, ratio in ratios.items()]
-        return text(
-            "polynomials",
+        return self.text(
             points=f"{POINTS:,}",
             repetitions=self.repetitions,
             order=self.orders[-1],
             table=table(head, rows),
         )
+
+
+STUDY = Polynomials

@@ -1,13 +1,13 @@
-"""Where shrinkage pays, what it breaks, and what keeps a score from learning its data by heart.
+"""Where shrinkage lowers the error, where it loses positivity, and which estimates memorise data.
 
-1. *Stein's effect.* The risk Σ(γθ̂ - θ)² of estimated means of eigenfunctions, over that of sample
-   means, against the number of functions.
+1. *Stein's effect.* The risk Σ(γθ̂ - θ)² of estimated means of eigenfunctions, divided by that of
+   sample means, for increasing numbers of functions.
 2. *Positivity.* The smallest eigenvalue of Λ^{-½}A_tΛ^{-½} over t: shrinking each mean by itself
    gives moments that no density has.
 3. *Memorisation.* The orthogonal series Σ θ̂_k φ_k with sample means tends to a sum of Dirac masses
    on the data as functions are added; the flow of the cross-validated score does not.
 
-All on the Bart Simpson mixture, whose moments are known.
+All use the Bart Simpson mixture, whose moments are known.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from oism.estimation import (
 )
 from oism.flow import Flow, RungeKutta4, log_density
 from oism.plot import ACCENT, GREY, INK, loss_curves
-from oism.studies import circle
-from oism.studies.circle import Array
-from oism.studies.study import Claim, Findings, Study, standard_error, table, text
 from oism.tables import nearest_neighbour_check
+from studies import circle
+from studies.circle import Array
+from studies.study import Claim, Findings, Study, standard_error, table
 
 MEANS, JAMES_STEIN, RULE, PROJECTED, MONOTONE = (
     "sample means",
@@ -70,7 +70,7 @@ COARSE = FINE[::8]
 
 
 def clipped(density: Array) -> Array:
-    """Return a density on the circle from one that may be negative."""
+    """Return a density on the circle: negative values set to 0, normalised."""
     positive = np.maximum(density, 0)
     result: Array = positive / (positive.mean() * 2 * math.pi)
     return result
@@ -82,7 +82,7 @@ def series_density(x: Tensor, count: int) -> Array:
     means = torch.exp(-1j * x * k).mean(dim=0)
     grid = TorusGrid(dim=1, points=len(FINE), reach=count)
     density = grid.density(means, grid.place(k[:, None])) / (2 * math.pi)
-    rolled: Array = density.roll(len(FINE) // 2).numpy()  # the grid of the torus begins at 0
+    rolled: Array = density.roll(len(FINE) // 2).numpy()  # the grid of the torus starts at 0
     return rolled
 
 
@@ -158,7 +158,7 @@ class Stein(Study):
         risks: dict[str, list[list[float]]] = {name: [] for name in ESTIMATES}
         lowest: dict[str, list[Array]] = {name: [] for name in ESTIMATES}
         for simulation in tqdm(range(self.simulations), "simulations", disable=None, leave=False):
-            x = circle.LAW.sample(self.points, self.generator(simulation))
+            x = circle.TRUTH.sample(self.points, self.generator(simulation))
             for name, shrinkage in ESTIMATES.items():
                 risks[name].append([self.risk(x, count, shrinkage) for count in self.counts])
                 system = circle.unregularised(x, self.frequencies, shrinkage)
@@ -168,17 +168,17 @@ class Stein(Study):
         return relative, {name: np.array(values) for name, values in lowest.items()}
 
     def risk(self, x: Tensor, count: int, shrinkage: Shrinkage) -> float:
-        """Return Σ|γθ̂ - θ|² over waves up to a frequency, which are estimated together."""
-        basis = circle.frequencies(count // 2)  # moments reach twice as far
+        """Return Σ|γθ̂ - θ|² over all functions up to a frequency."""
+        basis = circle.frequencies(count // 2)  # moments have twice its frequencies
         moments = FourierMoments(basis, folds=1, squares=True).update(x)
         estimated = moments.shrunk(shrinkage).total
-        exact = circle.LAW.characteristic(moments.frequencies)
+        exact = circle.TRUTH.characteristic(moments.frequencies)
         return float((estimated - exact).abs().square().sum())
 
     def memorised(self) -> dict[str, Any]:
-        """Return errors and distances of both densities by the number of functions."""
-        x = circle.LAW.sample(self.few, self.generator(10_000))
-        truth = circle.LAW.density(FINE, 0.0).numpy()
+        """Return errors of both densities, and distances of samples, by number of functions."""
+        x = circle.TRUTH.sample(self.few, self.generator(10_000))
+        truth = circle.TRUTH.density(FINE, 0.0).numpy()
         result: dict[str, Any] = {"points": x[:, 0].numpy()}
         for name, make in ((SERIES, series_density), (SCORE, score_density)):
             errors, ratios, curves = [], [], []
@@ -201,7 +201,7 @@ class Stein(Study):
     def claims(
         self, risks: Mapping[str, Array], lowest: Mapping[str, Array], memory: Mapping[str, Any]
     ) -> list[Claim]:
-        """Return what the figure is to show."""
+        """Return the claims."""
         mean = {name: values.mean(axis=0) for name, values in risks.items()}
         indefinite = {name: (values < 0).mean(axis=0) for name, values in lowest.items()}
         series, score = (memory[name] for name in (SERIES, SCORE))
@@ -209,18 +209,18 @@ class Stein(Study):
         return [
             *(
                 Claim(
-                    f"{name}: lower risk than sample means with {self.counts[-1]} frequencies; the "
-                    "mean paired difference and two standard errors, as a share",
+                    f"{name}: lower risk than sample means with {self.counts[-1]} frequencies (the "
+                    "mean paired difference plus two standard errors, relative)",
                     self._above(risks[name][:, -1] - risks[MEANS][:, -1]), 0.0,
                 )
                 for name in (JAMES_STEIN, RULE, PROJECTED, MONOTONE)
             ),
             Claim(
-                f"monotone: with {self.counts[0]} frequencies it gains less than 5%",
+                f"monotone: with {self.counts[0]} frequencies the risk is less than 5% lower",
                 0.95, mean[MONOTONE][0],
             ),
             Claim(
-                "each by itself: A_t is indefinite in more than half of the runs at the first t",
+                "each by itself: A_t is indefinite for most data sets at the first t",
                 0.5, indefinite[RULE][0],
             ),
             *(
@@ -228,32 +228,32 @@ class Stein(Study):
                 for name in (MEANS, JAMES_STEIN, PROJECTED, MONOTONE)
             ),
             Claim(
-                "samples of the series close in on the data: distance over the expected one",
+                "samples of the series are close to the data: distance over the expected one",
                 series["distance_to_data_over_expected"][-1], 0.5,
             ),
             Claim(
-                "samples of the regularised score do not",
+                "samples of the regularised score are not",
                 0.5, score["distance_to_data_over_expected"][-1],
             ),
             Claim(
-                "the error of the series grows with the functions, fivefold at least",
+                "the error of the series grows at least fivefold with the number of functions",
                 5 * series["integrated_square_error"][0], series["integrated_square_error"][-1],
             ),
             Claim(
-                "that of the regularised score does not: the last is less than twice the best",
+                "the error of the regularised score does not: the last is less than twice the best",
                 errors[-1], 2 * min(errors),
             ),
         ]  # fmt: skip
 
     @staticmethod
     def _above(differences: Array) -> float:
-        """Return the mean of differences and two of its standard errors."""
+        """Return the mean of differences plus two of its standard errors."""
         return float(differences.mean() + 2 * standard_error(differences))
 
     def draw(
         self, risks: Mapping[str, Array], lowest: Mapping[str, Array], memory: Mapping[str, Any]
     ) -> Figure:
-        """Return the figure: risk, eigenvalues, share of failures; then memorisation."""
+        """Return the figure: risk, eigenvalues, indefinite systems; then memorisation."""
         figure = plt.figure(figsize=(14, 8), layout="constrained")
         panels = figure.subplots(2, 3)
         self._draw_risks(panels[0, 0], risks)
@@ -290,7 +290,7 @@ class Stein(Study):
         x = FINE[:: len(FINE) // 2048, 0].numpy()
         for name, colour in colours.items():
             left.plot(x, memory[name]["curve"], color=colour, lw=0.7 if name == SERIES else 1.6)
-        truth = circle.LAW.density(torch.from_numpy(x)[:, None], 0.0)
+        truth = circle.TRUTH.density(torch.from_numpy(x)[:, None], 0.0)
         left.plot(x, truth, color="black", lw=1, ls="--", label="truth")
         left.legend(frameon=False, fontsize=8)
         left.plot(memory["points"], np.full(self.few, -0.12), "|", color="black", ms=6, mew=0.5)
@@ -331,8 +331,7 @@ class Stein(Study):
                 for name in (SERIES, SCORE)
             ],
         )
-        return text(
-            "stein",
+        return self.text(
             points=f"{self.points:,}",
             simulations=self.simulations,
             first=first,
@@ -343,3 +342,6 @@ class Stein(Study):
             third=third,
             negative=f"{memory[SERIES]['negative_share']:.2f}",
         )
+
+
+STUDY = Stein

@@ -495,7 +495,7 @@ DATA_OR_FILES = [
     ("fit kinds -o m", "kinds/b.png: the image is colour (RGB), but kinds/a.png is grey (L)"),
     ("fit kinds -o m", "--mode L or --mode RGB converts all"),
     ("fit empty -o m", "empty: there are no images in the folder"),
-    ("fit alike -o m", "all rows fell into one (equal rows share a fold)"),
+    ("fit alike -o m", "all rows are in one (equal rows share a fold)"),
     ("fit images -o m --components 999", "components must be at most the number of rows, 100"),
     ("fit images/00000.png -o m", "images/00000.png: a single image; give a folder"),
     ("fit nowhere.png -o m", "nowhere.png: no such file or directory"),

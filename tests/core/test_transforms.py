@@ -4,6 +4,8 @@ import threading
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import jvp, vmap
@@ -86,3 +88,14 @@ def test_pieces_of_work_share_the_threads() -> None:
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+@given(rows=st.integers(0, 4), dims=st.integers(1, 3))
+def test_times_are_one_number_or_one_per_row(rows: int, dims: int) -> None:
+    x = torch.zeros(rows, *[2] * dims)
+    assert transforms.one_per_row(torch.tensor(0.5), x).tolist() == [0.5] * rows
+    tau = torch.rand(rows)
+    assert transforms.one_per_row(tau, x) is tau
+    for shape in ((rows + 1,), (rows, 1)):
+        with pytest.raises(ValueError, match=f"one per row: {rows} rows, got shape"):
+            transforms.one_per_row(torch.zeros(shape), x)

@@ -1,4 +1,4 @@
-"""Where digits could be lost: drifting, constant and collinear columns, odd weights and inputs."""
+"""Accuracy in hard cases: drifting, constant and collinear columns, unusual weights and inputs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_affine_is_accurate_relative_to_each_entry(gamma: float) -> None:
 
 @pytest.mark.parametrize("order", [5, 9])
 @pytest.mark.parametrize("ratio", [1e-1, 1e-2, 1e-3, 1e-6, 1e-9])
-def test_rows_that_spread_only_later(order: int, ratio: float) -> None:
+def test_columns_that_vary_only_in_later_rows(order: int, ratio: float) -> None:
     x = torch.cat((ratio * normal(1024, 1), normal(3000, 1, 1)))
     assert agrees(HermiteMoments(Hermite(1, order)).update(x), x) < 1e-12
 
@@ -86,7 +86,7 @@ def test_small_splits_merge(seed: int) -> None:
 
 @pytest.mark.parametrize("order", [3, 9])
 @pytest.mark.parametrize("unit", [0.1, 1e-2, 1e-3, 1e-8])
-def test_the_first_row_alone(order: int, unit: float) -> None:
+def test_accuracy_after_a_single_first_row(order: int, unit: float) -> None:
     x = unit * normal(500, 1)
     basis = Hermite(1, order)
     assert agrees(HermiteMoments(basis).update(x[:1]).update(x[1:]), x) < 1e-12
@@ -105,7 +105,7 @@ def test_a_constant_whose_deviation_rounds_to_more_than_zero(squares: bool, allo
 
 
 @pytest.mark.parametrize("offset", [10.0, 1e3, 1e6])
-def test_rows_of_weight_zero_come_first(offset: float) -> None:
+def test_leading_rows_of_weight_zero_do_not_matter(offset: float) -> None:
     x, none = offset + normal(300, 2), normal(50, 2, 1)
     moments = HermiteMoments(Hermite(2, 5)).update(none, torch.zeros(50)).update(x)
     assert agrees(moments, x) < 1e-9
@@ -116,7 +116,7 @@ def test_rows_of_weight_zero_come_first(offset: float) -> None:
     assert float((covariance - torch.cov(x.mT, correction=0)).abs().max()) < 1e-9
 
 
-def test_rows_of_weight_zero_have_no_range() -> None:
+def test_rows_of_weight_zero_do_not_widen_the_range() -> None:
     x = torch.tensor([[0.0], [1.0], [100.0]])
     assert FourierMoments(Fourier.lattice(1, 1)).update(x, [1, 1, 0]).high.tolist() == [1.0]
     standard = HermiteMoments(Hermite(1, 3)).update(x, [1, 1, 0]).standardised()
@@ -149,7 +149,7 @@ def test_products_of_correlated_columns() -> None:
 
 
 @pytest.mark.parametrize("ratio", [0.01, 1e-3])
-def test_nearly_collinear_columns_want_a_frame(ratio: float) -> None:
+def test_nearly_collinear_columns_give_a_warning(ratio: float) -> None:
     x = collinear(ratio)
     with pytest.warns(RuntimeWarning, match="give the basis frame=principal_frame"):
         TensorHermiteMoments(TensorHermite(2, 4)).update(x).standardised()
@@ -169,7 +169,7 @@ def test_james_stein_keeps_training_moments_positive(n: int, order: int) -> None
 
 
 @pytest.mark.parametrize("shrinkage", [JamesStein(), Modulation()])
-def test_hermite_variances_must_be_there(shrinkage: JamesStein | Modulation) -> None:
+def test_shrinkage_of_hermite_moments_requires_squares(shrinkage: JamesStein | Modulation) -> None:
     moments = HermiteMoments(Hermite(1, 4)).update(normal(100, 1))
     with pytest.raises(ValueError, match="squares must be True"):
         moments.shrunk(shrinkage)
@@ -194,13 +194,13 @@ def test_unsigned_integers_do_not_wrap() -> None:
     assert float(standard.shift) > 0
 
 
-def test_masked_rows_are_not_unmasked() -> None:
+def test_masked_arrays_are_rejected() -> None:
     x = np.ma.masked_greater(normal(20, 1).numpy(), 0.5)
     with pytest.raises((TypeError, ValueError), match="data"):
         gather(x, Hermite(1, 2))
 
 
-def test_sample_weights_are_named() -> None:
+def test_invalid_sample_weights_are_rejected() -> None:
     x = normal(5, 1)
     for wrong in ("abcde", np.ones(5, dtype=object), np.ones(5) + 1j):
         with pytest.raises((TypeError, ValueError), match="sample_weight"):
@@ -216,7 +216,7 @@ def test_sample_weights_of_other_dtypes() -> None:
         assert gather(x, Hermite(1, 2), sample_weight=weights).count == 5
 
 
-def test_a_refused_batch_leaves_nothing_behind() -> None:
+def test_a_rejected_batch_does_not_change_the_accumulator() -> None:
     moments = HermiteMoments(Hermite(1, 3))
     moments.block = 4
     x = normal(20, 1)
@@ -233,7 +233,7 @@ def test_weights_of_very_different_size() -> None:
         FourierMoments(Fourier.lattice(1, 1)).update(normal(20, 1), weights).averages()
 
 
-def test_huge_rows_are_refused_or_finite() -> None:
+def test_huge_rows_are_rejected_or_give_finite_results() -> None:
     x = torch.tensor([[1e308], [1e308], [0.0]], dtype=torch.float64)
     try:
         standard = HermiteMoments(Hermite(1, 3)).update(x).standardised()

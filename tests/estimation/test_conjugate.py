@@ -48,7 +48,7 @@ def relative(got: Tensor, expected: Tensor) -> float:
 
 
 @pytest.mark.parametrize(("systems", "n"), [(1, 1), (1, 5), (6, 40), (3, 120)])
-def test_a_path_of_ridges_is_that_of_direct_solves(systems: int, n: int) -> None:
+def test_a_ridge_path_agrees_with_direct_solves(systems: int, n: int) -> None:
     spectra = torch.logspace(-1, 1, n, dtype=torch.float64).expand(systems, n)
     matrix, right = matrices(spectra), normal(systems, n, seed=1)
     found = path(matrix, right)
@@ -99,10 +99,10 @@ def test_a_right_hand_side_of_zero_among_others() -> None:
     for field in (found.values, found.residual, single.values, single.residual):
         assert bool(field.isfinite().all())
     for field in (found.smallest, found.largest, single.smallest, single.largest):
-        assert field.isnan().tolist() == [False, True, False], "nothing was seen of its spectrum"
+        assert field.isnan().tolist() == [False, True, False], "its spectrum is unknown"
 
 
-def test_nothing_to_do() -> None:
+def test_zero_right_hand_sides_need_no_iterations() -> None:
     zero = torch.zeros(2, 4, dtype=torch.float64)
     matrix = torch.eye(4, dtype=torch.float64).expand(2, 4, 4)
     assert bool((path(matrix, zero).values == 0).all())
@@ -114,8 +114,8 @@ def test_nothing_to_do() -> None:
 
 
 def test_few_distinct_eigenvalues_end_the_space_early() -> None:
-    # The space of the first is exhausted after three steps, of the second after one; a third has
-    # all its eigenvalues apart and goes on.
+    # The Krylov space of the first is exhausted after three steps, that of the second after one;
+    # the third has distinct eigenvalues and continues.
     spectra = torch.stack(
         (
             torch.tensor([1.0, 2.0, 5.0]).repeat(10),
@@ -151,7 +151,7 @@ def test_fast_and_slow_systems_share_a_batch() -> None:
     single = conjugate_gradients(product(matrix), right, shift, tolerance=1e-12, iterations=400)
     assert relative(single.values, direct_path(matrix, right)[:, 0]) < 1e-9
     assert bool((single.iterations.diff() > 10).all())
-    for i in range(3):  # a system does not notice the others
+    for i in range(3):  # each system is independent of the others
         own = product(matrix[i : i + 1])
         alone = conjugate_gradients(
             own, right[i : i + 1], shift[:1], tolerance=1e-12, iterations=400
@@ -161,7 +161,7 @@ def test_fast_and_slow_systems_share_a_batch() -> None:
 
 
 @pytest.mark.parametrize("most", [1, 4, 9])
-def test_iterations_are_bounded_and_the_residual_says_what_is_left(most: int) -> None:
+def test_iterations_are_bounded_and_the_residual_is_reported(most: int) -> None:
     spectra = torch.logspace(-2, 0, 50, dtype=torch.float64).expand(2, 50)
     matrix, right = matrices(spectra), normal(2, 50, seed=1)
     calls = []
@@ -186,7 +186,7 @@ def test_iterations_are_bounded_and_the_residual_says_what_is_left(most: int) ->
 
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-5, 1e-8])
-def test_the_tolerance_is_kept_and_not_outdone_by_much(tolerance: float) -> None:
+def test_the_residual_is_just_below_the_tolerance(tolerance: float) -> None:
     spectra = torch.logspace(-2, 0, 80, dtype=torch.float64).expand(2, 80)
     matrix, right = matrices(spectra), normal(2, 80, seed=1)
     found = path(matrix, right, tolerance=tolerance)
@@ -197,7 +197,7 @@ def test_the_tolerance_is_kept_and_not_outdone_by_much(tolerance: float) -> None
     assert float(size.max()) > 0.1 * tolerance
 
 
-def test_ritz_values_lie_inside_the_spectrum_and_find_its_ends() -> None:
+def test_ritz_values_lie_in_the_spectrum_and_converge_to_its_ends() -> None:
     spectra = torch.linspace(0.3, 7, 40, dtype=torch.float64).expand(3, 40)
     matrix, right = matrices(spectra), normal(3, 40, seed=1)
     found = path(matrix, right, tolerance=1e-14)
@@ -218,7 +218,7 @@ def test_ritz_values_lie_inside_the_spectrum_and_find_its_ends() -> None:
     assert bool((few.largest < found.largest).all())
 
 
-def test_a_start_at_the_solution_is_returned_as_it_is() -> None:
+def test_a_start_at_the_solution_is_returned_unchanged() -> None:
     spectra = torch.linspace(0.5, 4, 10, dtype=torch.float64).expand(3, 10)
     matrix, right = matrices(spectra), normal(3, 10, seed=1)
     shift = torch.tensor([0.1, 1.0, 10.0], dtype=torch.float64)
@@ -231,7 +231,7 @@ def test_a_start_at_the_solution_is_returned_as_it_is() -> None:
     assert found.values.data_ptr() != solution.data_ptr()
 
 
-def test_a_near_start_saves_steps_and_any_start_arrives() -> None:
+def test_a_close_start_saves_steps_and_any_start_converges() -> None:
     spectra = torch.logspace(-2, 0, 60, dtype=torch.float64).expand(2, 60)
     matrix, right = matrices(spectra), normal(2, 60, seed=1)
     shift = torch.full((2,), 1e-3, dtype=torch.float64)
@@ -276,13 +276,13 @@ def test_tiny_right_hand_sides(size: float) -> None:
     if size > 1e-160:  # the path scales its right-hand sides
         ridges = direct_path(matrix, unit)
         assert relative(many.values[:1] / size, ridges[:1]) < 1e-11
-    if size > 1e-100:  # below, its square is nothing: the solution is taken as zero
+    if size > 1e-100:  # below, its square underflows: the solution is zero
         assert relative(found.values[:1] / size, expected[:1]) < 1e-11
     else:
         assert bool((found.values[0] == 0).all())
 
 
-def test_an_indefinite_system_stops_and_says_so() -> None:
+def test_an_indefinite_system_stops_with_a_large_residual() -> None:
     matrix = torch.diag(torch.tensor([2.0, 1.0, -3.0], dtype=torch.float64)).expand(2, 3, 3).clone()
     matrix[1] = torch.eye(3)
     right = torch.ones(2, 3, dtype=torch.float64)
@@ -295,7 +295,7 @@ def test_an_indefinite_system_stops_and_says_so() -> None:
     torch.testing.assert_close(found.values[1], right[1])
 
 
-def test_a_path_down_to_no_ridge() -> None:
+def test_a_ridge_path_with_ridge_zero() -> None:
     matrix = torch.diag(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)).expand(3, 3, 3)
     right = torch.tensor([[0.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
     shifts = torch.tensor([0.0, 1.0], dtype=torch.float64)

@@ -49,7 +49,7 @@ def test_averages_of_noise_by_quadrature(dim: int) -> None:
         np.testing.assert_allclose(own, phi(w, 16) @ weights, rtol=1e-10, atol=1e-10)
 
 
-def test_axes_need_no_matrix() -> None:
+def test_averages_are_equal_along_all_axes() -> None:
     axes = uniform_averages(power_sums(torch.ones(1, 1), 12))
     assert axes.shape == (13, 1)
     torch.testing.assert_close(uniform_averages(power_sums(torch.eye(3), 12)), axes.expand(13, 3))
@@ -63,16 +63,16 @@ def test_degrees_up_to_three_vanish(degree: int) -> None:
     assert not bool(found[1:].any())
 
 
-def test_a_sum_of_many_is_gaussian() -> None:
+def test_noise_along_many_coordinates_is_nearly_gaussian() -> None:
     for dim in (100, 10_000):
         even = uniform_averages(power_sums(torch.full((1, dim), dim**-0.5, dtype=torch.float64), 8))
-        # The kurtosis of a mean of d falls like 1/d.
+        # The excess kurtosis of a mean of d variables is O(1/d).
         kurtosis = float(even[4] * math.sqrt(24))
         assert kurtosis == pytest.approx(-1.2 / dim, rel=1e-12)
         assert float(even[3:].abs().max()) < 1 / dim
 
 
-# --- folded in -------------------------------------------------------------------------------
+# --- dithered averages -----------------------------------------------------------------------
 
 ROWS = np.array([[0.3, -0.7, 0.2], [-0.4, 0.1, 0.9], [0.8, 0.6, -0.5], [0.1, -0.2, -0.3]])
 WIDTH = 0.35
@@ -94,7 +94,7 @@ def by_quadrature(
 
 @pytest.mark.parametrize("order", [2, 3, 5, 9])
 @pytest.mark.parametrize("dim", [1, 2, 3])
-def test_folding_in_is_adding_the_noise(dim: int, order: int) -> None:
+def test_dithered_averages_are_those_of_data_plus_noise(dim: int, order: int) -> None:
     directions = np.array(DIRECTIONS[dim])
     z = ROWS[:, :dim] @ directions.T
     standard = clean(torch.from_numpy(z), order)
@@ -120,7 +120,7 @@ def test_folding_in_is_adding_the_noise(dim: int, order: int) -> None:
                 assert off.max() < 1e-10, (part, v)
 
 
-def test_a_column_without_spread_becomes_the_noise() -> None:
+def test_a_constant_column_has_the_averages_of_the_noise() -> None:
     z = torch.tensor([[0.25, 0.1], [0.25, -0.4], [0.25, 0.7]], dtype=torch.float64)
     standard = clean(z, 5)
     assert float(standard.scale[0]) == 0
@@ -132,8 +132,8 @@ def test_a_column_without_spread_becomes_the_noise() -> None:
     np.testing.assert_allclose(means, phi(w, 8) @ weights, rtol=1e-11, atol=1e-12)
 
 
-def test_gaussian_noise_only_decays() -> None:
-    """Noise without averages beyond φ₀ is Gaussian: E[φ_n] decays by γⁿ."""
+def test_gaussian_noise_only_damps_averages() -> None:
+    """If only E[φ₀(V)] is not zero, the noise is Gaussian: E[φ_n] decays by γⁿ."""
     standard = clean(torch.from_numpy(ROWS), 4)
     none = torch.zeros(7, 1, dtype=torch.float64)
     none[0] = 1
@@ -143,7 +143,7 @@ def test_gaussian_noise_only_decays() -> None:
     torch.testing.assert_close(found.averages.total, powers * standard.averages.total)
 
 
-def test_the_reach_is_that_of_the_farthest_corner_or_three_deviations() -> None:
+def test_the_reach_is_the_bound_of_the_noise_or_three_deviations() -> None:
     directions = torch.tensor([[1.0, 0.0], [0.6, -0.8]], dtype=torch.float64)
     corners = torch.tensor([[x, y] for x in (-0.5, 0.5) for y in (-0.5, 0.5)]).double()
     farthest = (corners @ directions.mT).abs().amax(dim=0) * 12**0.5

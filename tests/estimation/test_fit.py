@@ -1,4 +1,4 @@
-"""From data to scores: what `fit` promises as a whole."""
+"""Properties of `fit`, from data to scores."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_order_two_is_the_gaussian(dim: int) -> None:
         assert float((found - expected).abs().max() / expected.abs().max()) < 1e-10
 
 
-def test_order_two_in_each_direction_is_the_diagonal_gaussian() -> None:
+def test_order_two_of_each_direction_is_the_diagonal_gaussian() -> None:
     x = cloud(300, 3)
     score = fit(x, Hermite(3, 2))
     for t in (0.0, 0.1, 2.0):
@@ -91,7 +91,7 @@ def test_order_one_fits_the_mean_only() -> None:
 
 
 @families
-def test_order_of_rows_and_splits_do_not_matter(basis: Basis) -> None:
+def test_fits_do_not_depend_on_the_order_of_rows_or_batches(basis: Basis) -> None:
     x = cloud()
     whole = scores(x, basis)
     shuffled = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(2))]
@@ -100,7 +100,7 @@ def test_order_of_rows_and_splits_do_not_matter(basis: Basis) -> None:
 
 
 @families
-def test_arrays_tensors_and_iterables_are_data(basis: Basis) -> None:
+def test_arrays_tensors_and_iterables_are_accepted(basis: Basis) -> None:
     x = cloud().float()
     whole = scores(x, basis)
 
@@ -123,7 +123,7 @@ def test_integer_weights_are_repeated_rows(basis: Basis) -> None:
 
 
 @families
-def test_merged_moments_fit_the_same(basis: Basis) -> None:
+def test_merged_moments_give_the_same_fit(basis: Basis) -> None:
     x = cloud()
     merged = gather(x[:123], basis).merge(gather(x[123:], basis))
     score, whole = fit_moments(merged), fit(x, basis)
@@ -141,7 +141,7 @@ def test_a_fixed_ridge_solves_the_stated_equations() -> None:
     score = fit(x, basis, ridge=ridge)
     gradients = basis.gradients(x)[..., 0]
     rates = -basis.eigenvalues
-    # P_t by hand: products of gradients are waves ξ ± η, and each decays by its own eigenvalue
+    # P_t from its formula: products of gradients are waves ξ ± η, which decay by their eigenvalues
     noise = torch.linspace(-8, 8, 4001, dtype=torch.float64)
     weights = torch.softmax(-0.5 * noise.square(), dim=0)
     moved = (x + math.sqrt(2 * t) * noise).reshape(-1, 1)
@@ -153,7 +153,7 @@ def test_a_fixed_ridge_solves_the_stated_equations() -> None:
     torch.testing.assert_close(score.coefficients(t, exact=True), expected, rtol=1e-9, atol=1e-10)
 
 
-def test_no_ridge_interpolates_nothing_away() -> None:
+def test_a_ridge_of_zero_gives_finite_scores() -> None:
     score = fit(cloud(2000, 1), Fourier.lattice(1, 9), ridge=0.0)
     assert bool((score.diagnostics.ridge == 0).all())
     assert bool(score.score(cloud(5, 1), 0.01).isfinite().all())
@@ -169,13 +169,13 @@ def test_diagnostics() -> None:
         assert bool((found.ridge > 0).all())
         solved = found.t < 1
         assert bool((found.condition[solved] >= 1).all())
-        assert float(found.loss[0].max()) < 0, "the fit is better than the invariant law"
+        assert float(found.loss[0].max()) < 0, "the fit is better than the invariant distribution"
         assert float(found.smallest[solved].min()) > 0
         assert score.times == pytest.approx((float(found.t[0]), float(found.t[-1])))
     assert int(fit(cloud(), Fourier.lattice(2, 60)).diagnostics.iterations.max()) > 0
 
 
-def test_the_cross_validated_loss_tracks_the_true_one() -> None:
+def test_the_cross_validated_loss_is_close_to_the_true_one() -> None:
     generator = torch.Generator().manual_seed(3)
     x = 0.5 * torch.randn(3000, 1, generator=generator, dtype=torch.float64)
     score = fit(x, Fourier.lattice(1, 100))
@@ -189,7 +189,7 @@ def test_the_cross_validated_loss_tracks_the_true_one() -> None:
     assert abs(float(loss.mean() - score.diagnostics.loss[place])) < 4 * error + spread
 
 
-def test_a_larger_bound_does_not_hurt() -> None:
+def test_a_larger_basis_does_not_increase_the_loss() -> None:
     x = cloud(1000, 1)
     fresh = cloud(100_000, 1, seed=9)
 
@@ -204,12 +204,12 @@ def test_a_larger_bound_does_not_hurt() -> None:
     assert high < low + 0.02 * abs(low)
 
 
-def test_coefficients_do_not_jump() -> None:
+def test_coefficients_are_continuous_in_time() -> None:
     score = fit(cloud(500, 1), Fourier.lattice(1, 400))
     t = torch.logspace(math.log10(score.times[0]), 0, 501, dtype=torch.float64)
     alpha = score.coefficients(t, exact=True)
     steps = score.system.norm(t[1:], alpha.diff(dim=0)) / score.system.norm(t[1:], alpha[1:])
-    assert float(steps.max()) < 0.04, "2% of a step in t at a time"
+    assert float(steps.max()) < 0.04, "at most 2% per step in t"
 
 
 def test_clocks_and_knots_can_be_chosen() -> None:
@@ -242,14 +242,14 @@ def test_few_rows(basis: Basis) -> None:
 
 
 @pytest.mark.parametrize("name", ["fourier", "hermite", "tensor"])
-def test_too_few_rows_to_cross_validate(name: str) -> None:
+def test_too_few_rows_for_cross_validation_are_rejected(name: str) -> None:
     for data in (cloud(1), cloud(1).repeat(50, 1)):
         with pytest.raises(ValueError, match="data must fall into at least two folds"):
             fit(data, FAMILIES[name])
         assert bool(scores(data, FAMILIES[name], ridge=0.1).isfinite().all())
 
 
-def test_one_row_is_a_gaussian_of_the_noise_alone() -> None:
+def test_the_fit_of_one_row_is_the_gaussian_of_the_noise() -> None:
     x = cloud(1)
     score = fit(x, TensorHermite(2, 2))
     law = OrnsteinUhlenbeck().transition(0.3)
@@ -257,7 +257,7 @@ def test_one_row_is_a_gaussian_of_the_noise_alone() -> None:
     torch.testing.assert_close(score.score(cloud(5), 0.3), expected)
 
 
-def test_two_values_only() -> None:
+def test_data_with_two_values() -> None:
     x = torch.tensor([[0.0, 1.0], [1.0, 1.0]], dtype=torch.float64).repeat(40, 1)
     x[:, 0] += torch.arange(80) * 1e-9  # rows that differ, so that folds are filled
     assert bool(scores(x, Hermite(2, 6)).isfinite().all())
@@ -270,10 +270,10 @@ def test_heavy_tails() -> None:
     assert bool(score.score(x, 0.01).isfinite().all())
 
 
-def test_any_scale_is_the_same_estimate() -> None:
+def test_fits_are_equivariant_under_scaling() -> None:
     x = cloud()
     for factor, offset in ((1e-4, 0.0), (1.0, 1e3), (1e4, -7.0)):
-        # At t = 0 the law itself is scaled; a ridge is relative to its Gaussian, so it scales too.
+        # At t = 0 the distribution is scaled; the ridge is relative to its Gaussian and scales too.
         score = fit(factor * x + offset, Hermite(2, 4), ridge=0.01)
         at_zero = factor * score.score(factor * x[:5] + offset, 0.0)
         torch.testing.assert_close(
@@ -281,11 +281,11 @@ def test_any_scale_is_the_same_estimate() -> None:
         )
 
 
-def test_angles_count_modulo_two_pi() -> None:
+def test_angles_are_taken_modulo_two_pi() -> None:
     x, basis = cloud(300), Fourier.lattice(2, 10)
     which = torch.randint(-1, 2, x.shape, generator=torch.Generator().manual_seed(0))
     turns = 2 * math.pi * which.double()
-    with pytest.warns(UserWarning, match=r"count modulo 2π on the torus, but column \d spans"):
+    with pytest.warns(UserWarning, match=r"taken modulo 2π on the torus, but column \d spans"):
         turned = fit(x + turns, basis, ridge=0.01)
     same = fit(x, basis, ridge=0.01)
     torch.testing.assert_close(turned.score(x, 0.1), same.score(x, 0.1), rtol=1e-8, atol=1e-8)
@@ -308,7 +308,9 @@ def test_angles_count_modulo_two_pi() -> None:
         ({"sample_weight": 3}, ValueError, "sample_weight must have one entry per row"),
     ],
 )
-def test_bad_settings(settings: dict[str, object], error: type[Exception], message: str) -> None:
+def test_invalid_settings_are_rejected(
+    settings: dict[str, object], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         fit(cloud(), Fourier.lattice(2, 4), **settings)  # type: ignore[arg-type]
 
@@ -323,12 +325,14 @@ def test_bad_settings(settings: dict[str, object], error: type[Exception], messa
         (PlacedKnots, {"most": 2}, "most must be an integer >= 8"),
     ],
 )
-def test_bad_choices(kind: type, arguments: dict[str, object], message: str) -> None:
+def test_invalid_regularisations_and_knots_are_rejected(
+    kind: type, arguments: dict[str, object], message: str
+) -> None:
     with pytest.raises(ValueError, match=message):
         kind(**arguments)
 
 
-def test_bad_data_is_named() -> None:
+def test_invalid_data_are_rejected() -> None:
     basis = Hermite(2, 3)
     broken = cloud()
     broken[17, 1] = math.inf
@@ -361,7 +365,7 @@ def test_any_shape_and_dtype_fits(n: int, dim: int, dtype: torch.dtype, seed: in
         assert bool(score.score(x.double(), 0.2).isfinite().all())
 
 
-def test_a_progress_bar_is_shown_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_bar_is_shown_if_progress_is_true(capsys: pytest.CaptureFixture[str]) -> None:
     fit(cloud(), Hermite(2, 3), progress=True)
     assert "choosing ridge and truncation" in capsys.readouterr().err
     fit(cloud(), Hermite(2, 3))
@@ -370,7 +374,7 @@ def test_a_progress_bar_is_shown_when_asked(capsys: pytest.CaptureFixture[str]) 
 
 @pytest.mark.parametrize("n", [3, 4, 6])
 @pytest.mark.parametrize("basis", [TensorHermite(3, 3), TensorHermite(2, 4), Hermite(3, 6)])
-def test_hardly_any_rows(n: int, basis: Basis) -> None:
+def test_three_to_six_rows(n: int, basis: Basis) -> None:
     for seed in range(4):
         x = cloud(n, basis.dim, seed)
         for shrinkage in (SampleMeans(), JamesStein()):

@@ -1,4 +1,4 @@
-"""A_t and b_t on the torus against averages over the points, and over noised points."""
+"""A_t and b_t on the torus, compared with averages over points and over noised points."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def equations(
 
 
 def products(basis: Fourier, x: Tensor) -> Tensor:
-    """∇φ_k·∇φ_ℓ and Δφ_k at points, in one row: all that A and b are averages of."""
+    """∇φ_k·∇φ_ℓ and Δφ_k at points, in one row: A and b are averages of these."""
     jet = basis.jet(x)
     pairs = torch.einsum("nki,nli->nkl", jet.gradients, jet.gradients).flatten(1)
     return torch.cat((pairs, jet.laplacians), dim=1)
@@ -66,7 +66,7 @@ def assert_near(got: Tensor, expected: Tensor, relative: float = 1e-12) -> None:
 
 
 @bases
-def test_at_time_zero_they_are_averages_over_the_points(basis: Fourier) -> None:
+def test_equations_at_time_zero_are_averages_over_the_points(basis: Fourier) -> None:
     x = points(basis.dim)
     own, t = equations(basis, x), torch.zeros(1, dtype=torch.float64)
     rows = products(basis, x).mean(dim=0)
@@ -78,7 +78,9 @@ def test_at_time_zero_they_are_averages_over_the_points(basis: Fourier) -> None:
 
 @planar
 @pytest.mark.parametrize("part", ["total", "training", "heldout"])
-def test_later_they_are_averages_over_noised_points(basis: Fourier, part: str) -> None:
+def test_equations_at_later_times_are_averages_over_noised_points(
+    basis: Fourier, part: str
+) -> None:
     x = points(basis.dim)
     own = equations(basis, x, part)
     dense, right = own.dense(TIMES), own.right(TIMES)
@@ -101,7 +103,7 @@ def test_later_they_are_averages_over_noised_points(basis: Fourier, part: str) -
 
 
 @bases
-def test_the_characteristic_function_decays_like_heat(basis: Fourier) -> None:
+def test_the_characteristic_function_solves_the_heat_equation(basis: Fourier) -> None:
     x = points(basis.dim)
     own = equations(basis, x)
     direct = torch.exp(-1j * (x @ own.lattice.mT)).mean(dim=0)
@@ -126,7 +128,7 @@ def test_the_density_is_that_of_the_noised_points(basis: Fourier) -> None:
 
 
 @bases
-def test_without_a_matrix_the_product_is_the_same(basis: Fourier) -> None:
+def test_the_operator_agrees_with_the_matrix(basis: Fourier) -> None:
     own = equations(basis, points(basis.dim))
     generator = torch.Generator().manual_seed(1)
     operator = own.operator(own.density(TIMES))
@@ -138,7 +140,7 @@ def test_without_a_matrix_the_product_is_the_same(basis: Fourier) -> None:
 
 
 @planar
-def test_without_a_matrix_for_many_folds(basis: Fourier) -> None:
+def test_the_operator_agrees_with_the_matrix_for_many_folds(basis: Fourier) -> None:
     own = equations(basis, points(basis.dim), "training")
     dense, density = own.dense(TIMES), own.density(TIMES)
     assert density.shape == (*dense.shape[:2], *own.grid.shape)
@@ -168,8 +170,8 @@ def test_a_band_is_a_leading_block(basis: Fourier, band: float) -> None:
 
 
 @bases
-def test_sample_means_make_positive_semidefinite_matrices(basis: Fourier) -> None:
-    # Fewer points than functions: at t = 0 the matrix has a kernel, and no negative eigenvalue.
+def test_sample_means_give_positive_semidefinite_matrices(basis: Fourier) -> None:
+    # Fewer points than functions: at t = 0 the matrix is singular, without negative eigenvalues.
     few = 1 + basis.size // (2 * basis.dim)
     dense = equations(basis, points(basis.dim, few)).dense(TIMES)
     assert torch.equal(dense, dense.mT)
@@ -181,7 +183,7 @@ def test_sample_means_make_positive_semidefinite_matrices(basis: Fourier) -> Non
 
 
 @bases
-def test_noise_makes_the_functions_orthogonal(basis: Fourier) -> None:
+def test_functions_are_orthogonal_at_large_times(basis: Fourier) -> None:
     late = torch.tensor([60.0], dtype=torch.float64)
     own = equations(basis, points(basis.dim))
     rates = -basis.eigenvalues
@@ -189,7 +191,7 @@ def test_noise_makes_the_functions_orthogonal(basis: Fourier) -> None:
     assert float(own.right(late).abs().max()) < 1e-20
 
 
-def test_either_sign_of_a_frequency_serves() -> None:
+def test_frequencies_may_have_either_sign() -> None:
     generator = torch.Generator().manual_seed(4)
     x = torch.randn(60, 2, generator=generator, dtype=torch.float64)
     lattice = Fourier.lattice(2, 5).frequencies
@@ -211,7 +213,7 @@ def test_either_sign_of_a_frequency_serves() -> None:
     torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-8)
 
 
-def test_a_band_without_functions_is_refused() -> None:
+def test_a_band_without_functions_is_rejected() -> None:
     basis = Fourier(torch.tensor([[5.0]]))
     lattice = product_lattice(basis)
     with pytest.raises(ValueError, match="band must hold at least one frequency"):

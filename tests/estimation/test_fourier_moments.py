@@ -32,7 +32,7 @@ def positive(n: int) -> Tensor:
 
 
 def direct(x: Tensor, w: Tensor, zeta: Tensor) -> Tensor:
-    """Return Σ w e^{-iζ·x} / Σ w, one wave after the other in NumPy."""
+    """Return Σ w e^{-iζ·x} / Σ w, wave by wave in NumPy."""
     points, weights = x.numpy(), w.numpy() / float(w.sum())
     return torch.from_numpy(
         np.array([np.sum(weights * np.exp(-1j * (points @ k))) for k in zeta.numpy()])
@@ -59,7 +59,7 @@ def test_averages_are_those_of_exponentials(basis: Fourier, multiple: int) -> No
 
 
 @lattices
-def test_every_sum_and_difference_of_frequencies_is_there(basis: Fourier) -> None:
+def test_every_sum_and_difference_of_frequencies_is_averaged(basis: Fourier) -> None:
     xi = basis.frequencies
     known = {tuple(zeta) for zeta in product_lattice(basis).tolist()}
     known |= {tuple(-z for z in zeta) for zeta in known} | {(0.0,) * basis.dim}
@@ -70,7 +70,7 @@ def test_every_sum_and_difference_of_frequencies_is_there(basis: Fourier) -> Non
     assert float(product_lattice(basis).square().sum(dim=1).max()) <= 4 * radius**2 + 1e-9
 
 
-def test_any_integer_frequencies_will_do() -> None:
+def test_any_integer_frequencies_are_accepted() -> None:
     basis = Fourier(torch.tensor([[1.0, 0.0], [-1.0, 2.0], [0.0, 3.0]]))
     moments = FourierMoments(basis).update(angles(100, 2))
     ones = torch.ones(100, dtype=torch.float64)
@@ -79,7 +79,7 @@ def test_any_integer_frequencies_will_do() -> None:
 
 
 @lattices
-def test_the_products_of_gradients_follow(basis: Fourier) -> None:
+def test_averages_give_the_products_of_gradients(basis: Fourier) -> None:
     # 2 cos ξ·x cos η·x = cos(ξ - η)·x + cos(ξ + η)·x, for the last two frequencies of the basis.
     x = angles(80, basis.dim)
     moments = FourierMoments(basis).update(x)
@@ -107,19 +107,19 @@ def test_doubled_waves_give_the_variances() -> None:
 
 
 @lattices
-def test_points_count_modulo_a_turn(basis: Fourier) -> None:
+def test_points_are_taken_modulo_2_pi(basis: Fourier) -> None:
     x = angles(200, basis.dim)
     turns = torch.randint(-3, 4, x.shape, generator=torch.Generator().manual_seed(0)).double()
     moments = [
         FourierMoments(basis, 1, squares=True).update(y) for y in (x, x + 2 * math.pi * turns)
     ]
-    # A coordinate of size 20 is known to 20ε, and the fastest wave multiplies it by its frequency.
+    # A coordinate of size 20 has an error of 20ε, multiplied by the frequency of a wave.
     slack = 40 * float(product_lattice(basis).abs().max()) * 2.2e-16
     assert error(moments[0].averages().total, moments[1].averages().total) < slack
     assert error(moments[0].doubled().total, moments[1].doubled().total) < 2 * slack
 
 
-def test_a_large_offset_costs_what_its_rounding_does() -> None:
+def test_the_error_of_a_large_offset_is_its_rounding() -> None:
     basis, noise = Fourier.lattice(1, 25), angles(1000, 1)
     x = 1e6 + noise
     moments = FourierMoments(basis, 1).update(x)
@@ -134,7 +134,7 @@ def test_a_large_offset_costs_what_its_rounding_does() -> None:
     assert error(moments.averages().total, moved) < 10 * 1e6 * 2.2e-16
 
 
-def test_the_face_of_the_torus_is_glued() -> None:
+def test_points_at_plus_and_minus_pi_are_equal() -> None:
     ends = [math.pi, -math.pi, 3 * math.pi, math.nextafter(math.pi, 0), math.nextafter(math.pi, 4)]
     x = torch.tensor(ends, dtype=torch.float64)[:, None]
     total = FourierMoments(Fourier.lattice(1, 25)).update(x).averages().total
@@ -152,7 +152,7 @@ def test_one_point_many_times(basis: Fourier) -> None:
 
 
 @lattices
-def test_sorted_and_drifting_rows_are_only_rows(basis: Fourier) -> None:
+def test_averages_of_sorted_and_drifting_rows_are_exact(basis: Fourier) -> None:
     x = angles(700, basis.dim)
     x = x[x[:, 0].argsort()]
     drifting = [part + 10.0 * k for k, part in enumerate(x.chunk(7))]
@@ -173,7 +173,7 @@ def test_the_range_is_that_of_the_columns_before_wrapping() -> None:
     assert torch.equal(moments.high, x.amax(dim=0))
 
 
-def test_blocks_of_exponentials_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_averages_do_not_depend_on_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
     basis, x = LATTICES["T4"], angles(100, 4)
     whole = FourierMoments(basis, 2).update(x).averages()
     monkeypatch.setattr(
@@ -242,12 +242,12 @@ def test_reflected_moments_are_those_of_the_mirror_images(basis: Fourier, square
         torch.testing.assert_close(reflected.weight, moments.weight)
         torch.testing.assert_close(reflected.averages().counts, moments.averages().counts)
         if len(mirrored) == basis.dim:
-            # The law is even: cosines are left, and every wave is real in one dimension.
+            # The distribution is even: only cosines remain, and waves are real in one dimension.
             again = reflected.reflected(columns)
             assert error(again.averages().total, reflected.averages().total) < 1e-15
             if basis.dim == 1:
                 assert float(reflected.averages().total.imag.abs().max()) == 0
-    assert torch.equal(moments.averages().total, before), "the moments themselves are kept"
+    assert torch.equal(moments.averages().total, before), "the moments are unchanged"
 
 
 def test_reflection_and_merging_commute() -> None:
@@ -258,7 +258,7 @@ def test_reflection_and_merging_commute() -> None:
     assert error(one.training, two.training) < 1e-13
 
 
-def test_wrong_bases_are_refused() -> None:
+def test_invalid_bases_are_rejected() -> None:
     with pytest.raises(TypeError, match="basis must be of type Fourier, got Hermite"):
         FourierMoments(Hermite(2, 2))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"basis\.process must be of type Torus, got Brownian"):
@@ -267,7 +267,7 @@ def test_wrong_bases_are_refused() -> None:
         FourierMoments(Fourier)  # type: ignore[arg-type]
 
 
-def test_doubled_waves_must_be_asked_for() -> None:
+def test_doubled_waves_require_squares() -> None:
     moments = FourierMoments(Fourier.lattice(1, 1)).update(angles(3, 1))
     with pytest.raises(ValueError, match="squares must be True"):
         moments.doubled()

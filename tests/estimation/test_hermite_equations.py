@@ -1,4 +1,4 @@
-"""A_t and b_t in standardised coordinates against averages over the points, and noised points."""
+"""A_t and b_t in standardised coordinates, compared with averages over noised points."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def points(dim: int, n: int = 15) -> Tensor:
 
 
 def moved(basis: HermiteFamily, standard: Standardised, x: Tensor) -> Tensor:
-    """The coordinates Vz of the points, in units of the invariant law."""
+    """The coordinates Vz of the points, in units of the invariant distribution."""
     z = basis.frame.analyse(x) / math.sqrt(basis.process.stationary_variance)
     return z if standard.rotation is None else z @ standard.rotation.mT
 
@@ -62,7 +62,7 @@ def moved(basis: HermiteFamily, standard: Standardised, x: Tensor) -> Tensor:
 def noised(basis: HermiteFamily, z: Tensor, t: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Noised points (n, q, dim), standardised by their own mean and deviation, and q weights.
 
-    The rule of order + 1 nodes a side is exact for products of gradients, of degree 2·order - 2.
+    The rule with order + 1 nodes per axis is exact for products of gradients (degree 2·order - 2).
     """
     nodes, weights = product(*gauss_hermite(basis.order + 1), z.shape[1])
     theta = basis.process.theta
@@ -76,7 +76,7 @@ def noised(basis: HermiteFamily, z: Tensor, t: float) -> tuple[Tensor, Tensor, T
 
 
 def groups(x: Tensor, part: str) -> list[Tensor]:
-    """Which rows are averaged over."""
+    """The rows of each average."""
     fold = fold_of(x, FOLDS)
     return {
         "total": [fold >= 0],
@@ -96,7 +96,9 @@ def twice(f: TensorHermite, u: Tensor, axis: Tensor) -> Tensor:
 
 @lines
 @pytest.mark.parametrize("part", ["total", "training", "heldout"])
-def test_one_direction_at_a_time(basis: Hermite, part: str) -> None:
+def test_equations_of_each_direction_are_averages_over_noised_points(
+    basis: Hermite, part: str
+) -> None:
     x = points(basis.dim)
     standard = HermiteMoments(basis, FOLDS).update(x).standardised()
     coordinates = Coordinates(basis.process, standard.shift, standard.scale)
@@ -123,7 +125,7 @@ def test_one_direction_at_a_time(basis: Hermite, part: str) -> None:
                 slopes = jet.gradients[..., 0]
                 expected = (mass[:, None] * slopes).mT @ slopes
                 assert_near(a[j], expected, 1e-11)
-                # E[g'' - u g'] is what the loss E[(g' - u)² + 2(g' - u)'] has beside E[g'²].
+                # The loss E[(g' - u)² + 2(g' - u)'] is E[g'²] + 2E[g'' - u g'] up to a constant.
                 pull = jet.laplacians - chosen.reshape(-1, 1) * slopes
                 scale = float((mass[:, None] * pull.abs()).sum(dim=0).max())
                 torch.testing.assert_close(b[j], mass @ pull, rtol=0, atol=1e-12 * scale)
@@ -131,7 +133,9 @@ def test_one_direction_at_a_time(basis: Hermite, part: str) -> None:
 
 @tensors
 @pytest.mark.parametrize("part", ["total", "training"])
-def test_all_products(basis: TensorHermite, part: str) -> None:
+def test_equations_of_products_are_averages_over_noised_points(
+    basis: TensorHermite, part: str
+) -> None:
     x = points(basis.dim, 10)
     standard = TensorHermiteMoments(basis, FOLDS).update(x).standardised()
     coordinates = Coordinates(basis.process, standard.shift, standard.scale)
@@ -164,7 +168,7 @@ def test_all_products(basis: TensorHermite, part: str) -> None:
             torch.testing.assert_close(b, mass @ pull, rtol=0, atol=1e-11 * scale)
 
 
-def test_on_the_line_products_are_directions_times_the_metric() -> None:
+def test_in_one_dimension_both_equations_agree_up_to_the_metric() -> None:
     x = points(1)
     single = HermiteMoments(Hermite(1, 6, OTHER), FOLDS).update(x).standardised()
     tensor = TensorHermiteMoments(TensorHermite(1, 6, OTHER), FOLDS).update(x).standardised()
@@ -176,7 +180,7 @@ def test_on_the_line_products_are_directions_times_the_metric() -> None:
     assert_near(all_[1], metric[..., None] * one[1][:, :, 0], 1e-11)
 
 
-def test_the_gaussian_is_all_of_order_two() -> None:
+def test_right_hand_sides_vanish_up_to_degree_two() -> None:
     x = points(3, 40)
     basis, tensor = Hermite(3, 4, OTHER), TensorHermite(3, 3, OTHER)
     standard = HermiteMoments(basis, FOLDS).update(x).standardised()
@@ -208,14 +212,16 @@ def test_rates_are_the_diagonal_of_a_gaussian() -> None:
 
 
 @given(theta=st.floats(0.1, 5), sigma=st.floats(0.1, 5), s=st.floats(0.01, 20), t=st.floats(0, 3))
-def test_how_coordinates_move(theta: float, sigma: float, s: float, t: float) -> None:
+def test_coordinates_are_standardised_at_every_time(
+    theta: float, sigma: float, s: float, t: float
+) -> None:
     process = OrnsteinUhlenbeck(theta, sigma)
     shift = torch.tensor([2.0, -1.0], dtype=torch.float64)
     scale = torch.tensor([s, 1.0], dtype=torch.float64)
     coordinates = Coordinates(process, shift, scale)
     mean, deviation = coordinates.at(torch.tensor([t], dtype=torch.float64))
     assert mean.shape == deviation.shape == (1, 2)
-    # In units of the invariant law: the process's own α and σ_t².
+    # In units of the invariant distribution: the process's α and σ_t².
     alpha = float(process.alpha(t))
     noise = float(process.variance(t)) / process.stationary_variance
     expected = [math.sqrt(alpha**2 * one**2 + noise) for one in (s, 1.0)]
@@ -229,7 +235,7 @@ def test_how_coordinates_move(theta: float, sigma: float, s: float, t: float) ->
     assert torch.equal(torch.stack(alone), torch.stack((mean[0], deviation[0])))
 
 
-def test_a_law_without_spread_gains_it() -> None:
+def test_the_deviation_of_a_constant_grows_with_time() -> None:
     zero = torch.zeros(1, dtype=torch.float64)
     coordinates = Coordinates(OTHER, zero, zero)
     mean, deviation = coordinates.at(TIMES)
@@ -241,7 +247,7 @@ def test_a_law_without_spread_gains_it() -> None:
 
 
 @lines
-def test_the_evolved_averages_are_a_power_of_the_decay(basis: Hermite) -> None:
+def test_evolved_averages_are_powers_of_the_decay(basis: Hermite) -> None:
     standard = HermiteMoments(basis, FOLDS).update(points(basis.dim)).standardised()
     coordinates = Coordinates(basis.process, standard.shift, standard.scale)
     own = HermiteEquations(basis.order, coordinates, standard.averages.training)

@@ -1,4 +1,4 @@
-"""Fits from averages alone: the same as from rows, and what they say of their own loss."""
+"""Fits from averages: the same as from rows, and their losses."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def test_the_loss_is_the_implicit_score_matching_loss(order: int) -> None:
             assert float(found[i, column]) == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 
-def test_the_loss_is_least_at_the_solution() -> None:
+def test_the_loss_is_minimal_at_the_solution() -> None:
     x = skewed(300, 2)
     system = HermiteSystem(Hermite(2, 4), averages(x, 4, 1))
     t = torch.tensor([0.01, 0.3], dtype=torch.float64)
     none = torch.zeros(2, 2, dtype=torch.float64)
     best = system.solve(t, none, none).alpha
     least = system.loss(t, best)
-    assert bool((least < 0).all()), "better than the Gaussian, whose loss is the zero"
+    assert bool((least < 0).all()), "smaller than that of the Gaussian, which is 0"
     generator = torch.Generator().manual_seed(2)
     for _ in range(5):
         step = 0.1 * torch.randn(best.shape, generator=generator, dtype=torch.float64)
@@ -68,7 +68,7 @@ def test_the_loss_is_least_at_the_solution() -> None:
 
 @pytest.mark.parametrize("ridge", [CrossValidation(folds=3, times=9), 0.01])
 @pytest.mark.parametrize("order", [2, 4])
-def test_averages_lead_to_the_fit_of_the_rows(ridge: CrossValidation | float, order: int) -> None:
+def test_averages_give_the_same_fit_as_rows(ridge: CrossValidation | float, order: int) -> None:
     x, basis = skewed(300, 2), Hermite(2, order)
     folds = ridge.folds if isinstance(ridge, CrossValidation) else 1
     found = fit_standardised(
@@ -82,7 +82,7 @@ def test_averages_lead_to_the_fit_of_the_rows(ridge: CrossValidation | float, or
         )
 
 
-def test_one_fold_is_too_few() -> None:
+def test_cross_validation_with_one_fold_is_rejected() -> None:
     basis = Hermite(2, 3)
     one_fold = averages(skewed(20, 2), 3, 1)
     with pytest.raises(ValueError, match="data must fall into at least two folds for cross-valid"):
@@ -92,10 +92,10 @@ def test_one_fold_is_too_few() -> None:
         fit_standardised(basis, one_fold, clock=CLOCK, ridge=-1.0)
 
 
-def test_held_out_losses_are_those_of_the_choice() -> None:
-    """What a prior says of itself rests on losses that the choice of ridge has seen."""
+def test_reported_losses_are_those_used_to_choose_the_ridge() -> None:
+    """The error that a prior reports is computed from the losses that chose its ridge."""
     prior = fit_prior(skewed(400, 2), order=4)
     loss = prior.lines.diagnostics.loss
     assert bool(loss.isfinite().all())
     assert float(loss.min()) < -0.05
-    assert np.allclose(loss[-1], 0, atol=1e-2), "the last law is the Gaussian's own"
+    assert np.allclose(loss[-1], 0, atol=1e-2), "the last distribution is Gaussian"

@@ -86,7 +86,7 @@ def weighted(values: Tensor, w: Tensor) -> Tensor:
 
 
 def two_pass(x: Tensor, basis: Hermite, degree: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return mean, deviation and the averages of φ₀, …, φ_degree, knowing all rows at once."""
+    """Return mean, deviation and the averages of φ₀, …, φ_degree from all rows at once."""
     z = coordinates(x, basis)
     shift, scale = z.mean(dim=0), z.std(dim=0, correction=0)
     return shift, scale, tabulate((z - shift) / scale, degree).mean(dim=0)
@@ -103,7 +103,7 @@ def agrees(moments: Moments, x: Tensor) -> float:
     )
 
 
-# --- one direction at a time -----------------------------------------------------------------
+# --- polynomials of each direction -----------------------------------------------------------
 
 
 @univariate
@@ -135,7 +135,7 @@ def coordinates_range(moments: HermiteFamilyMoments, x: Tensor) -> tuple[Tensor,
 
 
 @univariate
-def test_the_mean_and_the_deviation_are_taken_out(basis: Hermite) -> None:
+def test_standardised_averages_have_mean_zero_and_variance_one(basis: Hermite) -> None:
     total = HermiteMoments(basis).update(skewed(300, basis.dim)).standardised().averages.total
     assert error(total[0], torch.ones(basis.dim).double()) < 1e-15
     assert error(total[1], torch.zeros(basis.dim).double()) < EXACT
@@ -152,7 +152,7 @@ def test_degrees_are_those_of_products_of_gradients(order: int, degree: int) -> 
             assert moments.degree == degree * (1 + squares)
 
 
-def test_squares_only_add_degrees() -> None:
+def test_squares_only_add_averages_of_higher_degree() -> None:
     x = skewed(200, 2)
     few, many = (
         HermiteMoments(Hermite(2, 4), squares=squares).update(x).standardised().averages
@@ -163,7 +163,7 @@ def test_squares_only_add_degrees() -> None:
 
 
 @pytest.mark.parametrize(("gamma", "delta"), [(0.6, 0.3), (1.0, -1.5), (1.8, 0.0), (-0.5, 1.0)])
-def test_affine_moves_polynomials(gamma: float, delta: float) -> None:
+def test_affine_changes_the_coordinates_of_polynomials(gamma: float, delta: float) -> None:
     u = torch.linspace(-3, 3, 41, dtype=torch.float64)
     scale, shift = torch.tensor([gamma, delta], dtype=torch.float64)
     matrix = affine(scale, shift, 8)
@@ -181,7 +181,9 @@ def test_affine_moves_polynomials(gamma: float, delta: float) -> None:
     ],
     ids=["hermite", "tensor hermite", "gaussian"],
 )
-def test_the_provisional_coordinates_do_not_matter(moments: HermiteFamilyMoments) -> None:
+def test_averages_do_not_depend_on_the_provisional_coordinates(
+    moments: HermiteFamilyMoments,
+) -> None:
     moments.update(skewed(300, 2))
     before = moments.standardised()
     scale = moments.scale * torch.tensor([0.6, 1.9])
@@ -193,9 +195,9 @@ def test_the_provisional_coordinates_do_not_matter(moments: HermiteFamilyMoments
         assert error(after.averages.total, before.averages.total) < EXACT
 
 
-# --- rows that come in an unhelpful order ----------------------------------------------------
-# An accumulator takes coordinates from the first rows and moves them as it learns more; what it
-# reports must be what two passes report, to the accuracy that merging promises.
+# --- rows in an unfavourable order -----------------------------------------------------------
+# An accumulator takes coordinates from the first rows and changes them with later ones; its
+# averages must agree with those of two passes, to the accuracy of merging.
 
 
 @pytest.mark.parametrize("order", [2, 4])
@@ -247,7 +249,7 @@ def test_covariances_of_drifting_rows() -> None:
 
 @pytest.mark.parametrize("offset", [1e6, -1e6])
 def test_a_large_offset(offset: float) -> None:
-    # Rows at 1e6 are given to 1e6 ε = 2e-10: so much and no more is lost, at any degree.
+    # Rows near 1e6 have a rounding error of 1e6 ε = 2e-10: no more is lost, at any degree.
     x = offset + skewed(500, 2)
     rounding = 10 * abs(offset) * 2.2e-16
     for basis in (Hermite(2, 4), TensorHermite(2, 3), TensorHermite(2, 2)):
@@ -340,7 +342,7 @@ def test_principal_coordinates_are_those_of_the_covariance(
 
 
 def covariance_of(moments: GaussianMoments) -> Tensor:
-    """Return the covariance of the rows themselves that principal coordinates stand for."""
+    """Return the covariance of the rows, from principal coordinates."""
     standard, basis = moments.standardised(), moments.basis
     assert standard.rotation is not None
     directions = standard.rotation @ basis.frame.directions(basis.dim)
@@ -375,7 +377,7 @@ def test_products_on_the_line_are_polynomials() -> None:
     assert error(product.averages.heldout, single.averages.heldout[..., 0]) < 1e-11
 
 
-def test_a_rotation_of_the_frame_only_renames_coordinates() -> None:
+def test_principal_coordinates_do_not_depend_on_the_frame() -> None:
     x, frame = skewed(400, 2), rotated(2)
     plain, turned = (
         TensorHermiteMoments(basis).update(x).standardised()
@@ -390,11 +392,11 @@ def test_a_rotation_of_the_frame_only_renames_coordinates() -> None:
     assert error(turned.averages.total, parity * plain.averages.total) < 1e-11
 
 
-# --- rows that do not spread -----------------------------------------------------------------
+# --- constant columns ------------------------------------------------------------------------
 
 
 def check_flat(standard: Standardised, flat: list[bool]) -> None:
-    """Check a report of averages one direction at a time with degenerate directions."""
+    """Check the averages of each direction with degenerate directions."""
     assert (standard.scale == 0).tolist() == flat
     for part in (standard.averages.total, standard.averages.training, standard.averages.heldout):
         assert bool(part.isfinite().all())
@@ -438,16 +440,16 @@ def test_a_constant_column_among_products(value: float) -> None:
     assert error(gaussian.scale, standard.scale) < EXACT
 
 
-def test_fewer_rows_than_directions_leave_directions_without_spread() -> None:
+def test_fewer_rows_than_directions_give_directions_with_scale_zero() -> None:
     x = skewed(4, 10)
     standard = GaussianMoments(TensorHermite(10, 2)).update(x).standardised()
     singular = torch.linalg.svdvals(x - x.mean(dim=0)) / 2
     assert error(standard.scale[:3], singular[:3]) < EXACT
-    assert torch.equal(standard.scale[3:], torch.zeros(7).double())  # rounding is not spread
+    assert torch.equal(standard.scale[3:], torch.zeros(7).double())  # not rounding errors
 
 
-def test_a_constant_beside_a_narrow_column() -> None:
-    # Its variance rounds to 1e-16 of its own scale, which is much beside the other column's.
+def test_a_constant_column_next_to_a_narrow_one() -> None:
+    # Its variance is 1e-16 of its own scale by rounding, which is large for the other column.
     x, w = torch.cat((1e-6 * normal(3, 1), torch.ones(3, 1)), dim=1), positive(3)
     for basis in (TensorHermite(2, 3), TensorHermite(2, 2)):
         moments = moments_of(basis).update(x, w)
@@ -489,7 +491,7 @@ def test_one_row(order: int, weights: list[float] | None) -> None:
         assert error(other.shift @ other.rotation, standard.shift) < EXACT
 
 
-def test_many_equal_rows_are_one_row() -> None:
+def test_many_equal_rows_give_the_averages_of_one() -> None:
     x = torch.tensor([[0.1, -3.7]], dtype=torch.float64).expand(2500, -1)
     moments = HermiteMoments(Hermite(2, 4)).update(x).update(x)
     check_flat(moments.standardised(), [True, True])
@@ -534,7 +536,7 @@ def test_shapes_and_values_of_products(dim: int, order: int, n: int) -> None:
     assert products_agree(standard, x, basis, order) < 1e-10
 
 
-def test_wrong_bases_are_refused() -> None:
+def test_invalid_bases_are_rejected() -> None:
     with pytest.raises(TypeError, match="basis must be of type Hermite, got TensorHermite"):
         HermiteMoments(TensorHermite(2, 3))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="basis must be of type Hermite, got Fourier"):

@@ -1,4 +1,4 @@
-"""The Hermite systems against brute force over the points, and against separate solves."""
+"""The Hermite systems, compared with brute force over the points and with separate solves."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def points(dim: int, n: int = 60) -> Tensor:
 
 
 def single(order: int, x: Tensor) -> tuple[HermiteSystem, Tensor]:
-    """A system and the points in its coordinates, standardised by hand."""
+    """A system, and the points in its standardised coordinates."""
     basis = Hermite(x.shape[1], order, OTHER)
     standard = HermiteMoments(basis, FOLDS).update(x).standardised()
     return HermiteSystem(basis, standard), (x - x.mean(dim=0)) / x.std(dim=0, correction=0)
@@ -76,7 +76,7 @@ def test_nested_solutions_are_those_of_leading_blocks(n: int, seed: int) -> None
     found = nested_solve(matrix, right, sizes)
     assert found.shape == (2, 3, n, n)
     for i, size in enumerate(sizes):
-        # Scaled by hand, since the direct solver is not told about the scales.
+        # Scaled here, because the direct solver does not scale.
         block = (matrix / (scale[:, None] * scale))[..., :size, :size]
         expected = torch.linalg.solve(block, (right / scale)[..., :size]) / scale[:size]
         torch.testing.assert_close(
@@ -85,7 +85,7 @@ def test_nested_solutions_are_those_of_leading_blocks(n: int, seed: int) -> None
         assert bool((found[..., i, size:] == 0).all())
 
 
-def test_nested_solutions_of_an_indefinite_matrix_are_nan_and_of_no_other() -> None:
+def test_only_blocks_that_are_indefinite_have_nan_solutions() -> None:
     matrix = spd(3, 4)
     matrix[1] -= 1.1 * torch.linalg.eigvalsh(matrix[1])[1] * torch.eye(4, dtype=torch.float64)
     found = nested_solve(matrix, torch.ones(3, 4, dtype=torch.float64), [4, 2])
@@ -94,7 +94,7 @@ def test_nested_solutions_of_an_indefinite_matrix_are_nan_and_of_no_other() -> N
 
 
 @pytest.mark.parametrize(("order", "dim"), [(3, 1), (6, 1), (5, 3)])
-def test_losses_of_directions_by_brute_force(order: int, dim: int) -> None:
+def test_losses_of_directions_agree_with_brute_force(order: int, dim: int) -> None:
     x = points(dim)
     system, u = single(order, x)
     losses = system.losses(START)
@@ -124,7 +124,7 @@ def test_losses_of_directions_by_brute_force(order: int, dim: int) -> None:
                 for r, ridge in enumerate(RIDGES):
                     own = matrix[:size, :size] + torch.diag(ridge * penalty)
                     alpha = torch.linalg.solve(own, -right[:size])
-                    # The score beside that of the Gaussian, -u, and its derivative.
+                    # The score with that of the Gaussian, -u, and its derivative.
                     score = -rest + slopes[~fit, :size] @ alpha
                     bend = -1 + jet.laplacians[~fit, :size] @ alpha
                     expected = float(score_loss(score, bend) - gaussian)
@@ -139,7 +139,7 @@ def score_loss(score: Tensor, divergence: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("order", "dim"), [(3, 1), (4, 2)])
-def test_losses_of_products_by_brute_force(order: int, dim: int) -> None:
+def test_losses_of_products_agree_with_brute_force(order: int, dim: int) -> None:
     x = points(dim)
     system, standard, u = tensor(order, x)
     losses = system.losses(START)
@@ -147,7 +147,7 @@ def test_losses_of_products_by_brute_force(order: int, dim: int) -> None:
     plain = TensorHermite(dim, order)
     values = plain.values(u)
     metric = standard.scale.pow(-2)
-    # Second derivatives along each axis: ∂ᵢ²φ = uᵢ∂ᵢφ - mᵢφ, Hermite's equation.
+    # Second derivatives along each axis by Hermite's equation, ∂ᵢ²φ = uᵢ∂ᵢφ - mᵢφ.
     slopes = plain.gradients(u)
     bends = u[:, None] * slopes - plain.indices * values[..., None]
     scaled = slopes / standard.scale  # gradients with respect to z
@@ -200,7 +200,7 @@ def test_a_level_is_a_lower_total_degree() -> None:
 
 
 @pytest.mark.parametrize("kind", ["single", "tensor"])
-def test_between_two_orders_solutions_are_mixed(kind: str) -> None:
+def test_between_two_orders_solutions_are_interpolated(kind: str) -> None:
     x = points(2)
     system = single(5, x)[0] if kind == "single" else tensor(5, x)[0]
     shape = (3, *system.batch)
@@ -210,7 +210,7 @@ def test_between_two_orders_solutions_are_mixed(kind: str) -> None:
     torch.testing.assert_close(half, 0.5 * (at[1] + at[2]), rtol=1e-12, atol=1e-14)
     quarter = system.solve(TIMES, ridge, full(0.25, *shape)).alpha
     torch.testing.assert_close(quarter, 0.75 * at[0] + 0.25 * at[1], rtol=1e-12, atol=1e-14)
-    # Beyond the ends nothing more can be cut off, or put back.
+    # Levels beyond the ends equal those at the ends.
     for level, expected in ((-2.0, at[0]), (9.0, at[-1])):
         assert torch.equal(system.solve(TIMES, ridge, full(level, *shape)).alpha, expected)
     assert float(at[-1].abs().max()) < 1e-12  # the Gaussian itself
@@ -229,7 +229,7 @@ def test_solutions_satisfy_the_penalised_equations() -> None:
     assert float(left.abs().max()) < 1e-10 * float(right.abs().max())
 
 
-def test_directions_are_chosen_for_separately() -> None:
+def test_each_direction_has_its_own_choice() -> None:
     x = points(2)
     both, _ = single(5, x)
     ridge = torch.tensor([[1e-4, 0.5]], dtype=torch.float64).expand(3, 2)
@@ -256,7 +256,7 @@ def test_low_orders_are_the_gaussian(order: int) -> None:
     assert float(found.abs().max()) < 1e-13
 
 
-def test_the_norm_is_that_of_the_score_beside_the_gaussian() -> None:
+def test_the_norm_is_that_of_the_score_without_the_gaussian_part() -> None:
     x = points(2)
     line, u = single(4, x)
     alpha = line.solve(START, full(0.01, 1, 2), full(0, 1, 2)).alpha
@@ -271,7 +271,7 @@ def test_the_norm_is_that_of_the_score_beside_the_gaussian() -> None:
     assert float(products.norm(START, alpha)) == pytest.approx(float(expected), rel=1e-10)
 
 
-def test_diagnosis_finds_the_ends_of_the_spectrum() -> None:
+def test_diagnose_returns_the_extreme_eigenvalues() -> None:
     line, _ = single(4, points(2))
     ridge, level = full(0.01, 3, 2), full(0, 3, 2)
     found = line.diagnose(TIMES, ridge, level)
@@ -286,7 +286,7 @@ def test_diagnosis_finds_the_ends_of_the_spectrum() -> None:
 
 
 def test_indefinite_moments_do_not_give_nan() -> None:
-    # E[φ₄] = -3 is the moment of no law: E[u⁴] would be negative.
+    # E[φ₄] = -3 is not the moment of a distribution: E[u⁴] would be negative.
     basis = Hermite(2, 4, OTHER)
     standard = HermiteMoments(basis, FOLDS).update(points(2)).standardised()
     broken = standard.averages.total.clone()
@@ -300,7 +300,7 @@ def test_indefinite_moments_do_not_give_nan() -> None:
         found = system.solve(TIMES, full(ridge, 3, 2), full(0, 3, 2)).alpha
         assert bool(found.isfinite().all())
         expected = sound.solve(TIMES, full(ridge, 3, 2), full(0, 3, 2)).alpha
-        assert torch.equal(found[:, 0], expected[:, 0])  # the other direction does not notice
+        assert torch.equal(found[:, 0], expected[:, 0])  # the other direction is unchanged
 
 
 def test_indefinite_training_moments_are_never_chosen() -> None:
@@ -343,7 +343,7 @@ def test_a_constant_column() -> None:
     assert bool((found[:, 1] == 0).all())
 
 
-def test_many_times_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_times_do_not_change_the_solution(monkeypatch: pytest.MonkeyPatch) -> None:
     x = points(2)
     for system in (single(4, x)[0], tensor(4, x)[0]):
         shape = (3, *system.batch)

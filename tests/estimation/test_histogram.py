@@ -15,7 +15,7 @@ FOLDS = 3
 
 
 def draw(n: int, dim: int, seed: int = 0) -> Tensor:
-    """Return bytes with laws of many shapes: skewed, of two values, over the whole range."""
+    """Return bytes of several distributions: skewed, of two values, over the whole range."""
     generator = torch.Generator().manual_seed(seed)
     u = torch.rand(n, dim, generator=generator)
     x = (255 * u ** (1 + torch.arange(dim))).round().byte()
@@ -27,8 +27,8 @@ def folds_of(n: int, seed: int = 1) -> Tensor:
     return torch.randint(0, FOLDS, (n,), generator=torch.Generator().manual_seed(seed))
 
 
-def other_way(x: Tensor, order: int, fold: Tensor) -> Standardised:
-    """Return the same averages from the values themselves."""
+def from_values(x: Tensor, order: int, fold: Tensor) -> Standardised:
+    """Return the same averages from the values, without counts."""
     moments = HermiteMoments(Hermite(x.shape[1], order), FOLDS)
     return moments.update(VALUES[x.long()], fold=fold).standardised()
 
@@ -49,7 +49,7 @@ def test_averages_are_those_of_the_rows(order: int) -> None:
     x, fold = draw(500, 4), folds_of(500)
     agree(
         HistogramMoments(4, FOLDS).update(x, fold).standardised(order, VALUES),
-        other_way(x, order, fold),
+        from_values(x, order, fold),
     )
 
 
@@ -60,11 +60,11 @@ def test_small_data(n: int, dim: int, order: int, seed: int) -> None:
     x, fold = draw(n, dim, seed), folds_of(n, seed)
     agree(
         HistogramMoments(dim, FOLDS).update(x, fold).standardised(order, VALUES),
-        other_way(x, order, fold),
+        from_values(x, order, fold),
     )
 
 
-def test_columns_that_are_constant() -> None:
+def test_constant_columns() -> None:
     x, fold = draw(100, 3), folds_of(100)
     x[:, 0], x[:, 1] = 0, 255
     standard = HistogramMoments(3, FOLDS).update(x, fold).standardised(4, VALUES)
@@ -72,7 +72,7 @@ def test_columns_that_are_constant() -> None:
     assert standard.shift[:2].tolist() == pytest.approx([-1, 1], abs=1e-15)
     assert standard.low[:2].tolist() == standard.high[:2].tolist() == [-1, 1]
     assert not bool(standard.averages.total[1:, :2].any())
-    agree(standard, other_way(x, 4, fold))
+    agree(standard, from_values(x, 4, fold))
 
 
 def test_one_row() -> None:
@@ -83,7 +83,7 @@ def test_one_row() -> None:
     assert len(standard.averages.training) == 0
 
 
-def test_mirror_images_count_too() -> None:
+def test_mirrored_counts_include_the_mirror_images() -> None:
     x, fold = draw(200, 6), folds_of(200)
     mirror = torch.arange(6).reshape(2, 3).flip(-1).flatten()
     moments = HistogramMoments(6, FOLDS).update(x, fold)
@@ -92,22 +92,22 @@ def test_mirror_images_count_too() -> None:
     assert torch.equal(moments.mirrored(mirror).counts, both.counts)
     agree(
         moments.mirrored(mirror).standardised(5, VALUES),
-        other_way(torch.cat((x, images)), 5, torch.cat((fold, fold))),
+        from_values(torch.cat((x, images)), 5, torch.cat((fold, fold))),
     )
 
 
-def test_merging_is_one_pass_over_both(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_equals_one_pass_over_both(monkeypatch: pytest.MonkeyPatch) -> None:
     x, fold = draw(200, 3), folds_of(200)
     whole = HistogramMoments(3, FOLDS).update(x, fold)
     monkeypatch.setattr("oism.estimation._moments.histogram.ENTRIES", 30)  # ten rows at a time
     parts = [HistogramMoments(3, FOLDS).update(x[i::2], fold[i::2]) for i in range(2)]
     merged = parts[0].merge(parts[1])
     assert torch.equal(merged.counts, whole.counts)
-    assert int(parts[0].counts.sum()) == 300, "merging leaves the parts alone"
+    assert int(parts[0].counts.sum()) == 300, "merging does not change its arguments"
     assert torch.equal(merged.merge(HistogramMoments(3, FOLDS)).counts, whole.counts)
 
 
-def test_counts_are_counts() -> None:
+def test_counts_equal_the_number_of_occurrences() -> None:
     x, fold = draw(300, 3), folds_of(300)
     counts = HistogramMoments(3, FOLDS).update(x, fold).counts
     for f in range(FOLDS):
@@ -116,7 +116,7 @@ def test_counts_are_counts() -> None:
             assert torch.equal(counts[f, column], own)
 
 
-def test_bad_input() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     moments = HistogramMoments(2, FOLDS)
     for wrong in (torch.zeros(3, 2), torch.zeros(3, 3).byte(), torch.zeros(2).byte()):
         with pytest.raises(ValueError, match=r"x must be uint8 of shape \(n, 2\), got torch\."):

@@ -1,4 +1,4 @@
-"""A_t and b_t of linear SDEs: against quadrature over the exact law, in both metrics."""
+"""A_t and b_t of linear SDEs in both metrics, compared with quadrature."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def components(name: str, t: float) -> tuple[Tensor, Tensor]:
 
 
 def law_points(name: str, t: float) -> tuple[Tensor, Tensor]:
-    """Return points and weights of the law of X_t: Gauss's rule around every row of the data."""
+    """Return points and weights for X_t: Gauss's rule around every row of the data."""
     centres, covariance = components(name, t)
     nodes, weights = RULE
     points = (centres[:, None] + nodes @ torch.linalg.cholesky(covariance).mT).flatten(0, 1)
@@ -84,7 +84,7 @@ def law_points(name: str, t: float) -> tuple[Tensor, Tensor]:
 
 @cases
 @metrics
-def test_mean_covariance_and_moments_are_those_of_the_law(name: str, whole: bool) -> None:
+def test_mean_covariance_and_moments_agree_with_quadrature(name: str, whole: bool) -> None:
     ours = equations(name, whole)
     for place, t in enumerate(TIMES.tolist()):
         points, weights = law_points(name, t)
@@ -99,7 +99,7 @@ def test_mean_covariance_and_moments_are_those_of_the_law(name: str, whole: bool
 
 @cases
 @metrics
-def test_equations_are_those_of_the_definition(name: str, whole: bool) -> None:
+def test_equations_agree_with_their_definition(name: str, whole: bool) -> None:
     # A = E[∇φᵀR∇φ], b = E[∇·R∇φ - ⟨RC⁻¹(x - m), ∇φ⟩], derivatives in x by autodiff.
     ours = equations(name, whole)
     matrices, rights = ours.at(TIMES)
@@ -125,8 +125,8 @@ def test_equations_are_those_of_the_definition(name: str, whole: bool) -> None:
 
 @pytest.mark.parametrize("name", [name for name in SPACES if name != "growing"])  # it is narrow
 @metrics
-def test_the_solution_is_the_nearest_score_in_the_metric(name: str, whole: bool) -> None:
-    # E‖R^½(∇f - s̃)‖² with the exact s̃ of the mixture is least where E[∇φᵀR(∇f - s̃)] = 0.
+def test_the_solution_minimises_the_error_in_the_metric(name: str, whole: bool) -> None:
+    # E‖R^½(∇f - s̃)‖² with the exact s̃ of the mixture is minimal if E[∇φᵀR(∇f - s̃)] = 0.
     ours, t = equations(name, whole), TIMES[2:]
     alpha = -torch.linalg.solve(*ours.at(t))[0]
     mean, covariance = (part[0] for part in ours.law.at(t)[:2])
@@ -158,11 +158,11 @@ def test_the_solution_is_the_nearest_score_in_the_metric(name: str, whole: bool)
 
 
 def gaussian_fit(process: Linear, t: float, part: str) -> tuple[Tensor, Tensor]:
-    """Return G∇log ρ_t of a Gaussian, fitted with functions of π and b of a part, and exact."""
+    """Return G∇log ρ_t of a Gaussian: fitted with one form of b, and exact."""
     basis, dim = Polynomials(process, 2), process.size
     mean, covariance = normal(dim, seed=4), 0.3 * torch.eye(dim).double() + 0.1
     points = mean + normal(9, dim) @ torch.linalg.cholesky(covariance).mT
-    # Its moments to degree two, by a rule that is exact for them.
+    # Its moments up to degree two, by an exact rule.
     nodes, weights = quadrature.product(*quadrature.gauss_hermite(3), dim)
     begin = weights @ basis(mean + nodes @ torch.linalg.cholesky(covariance).mT)
     means = basis.evolve(begin, t)
@@ -173,7 +173,7 @@ def gaussian_fit(process: Linear, t: float, part: str) -> tuple[Tensor, Tensor]:
     form, half = matched(ladder.slopes(directions.mT), TensorGram(dim, 1, 2)(means), means)
     right = {"L": basis.generator @ means, "L*": basis.adjoint @ means, "½(L + L*)": half}[part]
     torch.testing.assert_close(half, 0.5 * (basis.generator + basis.adjoint) @ means)
-    solution = -torch.linalg.pinv(form, rtol=1e-10) @ right  # drops what A does not see
+    solution = -torch.linalg.pinv(form, rtol=1e-10) @ right  # without the kernel of A
     ours = basis.series(points, solution, derivative=1) + process.invariant.score(points)
     law = process.transition(t)
     power = spread(law.means, process.copies)
@@ -188,7 +188,9 @@ def gaussian_fit(process: Linear, t: float, part: str) -> tuple[Tensor, Tensor]:
      CriticallyDamped(2)],
 )  # fmt: skip
 @pytest.mark.parametrize("t", [0.1, 0.7])
-def test_half_of_the_generator_and_its_adjoint_is_right(process: Linear, t: float) -> None:
+def test_the_mean_of_generator_and_adjoint_gives_the_right_hand_side(
+    process: Linear, t: float
+) -> None:
     ours, exact = gaussian_fit(process, t, "½(L + L*)")
     torch.testing.assert_close(ours, exact, rtol=0, atol=1e-12 * float(exact.abs().max()))
     for wrong in ("L", "L*"):
@@ -196,7 +198,7 @@ def test_half_of_the_generator_and_its_adjoint_is_right(process: Linear, t: floa
         assert float((ours - exact).abs().max()) > 0.05 * float(exact.abs().max())
 
 
-def test_functions_of_positions_alone_are_left_out() -> None:
+def test_functions_of_positions_only_are_left_out() -> None:
     damped = equations("critically damped, positions", whole=False)
     assert damped.metric.hidden == 1
     assert len(damped.indices) == 9 - ORDER  # u₁, u₁², u₁³ depend on the position only
@@ -207,11 +209,11 @@ def test_functions_of_positions_alone_are_left_out() -> None:
     assert bool((smallest > 0).all())
 
 
-def test_velocities_factorise() -> None:
-    # Positions with velocities N(0, γ): the same as data that have such velocities, all moments.
+def test_independent_velocities_have_product_moments() -> None:
+    # Positions with velocities N(0, γ) have the moments of data with such velocities.
     space = PhaseSpace(CriticallyDamped(1), gamma=0.09)
     x = data_for(space)
-    # Three velocities with the moments of N(0, 1) to degree 5, all beside every position.
+    # Every position with three velocities, which have the moments of N(0, 1) up to degree 5.
     velocity = torch.tensor([-(3.0**0.5), 0.0, 3.0**0.5], dtype=torch.float64) * 0.3
     full = torch.cat((x.repeat_interleave(3, dim=0), velocity.repeat(5)[:, None]), dim=1)
     weights = torch.tensor([1.0, 4.0, 1.0], dtype=torch.float64).repeat(5)
@@ -228,6 +230,6 @@ def test_velocities_factorise() -> None:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
-def test_a_metric_must_see_something() -> None:
+def test_a_metric_of_zero_is_rejected() -> None:
     with pytest.raises(ValueError, match="metric must not be zero"):
         Metric(torch.zeros(2, 2, dtype=torch.float64))

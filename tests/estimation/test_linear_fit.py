@@ -1,4 +1,4 @@
-"""Scores under linear SDEs, fitted in closed form: against autodiff, Gaussians and other fits."""
+"""Scores under linear SDEs, compared with autodiff, exact Gaussians and other fits."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def points(name: str) -> Tensor:
 
 
 @cases
-def test_divergences_are_those_of_the_score(name: str) -> None:
+def test_divergences_agree_with_autodiff_of_the_score(name: str) -> None:
     score, x = fitted(name), points(name).requires_grad_()
     value = score.score(x, TIMES)
     rows = [
@@ -104,7 +104,7 @@ def test_the_score_is_the_gradient_of_the_log_density(name: str) -> None:
 
 
 @cases
-def test_times_one_by_one_or_together_and_single_precision(name: str) -> None:
+def test_one_time_or_one_per_row_and_float32(name: str) -> None:
     score, x = fitted(name), points(name)
     together = score.score(x, TIMES)
     for row, t in enumerate(TIMES.tolist()):
@@ -115,7 +115,7 @@ def test_times_one_by_one_or_together_and_single_precision(name: str) -> None:
 
 
 @cases
-def test_a_file_holds_everything(name: str, tmp_path: Path) -> None:
+def test_a_saved_score_is_loaded_unchanged(name: str, tmp_path: Path) -> None:
     score, x = fitted(name), points(name)
     score.save(tmp_path / "score.safetensors")
     again = storage.load(tmp_path / "score.safetensors", expected=OperatorScore)
@@ -127,13 +127,13 @@ def test_a_file_holds_everything(name: str, tmp_path: Path) -> None:
         torch.testing.assert_close(exact, score.coefficients(TIMES, exact=True))
 
 
-def test_along_positions_nothing_is_said() -> None:
+def test_the_score_along_positions_is_zero() -> None:
     score = fitted("damped, two positions")
     x = points("damped, two positions")
     assert not score.score(x, TIMES)[:, :2].any()
     with pytest.raises(ValueError, match="metric must be definite"):
         score.log_ratio(x, TIMES)
-    # The whole score agrees along velocities, approximately: another metric, the same truth.
+    # The whole score agrees approximately along velocities: both metrics estimate the same score.
     whole = fitted("damped, one position, whole").score(0.3 * normal(50, 2), 0.5)
     along = fitted("damped, one position").score(0.3 * normal(50, 2), 0.5)
     assert float((whole - along)[:, 1].abs().max()) < 0.1 * float(whole[:, 1].abs().max())
@@ -141,8 +141,8 @@ def test_along_positions_nothing_is_said() -> None:
 
 
 @pytest.mark.parametrize("t", [0.05, 0.4])
-def test_symmetric_processes_are_fitted_by_their_eigenfunctions(t: float) -> None:
-    """With rates of their own in each direction: α = -A⁻¹b, b = λe^{λt}E[φ], A by quadrature."""
+def test_symmetric_processes_agree_with_the_equations_of_eigenfunctions(t: float) -> None:
+    """With different rates in each direction: α = -A⁻¹b, b = λe^{λt}E[φ], A by quadrature."""
     process = Linear(matrix([-2.0, 1.0], [1.0, -2.0]), matrix([2.0, 0.0], [0.0, 2.0]))
     data, basis = skewed(60), WhitenedHermite(process, order=3)
     assert Whitening(process).rates.tolist() == pytest.approx([1.0, 3.0])
@@ -164,7 +164,7 @@ def test_symmetric_processes_are_fitted_by_their_eigenfunctions(t: float) -> Non
 
 @pytest.mark.parametrize("order", [2, 3, 4])
 def test_ornstein_uhlenbeck_is_a_special_case(order: int) -> None:
-    # Other coordinates, the same polynomials: without a ridge the estimates agree.
+    # The polynomials are the same in other coordinates: without a ridge the estimates agree.
     process = Linear(-0.7 * torch.eye(2).double(), 1.3 * torch.eye(2).double())
     basis = TensorHermite(2, order, OrnsteinUhlenbeck(theta=0.7, sigma=1.3))
     clock = Logarithmic(first=0.05, last=6.0)
@@ -172,7 +172,7 @@ def test_ornstein_uhlenbeck_is_a_special_case(order: int) -> None:
     ours = fit_linear(data, process, order, clock=clock, ridge=0.0)
     known = fit(data, basis, clock=clock, ridge=0.0)
     for t in (0.0, 0.03, 0.4, 2.0):
-        # Both are tabulated: the knots are theirs, to a thousandth.
+        # Both are interpolated in tables with different knots, to a relative error of 1e-3.
         torch.testing.assert_close(ours.score(x, t), known.score(x, t), rtol=2e-3, atol=2e-3)
 
 
@@ -207,8 +207,8 @@ def test_order_two_in_many_dimensions() -> None:
     assert bool(value.isfinite().all() and diffused.isfinite().all())
 
 
-def test_fits_beyond_order_two_see_a_gaussian_too() -> None:
-    # Averages of a Gaussian vanish from degree three on: here by a design of its moments.
+def test_higher_orders_fit_a_gaussian_exactly() -> None:
+    # Averages of a Gaussian vanish from degree three on; these points have its moments.
     third = 3.0**0.5
     line = torch.tensor([-third, 0.0, third], dtype=torch.float64)
     weights = torch.tensor([1.0, 4.0, 1.0], dtype=torch.float64)
@@ -216,12 +216,12 @@ def test_fits_beyond_order_two_see_a_gaussian_too() -> None:
     together = torch.cartesian_prod(weights, weights).prod(dim=1)
     space = PhaseSpace(CriticallyDamped(2))
     clock = Logarithmic(first=0.1, last=12.0)
-    # Degree three needs moments to degree four, which Gauss's rule of three points has.
+    # Degree three needs moments up to degree four, which Gauss's rule of three points has.
     score = fit_linear(data, space, 3, clock=clock, ridge=0.0, sample_weight=together)
     assert float(score.coefficients(TIMES).abs().max()) < 1e-11
 
 
-def test_processes_without_a_stationary_law_are_fitted_too() -> None:
+def test_processes_without_a_stationary_distribution_can_be_fitted() -> None:
     growing = Linear(matrix([0.6, 0.2], [-0.3, -1.0]), matrix([0.5, 0.0], [0.0, 1.0]))
     score = fit_linear(skewed(), growing, 3, clock=IdentityClock(2.0))
     assert bool(score.score(0.5 * normal(4, 2), 1.5).isfinite().all())
@@ -231,7 +231,7 @@ def test_processes_without_a_stationary_law_are_fitted_too() -> None:
         fit_linear(skewed(), growing, 3)
     brownian = Linear(torch.zeros(2, 2), torch.eye(2))
     score = fit_linear(skewed(), brownian, 2, clock=IdentityClock(2.0))
-    with pytest.raises(NotAProbabilityError, match="process must have a stationary law"):
+    with pytest.raises(NotAProbabilityError, match="process must have a stationary distribution"):
         _ = Flow(score).base
 
 
@@ -244,7 +244,7 @@ def test_data_in_a_plane_have_scores_at_all_times(unit: float) -> None:
             assert bool(score.score(normal(5, score.basis.dim), t).isfinite().all())
 
 
-def test_shrinkage_and_weights_are_heard() -> None:
+def test_shrinkage_and_weights_have_an_effect() -> None:
     space, x = PhaseSpace(CriticallyDamped(1)), normal(5, 2)
     data = skewed()[:, 1:]
     plain = fit_linear(data, space, 4).score(x, 0.3)
@@ -255,7 +255,7 @@ def test_shrinkage_and_weights_are_heard() -> None:
     torch.testing.assert_close(weighted.score(x, 0.3), twice)
 
 
-def test_the_default_clock_runs_until_all_is_forgotten() -> None:
+def test_at_the_end_of_the_default_clock_the_data_have_no_influence() -> None:
     for c in (0.5, 2.0, 5.0):
         process = CriticallyDamped(1, c=c)
         score = fit_linear(normal(50, 2), process, 2)
@@ -264,7 +264,7 @@ def test_the_default_clock_runs_until_all_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(1e4, 0.0), (1.0, 1e3), (1e-3, 0.0)])
-def test_data_far_from_the_stationary_law_are_sampled_too(scale: float, shift: float) -> None:
+def test_data_far_from_the_stationary_distribution_are_sampled(scale: float, shift: float) -> None:
     data = scale * normal(300, 2, seed=1) + shift
     flow = Flow(fit_linear(data, SWIRL, order=2))
     law = torch.distributions.MultivariateNormal(data.mean(dim=0), torch.cov(data.mT, correction=0))
@@ -273,7 +273,7 @@ def test_data_far_from_the_stationary_law_are_sampled_too(scale: float, shift: f
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
 
 
-def test_wrong_arguments_are_named() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     space = PhaseSpace(CriticallyDamped(2))
     with pytest.raises(ValueError, match="order must be an integer >= 2, got 1"):
         fit_linear(skewed(), space, 1)
@@ -285,7 +285,7 @@ def test_wrong_arguments_are_named() -> None:
         fit_linear(normal(10, 3), space, 2)
     with pytest.raises(ValueError, match="data must have 4 columns: for positions without veloc"):
         fit_linear(skewed(), space.process, 2)
-    with pytest.raises(ValueError, match="data must have 2 columns: positions alone"):
+    with pytest.raises(ValueError, match="data must have 2 columns: positions only"):
         fit_linear(normal(10, 4), space, 2)
     with pytest.raises(ValueError, match="data must have rows of 2 entries"):
         fit_linear(iter([normal(10, 3)]), space, 2)

@@ -41,7 +41,7 @@ def agrees(moments: PairMoments, x: Tensor, tolerance: float = 1e-12) -> None:
 
 
 def exact_sums(x: Tensor) -> tuple[list[int], list[list[int]]]:
-    """Return Σ(v - 128) and Σ(v - 128)(w - 128) by arithmetic with integers."""
+    """Return Σ(v - 128) and Σ(v - 128)(w - 128) by integer arithmetic."""
     shifted = x.numpy().astype(np.int64) - CENTRE
     return shifted.sum(axis=0).tolist(), (shifted.T @ shifted).tolist()
 
@@ -63,7 +63,7 @@ def test_sums_of_bytes_are_exact(n: int) -> None:
 @pytest.mark.parametrize("values", [(0, 0), (255, 255), (0, 255)])
 def test_the_extremes_are_exact_over_many_blocks(values: tuple[int, int]) -> None:
     x = torch.tensor(values, dtype=torch.uint8).repeat(3 * EXACT_ROWS + 5, 1)
-    x[1::7] = x[1::7].flip(1)  # odd totals, which rounding would show
+    x[1::7] = x[1::7].flip(1)  # odd totals, which rounding would change
     x[0] = torch.tensor([1, 254])
     moments = PairMoments(2, 1).update(x)
     first, second = exact_sums(x)
@@ -71,7 +71,7 @@ def test_the_extremes_are_exact_over_many_blocks(values: tuple[int, int]) -> Non
     assert moments.second[0].tolist() == second
 
 
-def test_bytes_without_folds_are_those_of_the_first() -> None:
+def test_bytes_without_folds_are_in_the_first_fold() -> None:
     x = random_bytes(50, 3)
     one, other = PairMoments(3, 4).update(x), PairMoments(3, 4).update(x, torch.zeros(50).long())
     assert torch.equal(one.second, other.second)
@@ -97,7 +97,7 @@ def test_a_far_mean_does_not_cancel() -> None:
 
 
 @pytest.mark.parametrize("x", [random_bytes(400, 3), normal(400, 3)], ids=["bytes", "floats"])
-def test_without_a_fold(x: Tensor) -> None:
+def test_covariance_without_one_fold(x: Tensor) -> None:
     fold = folds_of(400, 4)
     moments = PairMoments(3, 4).update(x, fold)
     assert moments.used() == [0, 1, 2, 3]
@@ -121,7 +121,7 @@ def test_spread_is_about_the_given_mean(x: Tensor) -> None:
         )
 
 
-def test_used_are_the_folds_with_rows() -> None:
+def test_used_returns_the_folds_with_rows() -> None:
     x, fold = normal(20, 2), torch.tensor([1, 3]).repeat(10)
     assert PairMoments(2, 5).update(x, fold).used() == [1, 3]
     assert PairMoments(2, 5).update(x, torch.full((20,), 3)).used() == []
@@ -154,7 +154,7 @@ PARTS = {
 
 
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS.keys())
-def test_merging_is_one_pass_over_both(parts: tuple[Tensor, Tensor]) -> None:
+def test_merging_equals_one_pass_over_both(parts: tuple[Tensor, Tensor]) -> None:
     x, fold = torch.cat([part.double() for part in parts]), folds_of(130, 2)
     one = PairMoments(3, 2).update(parts[0], fold[:80])
     other = PairMoments(3, 2).update(parts[1], fold[80:])
@@ -169,17 +169,17 @@ def test_merging_is_one_pass_over_both(parts: tuple[Tensor, Tensor]) -> None:
                 rtol=1e-9,
                 atol=1e-9,
             )
-    assert torch.equal(one.second, kept[0]), "merging leaves the parts alone"
+    assert torch.equal(one.second, kept[0]), "merging does not change its arguments"
     assert torch.equal(other.second, kept[1])
 
 
 @pytest.mark.parametrize("parts", PARTS.values(), ids=PARTS.keys())
-def test_kinds_may_follow_each_other(parts: tuple[Tensor, Tensor]) -> None:
+def test_bytes_and_floats_can_be_added_to_one_accumulator(parts: tuple[Tensor, Tensor]) -> None:
     x = torch.cat([part.double() for part in parts])
     agrees(PairMoments(3, 1).update(parts[0]).update(parts[1]), x)
 
 
-def test_merging_with_nothing() -> None:
+def test_merging_with_an_empty_accumulator() -> None:
     x = normal(30, 3)
     full, empty = PairMoments(3, 2).update(x, folds_of(30, 2)), PairMoments(3, 2)
     agrees(full.merge(empty), x)
@@ -189,7 +189,7 @@ def test_merging_with_nothing() -> None:
         empty.merge(PairMoments(3, 2)).covariance()
 
 
-def test_what_cannot_be_merged() -> None:
+def test_merging_different_accumulators_is_rejected() -> None:
     moments = PairMoments(3, 2)
     for other in (PairMoments(2, 2), PairMoments(3, 3)):
         with pytest.raises(ValueError, match="other must have the dim and folds"):
@@ -199,7 +199,7 @@ def test_what_cannot_be_merged() -> None:
 
 
 @pytest.mark.parametrize("x", [random_bytes(200, 6), normal(200, 6)], ids=["bytes", "floats"])
-def test_mirroring_counts_the_mirror_images_too(x: Tensor) -> None:
+def test_mirrored_moments_include_the_mirror_images(x: Tensor) -> None:
     mirror = torch.arange(6).reshape(2, 3).flip(-1).flatten()
     fold = folds_of(200, 3)
     moments = PairMoments(6, 3).update(x, fold).mirrored(mirror)

@@ -1,4 +1,4 @@
-"""The products of eigenfunctions against sums over noised points, and both objectives on them."""
+"""Products of eigenfunctions, compared with averages over noised points, and both objectives."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def equations_of(x: object, basis: Basis, weights: object = None) -> ProductEqua
 
 
 def noised(basis: Basis, x: Tensor, t: float) -> tuple[Tensor, Tensor]:
-    """Return points and weights for E_t, by the rule of the transition law of each row."""
+    """Return points and weights for E_t, by a rule for the transition from each row."""
     law = basis.process.transition(t)
     offsets, weights = law.quadrature(basis.dim, 40 if basis.dim < 3 else 8)
     y = basis.process.wrap((law.mean(x)[:, None] + offsets).flatten(0, 1))
@@ -70,8 +70,8 @@ def test_products_are_averages_over_noised_points(name: str) -> None:
 
 
 @every_basis
-def test_the_form_of_energies_is_that_of_gradients(name: str) -> None:
-    """½(dM/dt - ΛM - MΛ) = E_t[Γ(φ_k, φ_ℓ)], from the gradients themselves."""
+def test_energies_are_averages_of_products_of_gradients(name: str) -> None:
+    """½(dM/dt - ΛM - MΛ) = E_t[Γ(φ_k, φ_ℓ)], with Γ from the gradients."""
     basis = BASES[name]
     x = data(basis)
     found = equations_of(x, basis).energies(TIMES)
@@ -84,7 +84,7 @@ def test_the_form_of_energies_is_that_of_gradients(name: str) -> None:
 
 
 @every_basis
-def test_the_derivative_is_one(name: str) -> None:
+def test_the_derivative_of_the_gram_matrix_agrees_with_differences(name: str) -> None:
     equations = equations_of(data(BASES[name]), BASES[name])
     step = 1e-5
     t = torch.tensor([0.3 - step, 0.3 + step], dtype=torch.float64)
@@ -93,7 +93,7 @@ def test_the_derivative_is_one(name: str) -> None:
     torch.testing.assert_close(slope, (above - below) / (2 * step), rtol=1e-6, atol=1e-6)
 
 
-def test_they_are_the_equations_of_the_torus() -> None:
+def test_equations_agree_with_those_of_the_torus() -> None:
     basis = Fourier.lattice(2, 5)
     x = data(basis)
     moments = FourierMoments(basis, folds=1).update(x)
@@ -105,8 +105,8 @@ def test_they_are_the_equations_of_the_torus() -> None:
 
 
 @pytest.mark.parametrize("name", ["line", "plane, turned", "circle", "torus"])
-def test_both_objectives_on_clean_data_in_closed_form(name: str) -> None:
-    """E_0[P_th] by operators and quadrature is the quadratic form, and so is its gradient."""
+def test_both_objectives_agree_with_operators_and_quadrature(name: str) -> None:
+    """E_0[P_th] by operators and quadrature equals the quadratic form, and so do gradients."""
     basis = BASES[name]
     x, t = data(basis, 5), 0.2
     equations = equations_of(x, basis)
@@ -126,7 +126,7 @@ def test_both_objectives_on_clean_data_in_closed_form(name: str) -> None:
     torch.testing.assert_close(closed, torch.autograd.grad(time, a)[0])
 
 
-def test_weights_are_repetitions_and_batches_are_one_pass() -> None:
+def test_weights_are_repetitions_and_batches_equal_one_pass() -> None:
     basis = BASES["line"]
     x = data(basis, 6)
     counts = torch.tensor([1, 0, 3, 2, 1, 1])
@@ -137,7 +137,7 @@ def test_weights_are_repetitions_and_batches_are_one_pass() -> None:
         torch.testing.assert_close(other.means, repeated.means)
 
 
-def test_bad_arguments_are_named() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(TypeError, match="Hermite does not state in which basis the products"):
         Hermite(2, 3).doubled()
     with pytest.raises(TypeError, match="Hermite does not state a quadrature rule"):

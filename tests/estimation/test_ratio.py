@@ -1,4 +1,4 @@
-"""Density ratios by integrating time scores, against known laws and against the flow."""
+"""Density ratios by integrating time scores, compared with exact densities and the flow."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def on_circle(x: Tensor, t: float) -> Tensor:
 
 
 def on_torus(x: Tensor, t: float) -> Tensor:
-    """Return log ρ_t of a mixture of two wrapped normal laws in the plane."""
+    """Return log ρ_t of a mixture of two wrapped normal distributions on the torus."""
     means = torch.tensor([[-1.0, 0.5], [1.2, -0.8]], dtype=torch.float64)
     images = 2 * math.pi * torch.arange(-3, 4, dtype=torch.float64)
     variance = (DEVIATIONS.square() + 2 * t)[:, None]
@@ -88,10 +88,10 @@ def errors(law: str, basis: Basis, t: float, *, exact: bool = True, n: int = 200
         ("torus", Fourier.lattice(2, 36), 0.2, (1.05e-2, 4.6e-2)),
     ],
 )
-def test_from_exact_averages_it_is_closer_than_the_flow(
+def test_with_exact_averages_the_ratio_is_more_accurate_than_the_flow(
     law: str, basis: Basis, t: float, bounds: tuple[float, float]
 ) -> None:
-    """With the same functions. The flow adds up errors along its path and of a divergence."""
+    """With the same functions. The flow has errors along its path and of its divergence."""
     ratio, flow = errors(law, basis, t)
     assert ratio < bounds[0]
     assert flow < bounds[1]
@@ -99,15 +99,17 @@ def test_from_exact_averages_it_is_closer_than_the_flow(
 
 
 @pytest.mark.parametrize(("t", "bound"), [(0.005, 0.11), (0.02, 0.08), (0.2, 0.04)])
-def test_from_two_thousand_points_both_are_as_close(t: float, bound: float) -> None:
-    """What is left is the error of the averages."""
+def test_with_two_thousand_points_ratio_and_flow_are_equally_accurate(
+    t: float, bound: float
+) -> None:
+    """Both errors are those of the averages."""
     ratio, flow = errors("circle", Fourier.lattice(1, 100), t, exact=False)
     assert ratio < bound
     assert flow < bound
     assert ratio < 1.15 * flow
 
 
-def test_more_functions_bring_it_to_the_truth() -> None:
+def test_the_error_decreases_with_more_functions() -> None:
     weights, found = on_circle(ROUND, 0.0).exp(), []
     for r in (6, 10, 14):
         ratio = fit_ratio(ROUND, Fourier.lattice(1, r**2), sample_weight=weights, ridge=0.0)
@@ -117,16 +119,16 @@ def test_more_functions_bring_it_to_the_truth() -> None:
 
 
 @pytest.mark.parametrize("law", ["line", "circle"])
-def test_it_is_normalised_by_itself(law: str) -> None:
+def test_the_density_is_normalised(law: str) -> None:
     truth, data, _ = LAWS[law]
     weights = truth(data, 0.0).exp()
     basis: Basis = Fourier.lattice(1, 144) if law == "circle" else TensorHermite(1, 10)
     ratio = fit_ratio(data, basis, sample_weight=weights, ridge=0.0)
-    inside = data[data.abs() < 4][:, None]  # beyond, polynomials leave the data behind
+    inside = data[data.abs() < 4][:, None]  # outside, polynomials are not fitted
     for t in (0.3, 1.0):
         mass = (ratio.log_density(inside, t).exp() * float(data[1] - data[0])).sum()
         assert float(mass) == pytest.approx(1, abs=3e-4)
-        # Because time scores have no mean.
+        # Because the mean of a time score is zero.
         drift = (truth(data, t).exp() * ratio.time_score(data, t)).sum() * float(data[1] - data[0])
         assert abs(float(drift)) < 1e-10
 
@@ -139,7 +141,7 @@ def test_the_time_score_is_the_derivative_of_the_ratio() -> None:
     torch.testing.assert_close(slope, ratio.time_score(ROUND, t), rtol=1e-5, atol=1e-5)
 
 
-def test_it_is_an_energy_that_comes_to_solve_the_equation() -> None:
+def test_with_more_functions_the_density_solves_the_fokker_planck_equation() -> None:
     weights = on_circle(ROUND, 0.0).exp()
     residual, left = FokkerPlanckResidual(Torus()), []
     for r in (5, 9):
@@ -149,7 +151,7 @@ def test_it_is_an_energy_that_comes_to_solve_the_equation() -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_the_quadrature_has_its_order(nodes: int) -> None:
+def test_the_quadrature_has_the_declared_order(nodes: int) -> None:
     weights = on_circle(ROUND, 0.0).exp()
     basis = Fourier.lattice(1, 16)
 
@@ -182,7 +184,7 @@ def test_a_gaussian_is_exact_to_rounding() -> None:
         torch.testing.assert_close(ratio.log_density(y, t), truth, rtol=0, atol=1e-6)
 
 
-def test_in_the_plane_and_in_single_precision() -> None:
+def test_two_dimensions_and_float32() -> None:
     generator = torch.Generator().manual_seed(0)
     data = 0.7 * torch.randn(4000, 2, generator=generator)
     ratio = fit_ratio(data, Fourier.lattice(2, 20), last=10.0)
@@ -196,7 +198,7 @@ def test_in_the_plane_and_in_single_precision() -> None:
     torch.testing.assert_close(each, found)
 
 
-def test_bad_arguments_are_named() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     basis = Fourier.lattice(1, 4)
     ratio = fit_ratio(ROUND, basis)
     for t in (0.0, -1.0, 1e9):

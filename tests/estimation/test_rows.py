@@ -1,4 +1,4 @@
-"""What every accumulator must satisfy: what it reads, how rows are weighed, folded and merged."""
+"""Properties of every accumulator: accepted data, weights, folds and merging."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from oism.estimation import (
 )
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
-EXACT = 1e-12  # what merging promises, relative to max(1, |value|)
+EXACT = 1e-12  # the accuracy of merging, relative to max(1, |value|)
 
 
 def normal(n: int, dim: int, seed: int = 0) -> Tensor:
@@ -131,7 +131,7 @@ def test_seven_random_splits_merge_to_one_pass(basis: Basis, squares: bool) -> N
 
 
 @kinds
-def test_merging_does_not_depend_on_brackets_or_order(basis: Basis, squares: bool) -> None:
+def test_merging_is_associative_and_commutative(basis: Basis, squares: bool) -> None:
     a, b, c = (
         moments_of(basis, squares=squares).update(sample(n, basis.dim, n)) for n in (60, 300, 150)
     )
@@ -147,12 +147,12 @@ def test_an_empty_accumulator_is_neutral(basis: Basis, squares: bool) -> None:
     assert distance(empty.merge(full), full) < EXACT
     assert empty.merge(full).count == full.merge(empty).count == 200
     with pytest.raises(ValueError, match="data must hold at least one row"):
-        empty.merge(empty).demand()
+        empty.merge(empty).check()
 
 
 @kinds
 @pytest.mark.parametrize("sizes", [(50, 300), (300, 50)])
-def test_merging_leaves_both_sides_alone(
+def test_merging_does_not_change_its_arguments(
     basis: Basis, squares: bool, sizes: tuple[int, int]
 ) -> None:
     sides = [
@@ -160,7 +160,7 @@ def test_merging_leaves_both_sides_alone(
     ]
     before = copy.deepcopy(sides)
     result = sides[0].merge(sides[1])
-    result.update(sample(70, basis.dim, 9))  # nor do they share memory with the result
+    result.update(sample(70, basis.dim, 9))  # they share no memory with the result
     for side, was in zip(sides, before, strict=True):
         for name, value in vars(was).items():
             now = vars(side)[name]
@@ -170,7 +170,7 @@ def test_merging_leaves_both_sides_alone(
                 assert now == value, name
 
 
-def test_only_like_accumulators_merge() -> None:
+def test_merging_different_accumulators_is_rejected() -> None:
     other = OrthogonalFrame(torch.tensor([[0.0, 1.0], [1.0, 0.0]], dtype=torch.float64))
     one = HermiteMoments(Hermite(2, 3))
     for two in (
@@ -194,7 +194,7 @@ def test_only_like_accumulators_merge() -> None:
     HermiteMoments(Hermite(2, 3)).merge(one)  # an equal basis need not be the same object
 
 
-# --- one pass, however it is cut -------------------------------------------------------------
+# --- batches, blocks and the order of rows ---------------------------------------------------
 
 
 @kinds
@@ -204,7 +204,7 @@ def test_only_like_accumulators_merge() -> None:
     step=st.sampled_from([37, 50, 2**17]),
     dtype=st.sampled_from([torch.float32, torch.float64]),
 )
-def test_batches_and_blocks_do_not_matter(
+def test_averages_do_not_depend_on_batches_and_blocks(
     basis: Basis, squares: bool, sizes: list[int], step: int, dtype: torch.dtype
 ) -> None:
     x, w = sample(sum(sizes), basis.dim).to(dtype), positive(sum(sizes))
@@ -218,7 +218,7 @@ def test_batches_and_blocks_do_not_matter(
 
 
 @kinds
-def test_the_order_of_rows_does_not_matter(basis: Basis, squares: bool) -> None:
+def test_averages_do_not_depend_on_the_order_of_rows(basis: Basis, squares: bool) -> None:
     x = sample(500, basis.dim)
     order = torch.randperm(500, generator=torch.Generator().manual_seed(1))
     left = moments_of(basis, squares=squares).update(x)
@@ -250,7 +250,7 @@ def test_shapes_and_dtypes(
     assert float(moments.weight.sum()) == n
 
 
-def test_the_accumulator_follows_the_basis() -> None:
+def test_moments_of_returns_the_accumulator_of_a_basis() -> None:
     assert type(moments_of(Fourier.lattice(1, 1))) is FourierMoments
     assert type(moments_of(Hermite(2, 2))) is HermiteMoments
     assert type(moments_of(TensorHermite(2, 1))) is TensorHermiteMoments
@@ -283,14 +283,14 @@ def test_integer_weights_are_repeated_rows(basis: Basis, squares: bool) -> None:
     w = torch.randint(0, 4, (300,), generator=torch.Generator().manual_seed(5))
     weighed = moments_of(basis, squares=squares).update(x, w)
     repeated = moments_of(basis, squares=squares).update(x.repeat_interleave(w, dim=0))
-    # The effective number of rows differs by definition; the range includes rows of no weight.
+    # The effective number of rows differs by definition; the range includes rows of weight zero.
     without = "counts", "doubled counts", "low", "high"
     assert distance(weighed, repeated, *without) < EXACT
     assert torch.equal(weighed.weight, repeated.weight)
 
 
 @kinds
-def test_rows_of_weight_zero_do_not_count(basis: Basis, squares: bool) -> None:
+def test_rows_of_weight_zero_do_not_matter(basis: Basis, squares: bool) -> None:
     x, w = sample(300, basis.dim), positive(300)
     w[torch.rand(300, generator=torch.Generator().manual_seed(2)) < 0.3] = 0
     with_them = moments_of(basis, squares=squares).update(x, w)
@@ -310,7 +310,7 @@ def test_only_ratios_of_weights_matter(basis: Basis, squares: bool) -> None:
 
 
 @one_of_each
-def test_counts_and_shares_are_their_definitions(basis: Basis) -> None:
+def test_counts_and_shares_equal_their_definitions(basis: Basis) -> None:
     x, w = sample(300, 2), positive(300)
     fold = fold_of(x, 3)
     result = reported(moments_of(basis, 3).update(x, w))
@@ -322,7 +322,7 @@ def test_counts_and_shares_are_their_definitions(basis: Basis) -> None:
 
 
 @one_of_each
-def test_bad_weights_are_refused(basis: Basis) -> None:
+def test_invalid_weights_are_rejected(basis: Basis) -> None:
     x = sample(5, 2)
     for wrong in ([1, 1, 1, 1, -1e-9], [1, 1, math.nan, 1, 1], [1, 1, math.inf, 1, 1]):
         with pytest.raises(ValueError, match="sample_weight must be finite and not negative"):
@@ -344,7 +344,7 @@ def test_bad_weights_are_refused(basis: Basis) -> None:
 # --- folds -----------------------------------------------------------------------------------
 
 
-def test_equal_rows_share_a_fold_wherever_they_stand() -> None:
+def test_equal_rows_share_a_fold_in_any_position() -> None:
     x = normal(200, 3)
     fold = fold_of(x, 7)
     assert fold.dtype == torch.int64
@@ -353,12 +353,12 @@ def test_equal_rows_share_a_fold_wherever_they_stand() -> None:
     assert torch.equal(fold_of(x[order], 7), fold[order])
     assert torch.equal(fold_of(x.repeat(3, 1), 7), fold.repeat(3))
     assert torch.equal(torch.cat([fold_of(row[None], 7) for row in x]), fold)
-    assert torch.equal(fold_of(x.mT.contiguous().mT, 7), fold)  # nor does the layout matter
-    assert not torch.equal(fold_of(x.flip(1), 7), fold)  # the order of the columns does
-    assert not torch.equal(fold_of(x + 1e-15, 7), fold)  # and so does every bit
+    assert torch.equal(fold_of(x.mT.contiguous().mT, 7), fold)  # the layout does not matter
+    assert not torch.equal(fold_of(x.flip(1), 7), fold)  # the order of the columns matters
+    assert not torch.equal(fold_of(x + 1e-15, 7), fold)  # every bit matters
 
 
-def test_zero_has_no_sign() -> None:
+def test_folds_of_zero_and_minus_zero_are_equal() -> None:
     x = normal(60, 2)
     x[::2, 0], x[1::3, 1] = 0.0, 0.0
     negative = torch.where(x == 0, -0.0, x)
@@ -410,33 +410,33 @@ def test_folds_are_balanced(make: Callable[[], Tensor], folds: int) -> None:
     assert p_value(fold_of(x, folds), folds) > 1e-3
 
 
-def test_the_bits_alone_would_not_balance() -> None:
+def test_simpler_hashes_are_not_balanced() -> None:
     x = torch.unique(pixels(3), dim=0)
     naive = x.view(torch.int64).sum(dim=1) % 8  # small integers have no low bits
     assert p_value(naive, 8) < 1e-6
-    sums = fold_of(x.sum(dim=1, keepdim=True), 8)  # nor would equal sums be different rows
+    sums = fold_of(x.sum(dim=1, keepdim=True), 8)  # rows with equal sums would share a fold
     assert len(torch.unique(sums[x.sum(dim=1) == 300])) == 1
     assert len(torch.unique(fold_of(x[x.sum(dim=1) == 300], 8))) == 8
 
 
-def test_one_fold_leaves_nothing_to_compare() -> None:
+def test_cross_validation_with_one_fold_is_rejected() -> None:
     moments = gather(sample(10, 1), Fourier.lattice(1, 4), folds=1)
     assert isinstance(moments, FourierMoments)
     averages = moments.averages()
     empty = averages.training, averages.heldout, averages.shares
     assert [tuple(part.shape) for part in empty] == [(0, 4), (0, 4), (0,)]
     assert torch.equal(averages.fitting(), averages.total[None])
-    moments.demand()
-    with pytest.raises(ValueError, match=r"10 row\(s\) fell into 1 of folds = 1"):
-        moments.demand(folds=True)
+    moments.check()
+    with pytest.raises(ValueError, match=r"10 row\(s\) are in 1 of folds = 1"):
+        moments.check(folds=True)
     equal = gather(torch.ones(9, 1), Fourier.lattice(1, 4))
-    with pytest.raises(ValueError, match=r"9 row\(s\) fell into 1 of folds = 5"):
-        equal.demand(folds=True)
-    gather(sample(10, 1), Fourier.lattice(1, 4)).demand(folds=True)
+    with pytest.raises(ValueError, match=r"9 row\(s\) are in 1 of folds = 5"):
+        equal.check(folds=True)
+    gather(sample(10, 1), Fourier.lattice(1, 4)).check(folds=True)
 
 
 @kinds
-def test_the_total_is_the_mixture_of_what_is_held_out_and_what_is_not(
+def test_the_total_is_the_mixture_of_held_out_and_training_averages(
     basis: Basis, squares: bool
 ) -> None:
     result = reported(
@@ -450,11 +450,11 @@ def test_the_total_is_the_mixture_of_what_is_held_out_and_what_is_not(
     assert float(result["shares"].sum()) == pytest.approx(1, abs=1e-14)
 
 
-# --- what may be given as data ---------------------------------------------------------------
+# --- accepted data ---------------------------------------------------------------------------
 
 
 class Frame:
-    """What pandas and others offer: not an array, but willing to become one."""
+    """Like a data frame: not an array, but convertible to one."""
 
     def __init__(self, values: np.ndarray) -> None:
         self.values = values
@@ -478,7 +478,7 @@ def test_rows_of_every_real_dtype_are_read() -> None:
 def test_extended_precision_is_rounded_to_float64() -> None:
     x = np.array([[1], [3]], dtype=np.longdouble) / 3
     assert rows(x, 1).tolist() == [[1 / 3], [1.0]]
-    # What float64 cannot hold is not finite there.
+    # Values beyond the range of float64 become infinite.
     with (
         pytest.raises(ValueError, match="data must be finite, but row 0"),
         np.errstate(all="ignore"),
@@ -493,7 +493,7 @@ def in_batches(x: Tensor, read: list[int]) -> Iterator[Tensor]:
 
 
 @one_of_each
-def test_many_kinds_of_data_are_the_same_rows(basis: Basis) -> None:
+def test_all_types_of_data_give_the_same_rows(basis: Basis) -> None:
     x = sample(120, 2)
     array, exact = x.numpy(), gather(x, basis)
     same: dict[str, object] = {
@@ -531,7 +531,7 @@ def test_batches_without_rows_are_allowed_among_others() -> None:
     assert distance(moments, gather(x, Hermite(2, 3))) == 0
 
 
-def test_rows_keep_their_dtype_and_leave_the_graph() -> None:
+def test_rows_keep_their_dtype_and_are_detached() -> None:
     x = torch.ones(3, 2, 2, requires_grad=True)
     flat = rows(x, 4)
     assert (flat.shape, flat.dtype, flat.requires_grad) == ((3, 4), torch.float32, False)
@@ -558,7 +558,7 @@ REFUSED: dict[str, tuple[object, type[Exception], str]] = {
 
 @one_of_each
 @pytest.mark.parametrize(("values", "error", "match"), REFUSED.values(), ids=REFUSED.keys())
-def test_bad_rows_are_refused(
+def test_invalid_rows_are_rejected(
     basis: Basis, values: object, error: type[Exception], match: str
 ) -> None:
     for data in (torch.tensor(values), np.array(values), Frame(np.array(values))):
@@ -571,7 +571,7 @@ def test_bad_rows_are_refused(
 
 
 @one_of_each
-def test_what_is_no_data_is_refused(basis: Basis) -> None:
+def test_invalid_data_are_rejected(basis: Basis) -> None:
     for none in ("rows", b"rows", {"x": [1.0]}, None, 3, 2.5):
         with pytest.raises(TypeError, match=f"data must be .*got {type(none).__name__}"):
             gather(none, basis)
@@ -592,7 +592,7 @@ def test_what_is_no_data_is_refused(basis: Basis) -> None:
 
 
 @one_of_each
-def test_no_rows_are_refused(basis: Basis) -> None:
+def test_data_without_rows_are_rejected(basis: Basis) -> None:
     for empty in ([], (), iter(()), torch.zeros(0, 2), np.zeros((0, 2)), [np.zeros((0, 2))]):
         with pytest.raises(ValueError, match="data must hold at least one row, got none"):
             gather(empty, basis)
@@ -602,7 +602,7 @@ def test_no_rows_are_refused(basis: Basis) -> None:
 
 @one_of_each
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_the_first_bad_row_is_named(basis: Basis, value: float) -> None:
+def test_the_error_contains_the_first_row_that_is_not_finite(basis: Basis, value: float) -> None:
     x = sample(50, 2)
     x[[31, 40], 1] = value
     for dtype in (torch.float64, torch.float32):
@@ -616,20 +616,20 @@ def test_the_first_bad_row_is_named(basis: Basis, value: float) -> None:
         moments.update(x)
 
 
-def test_large_rows_are_finite() -> None:
+def test_rows_whose_sum_overflows_are_accepted() -> None:
     x = torch.full((4, 1), 1e308, dtype=torch.float64)  # their sum is not
     assert gather(x, Fourier.lattice(1, 1)).count == 4
 
 
 @one_of_each
-def test_batches_of_other_widths_are_refused(basis: Basis) -> None:
+def test_batches_of_another_width_are_rejected(basis: Basis) -> None:
     for second in (torch.ones(3, 3), torch.ones(3, 1), torch.ones(0, 3)):
         with pytest.raises(ValueError, match="data must have rows of 2 entries"):
             gather([torch.ones(3, 2), second], basis)
 
 
 @one_of_each
-def test_bad_numbers_of_folds_are_refused(basis: Basis) -> None:
+def test_invalid_numbers_of_folds_are_rejected(basis: Basis) -> None:
     for number in (0, -1):
         with pytest.raises(ValueError, match=f"folds must be an integer >= 1, got {number}"):
             gather(torch.ones(3, 2), basis, folds=number)
@@ -654,11 +654,11 @@ def test_folds_can_be_given(basis: Basis) -> None:
     assert not torch.allclose(by_content.weight, given_folds.weight)
 
 
-def test_given_folds_hold_the_rows_that_were_put_there() -> None:
+def test_given_folds_hold_their_rows() -> None:
     basis, x = Fourier.lattice(1, 4), normal(50, 1)
     fold = (x[:, 0] > 0).long()
     weights = torch.ones(50)
-    weights[::7] = 0  # rows of no weight leave the folds of the others alone
+    weights[::7] = 0  # rows of weight zero do not change the folds of the others
     found = FourierMoments(basis, 2).update(x, weights, fold=fold).averages()
     for k in (0, 1):
         inside = (fold == k) & (weights > 0)
@@ -667,7 +667,7 @@ def test_given_folds_hold_the_rows_that_were_put_there() -> None:
         torch.testing.assert_close(found.training[1 - k], exact)
 
 
-def test_given_folds_go_with_their_rows_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_given_folds_are_split_into_blocks_like_their_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     basis, x, fold = Fourier.lattice(1, 4), normal(50, 1), torch.arange(50) % 4
     whole = FourierMoments(basis, 4).update(x, fold=fold).averages().heldout
     monkeypatch.setattr(FourierMoments, "block", 7)
@@ -687,7 +687,7 @@ def test_given_folds_go_with_their_rows_block_by_block(monkeypatch: pytest.Monke
     ],
     ids=["too few", "floats", "too large", "negative", "two axes"],
 )
-def test_folds_that_are_none(fold: Tensor) -> None:
+def test_invalid_folds_are_rejected(fold: Tensor) -> None:
     moments = FourierMoments(Fourier.lattice(1, 1), 3)
     with pytest.raises(ValueError, match=r"fold must hold one int64 in \[0, 3\) per row, \(5,\)"):
         moments.update(normal(5, 1), fold=fold)

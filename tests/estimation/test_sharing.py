@@ -1,4 +1,4 @@
-"""Accumulators across processes: the sums of all shards, the same bits on every rank."""
+"""Accumulators across processes: the sums of all shards, bit-identical on every rank."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from oism.estimation import (
     across_processes,
 )
 from oism.estimation._moments.sharing import (
-    _way,
-    demand_same,
+    _backend_device,
+    check_same,
     gathered,
     of_first,
     processes,
@@ -48,7 +48,7 @@ BYTES: dict[str, Callable[[], Any]] = {
 
 
 def shard(rank: int, kind: str) -> Tensor:
-    """Rows of one rank, about a centre and of a size of its own."""
+    """Rows of one rank, with its own centre and scale."""
     generator = torch.Generator().manual_seed(rank)
     x = torch.randn(ROWS[rank], DIM, generator=generator, dtype=torch.float64).exp()
     return (20 * x).clamp(max=255).byte() if kind in BYTES else (1 + rank) * x - 3 * rank
@@ -81,7 +81,7 @@ def fail_on(rank: int) -> None:
 
 
 def work(rank: int) -> dict[str, Any]:
-    """What each of three processes finds."""
+    """Return the results of one of three processes."""
     found: dict[str, Any] = {}
     for kind in BYTES | TENSORS:
         own = gather(kind, shard(rank, kind))
@@ -98,9 +98,9 @@ def work(rank: int) -> dict[str, Any]:
     mixed = HistogramMoments(DIM) if rank else PairMoments(DIM)
     found["type"] = refused(lambda: across_processes(mixed))
     found["failure"] = refused(lambda: fail_on(rank))
-    found["same"] = refused(lambda: demand_same(order=4, frame=None))
-    found["other"] = refused(lambda: demand_same(order=4, frame=2 * rank))
-    # Everyone is still in step after the errors.
+    found["same"] = refused(lambda: check_same(order=4, frame=None))
+    found["other"] = refused(lambda: check_same(order=4, frame=2 * rank))
+    # All ranks can still communicate after the errors.
     found["size"] = processes() * (gathered(rank) == [0, 1, 2])
     return found
 
@@ -118,7 +118,7 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("kind", [*BYTES, *TENSORS])
-def test_every_rank_holds_the_sums_in_the_order_of_ranks(ranks: list[Any], kind: str) -> None:
+def test_every_rank_has_the_sums_in_the_order_of_ranks(ranks: list[Any], kind: str) -> None:
     first, *others = (gather(kind, shard(rank, kind)) for rank in range(RANKS))
     for other in others:
         first = first.merge(other)
@@ -127,7 +127,7 @@ def test_every_rank_holds_the_sums_in_the_order_of_ranks(ranks: list[Any], kind:
 
 
 @pytest.mark.parametrize("kind", [*BYTES, *TENSORS])
-def test_the_sums_are_those_of_all_rows(ranks: list[Any], kind: str) -> None:
+def test_the_sums_agree_with_those_of_all_rows(ranks: list[Any], kind: str) -> None:
     whole = gather(kind, torch.cat([shard(rank, kind) for rank in range(RANKS)]))
     merged = gather(kind, shard(1, kind))  # of no rows
     vars(merged).update({name: ranks[2][kind][name] for name in state(whole)})
@@ -151,7 +151,7 @@ def test_no_rows_anywhere(ranks: list[Any]) -> None:
         equal(found["nothing"], state(PairMoments(DIM)))
 
 
-def test_small_things_travel_too(ranks: list[Any]) -> None:
+def test_numbers_and_none_are_shared(ranks: list[Any]) -> None:
     for found in ranks:
         assert found["gathered"] == [0, 1, 4]
         assert found["first"]["rest"] == 0.0
@@ -159,8 +159,8 @@ def test_small_things_travel_too(ranks: list[Any]) -> None:
         assert float(found["first"]["mean"].abs().max()) == 0.0
 
 
-def test_what_differs_is_refused_on_every_rank(ranks: list[Any]) -> None:
-    kind = "ValueError: accumulator must be of one kind on every rank, but "
+def test_different_arguments_are_rejected_on_every_rank(ranks: list[Any]) -> None:
+    kind = "ValueError: accumulator must be the same on every rank, but "
     for found in ranks:
         assert found["folds"].startswith(kind)
         assert found["folds"].endswith("on rank 2")
@@ -172,13 +172,13 @@ def test_what_differs_is_refused_on_every_rank(ranks: list[Any]) -> None:
         assert found["size"] == RANKS
 
 
-def test_an_error_on_one_rank_is_told_to_all(ranks: list[Any]) -> None:
+def test_an_error_on_one_rank_is_raised_on_all(ranks: list[Any]) -> None:
     told = [found["failure"] for found in ranks]
     failed = "RuntimeError: rank 1 failed: ValueError: a row"
     assert told == [failed, "ValueError: a row", failed]
 
 
-def test_one_process_is_by_itself() -> None:
+def test_one_process_gets_its_arguments_back() -> None:
     assert not dist.is_initialized()
     assert processes() == 1
     for make in (BYTES | TENSORS).values():
@@ -187,7 +187,7 @@ def test_one_process_is_by_itself() -> None:
     value = object()
     assert of_first(value) is value
     assert gathered(value) == [value]
-    demand_same(order=object())
+    check_same(order=object())
     with pytest.raises(KeyError, match="x"), together():
         raise KeyError("x")
     with pytest.raises(KeyError, match="x"), together(shared=False):
@@ -198,8 +198,8 @@ def test_one_process_is_by_itself() -> None:
     ("config", "device"),
     [("cpu:gloo,cuda:gloo", "cpu"), ("cpu:gloo,cuda:nccl", "cpu"), ("cuda:nccl", "cuda")],
 )
-def test_sums_travel_through_memory_that_the_backend_sends(
+def test_sums_are_sent_from_the_device_of_the_backend(
     monkeypatch: pytest.MonkeyPatch, config: str, device: str
 ) -> None:
     monkeypatch.setattr(dist, "get_backend_config", lambda: config)
-    assert _way().type == device
+    assert _backend_device().type == device

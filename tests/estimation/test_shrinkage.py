@@ -54,7 +54,7 @@ def numbers(seed: int, size: int, batch: tuple[int, ...] = ()) -> tuple[Tensor, 
 
 
 def claw(n: int, dim: int, seed: int = 0) -> Tensor:
-    """Return draws of the Bart Simpson density in each coordinate: N(0, 1) with five fingers."""
+    """Return samples of the Bart Simpson density in each coordinate: N(0, 1) with five peaks."""
     generator = torch.Generator().manual_seed(seed)
     z = torch.randn(n, dim, generator=generator, dtype=torch.float64)
     finger = torch.randint(10, (n, dim), generator=generator)
@@ -92,7 +92,7 @@ def test_james_stein_minimises_the_unbiased_estimate_of_the_risk(seed: int) -> N
     assert bool((gamma == gamma[0]).all())
 
 
-def test_james_stein_takes_each_row_by_itself_and_may_reach_zero() -> None:
+def test_james_stein_has_one_factor_per_batch_which_may_be_zero() -> None:
     means, variances = numbers(1, 4, (5, 2))
     gamma = JamesStein().factors(means, variances, -torch.arange(1.0, 5.0))
     for i in range(5):
@@ -118,7 +118,7 @@ def test_modulation_minimises_the_papers_estimate_of_each_risk(seed: int) -> Non
         assert g == pytest.approx(best, abs=1e-5)
 
 
-def test_modulation_keeps_what_does_not_vary() -> None:
+def test_modulation_does_not_shrink_constants() -> None:
     zero, one = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.float64)
     assert torch.equal(Modulation().factors(one, zero, -one), one)
     assert torch.equal(Modulation().factors(zero, zero, -one), one)
@@ -147,7 +147,7 @@ RATES = {
 
 @pytest.mark.parametrize("rates", RATES.values(), ids=RATES.keys())
 @pytest.mark.parametrize("seed", range(4))
-def test_monotone_is_the_best_of_all_monotone_factors(rates: list[int], seed: int) -> None:
+def test_monotone_minimises_the_risk_over_monotone_factors(rates: list[int], seed: int) -> None:
     means, variances = numbers(seed, 7)
     rate = torch.tensor(rates, dtype=torch.float64)
     gamma = Monotone().factors(means, variances, -rate)
@@ -161,7 +161,7 @@ def test_monotone_is_the_best_of_all_monotone_factors(rates: list[int], seed: in
     dtype=st.sampled_from([torch.float32, torch.float64]),
     batch=st.sampled_from([(), (3,), (2, 1)]),
 )
-def test_monotone_is_monotone_and_ties_share(
+def test_monotone_factors_are_monotone_and_equal_for_ties(
     seed: int, rates: list[int], dtype: torch.dtype, batch: tuple[int, ...]
 ) -> None:
     means, variances = (part.to(dtype) for part in numbers(seed, len(rates), batch))
@@ -176,7 +176,7 @@ def test_monotone_is_monotone_and_ties_share(
         assert torch.equal(shared, shared[..., :1].expand_as(shared))
 
 
-def test_modulation_is_not_monotone() -> None:  # so the estimates do differ
+def test_modulation_is_not_monotone() -> None:  # so the two estimates differ
     means, variances = torch.tensor([1.0, 2.0, 0.5]), torch.tensor([0.5, 0.5, 0.5])
     rate = torch.tensor([1.0, 2.0, 3.0])
     assert not bool((Modulation().factors(means, variances, -rate).diff() <= 0).all())
@@ -186,7 +186,7 @@ def test_modulation_is_not_monotone() -> None:  # so the estimates do differ
 @every
 @settings(max_examples=20)
 @given(seed=st.integers(0, 1000), size=st.integers(1, 6), scale=st.floats(0.01, 100))
-def test_factors_are_fractions_that_know_no_unit(
+def test_factors_are_in_the_unit_interval_and_scale_invariant(
     shrinkage: Shrinkage, seed: int, size: int, scale: float
 ) -> None:
     means, variances = numbers(seed, size, (2,))
@@ -237,12 +237,12 @@ def test_waves_are_shrunk_by_their_own_variances(
     exact = torch.complex(shrunk[:, 0], -shrunk[:, 1])
     found = moments.shrunk(shrinkage).total
     assert float((found - exact).abs().max()) < 1e-11
-    assert float((found - moments.averages().total).abs().max()) > 0.01  # it does something
+    assert float((found - moments.averages().total).abs().max()) > 0.01  # shrinkage has an effect
 
 
 @tori
 @every
-def test_every_estimate_leaves_the_equations_positive(
+def test_every_estimate_gives_positive_semidefinite_equations(
     basis: Fourier, x: Tensor, shrinkage: Shrinkage
 ) -> None:
     moments = torus(basis, x)
@@ -254,7 +254,7 @@ def test_every_estimate_leaves_the_equations_positive(
 
 @tori
 @pytest.mark.parametrize("shrinkage", BREAKING.values(), ids=BREAKING.keys())
-def test_without_the_projection_they_are_not(
+def test_without_the_projection_equations_are_indefinite(
     basis: Fourier, x: Tensor, shrinkage: Shrinkage
 ) -> None:
     moments = torus(basis, x)
@@ -264,9 +264,7 @@ def test_without_the_projection_they_are_not(
 
 @tori
 @every
-def test_waves_that_are_held_out_stay_as_they_are(
-    basis: Fourier, x: Tensor, shrinkage: Shrinkage
-) -> None:
+def test_held_out_waves_are_not_shrunk(basis: Fourier, x: Tensor, shrinkage: Shrinkage) -> None:
     moments = torus(basis, x)
     before, after = moments.averages(), moments.shrunk(shrinkage)
     for name in ("heldout", "shares", "counts"):
@@ -279,14 +277,14 @@ def test_waves_that_are_held_out_stay_as_they_are(
 
 
 @tori
-def test_training_waves_are_shrunk_as_if_there_were_no_others(basis: Fourier, x: Tensor) -> None:
+def test_training_waves_are_shrunk_like_a_separate_fit(basis: Fourier, x: Tensor) -> None:
     shrunk, rest = torus(basis, x).shrunk(Modulation()), fold_of(x, 3) != 1
     alone = FourierMoments(basis, 1, squares=True).update(x[rest], positive(len(x))[rest])
     exact = alone.shrunk(Modulation()).total
     assert float((shrunk.training[1] - exact).abs().max()) < 1e-11
 
 
-def test_variances_must_be_there() -> None:
+def test_shrinkage_requires_squares() -> None:
     moments = FourierMoments(Fourier.lattice(1, 4)).update(claw(20, 1))
     moments.shrunk(SampleMeans())
     with pytest.raises(ValueError, match="squares must be True"):
@@ -309,7 +307,7 @@ def test_the_projection_is_the_clipped_density(dim: int) -> None:
     assert float((project_fourier(lattice, means) - exact).abs().max()) < 1e-13
 
 
-def test_the_projection_leaves_densities_alone() -> None:
+def test_the_projection_does_not_change_densities() -> None:
     lattice = Fourier.lattice(2, 5).frequencies
     smooth = torch.exp(-lattice.square().sum(dim=1)) * torch.exp(1j * lattice[:, 0])
     assert float((project_fourier(lattice, smooth) - smooth).abs().max()) < 1e-15
@@ -341,7 +339,7 @@ cases = pytest.mark.parametrize("moments", CASES.values(), ids=CASES.keys())
 
 @cases
 @every
-def test_every_estimate_leaves_squares_positive(
+def test_every_estimate_gives_positive_squares(
     moments: HermiteFamilyMoments, shrinkage: Shrinkage
 ) -> None:
     averages = moments.shrunk(shrinkage).averages
@@ -400,7 +398,7 @@ def test_products_are_shrunk_by_their_own_variances() -> None:
 
 @cases
 @every
-def test_polynomials_that_are_held_out_stay_as_they_are(
+def test_held_out_polynomials_are_not_shrunk(
     moments: HermiteFamilyMoments, shrinkage: Shrinkage
 ) -> None:
     before, after = moments.standardised(), moments.shrunk(shrinkage)
@@ -418,7 +416,7 @@ def test_polynomials_that_are_held_out_stay_as_they_are(
 
 
 @every
-def test_constants_stay_constant(shrinkage: Shrinkage) -> None:
+def test_constant_columns_remain_constant(shrinkage: Shrinkage) -> None:
     x = claw(100, 2)
     x[:, 1] = 0.1
     moments = HermiteMoments(Hermite(2, 4), 3, squares=True).update(x)
@@ -441,7 +439,9 @@ def test_low_orders_have_nothing_to_shrink(shrinkage: Shrinkage, order: int) -> 
 
 
 @cases
-def test_the_projection_goes_no_further_than_it_must(moments: HermiteFamilyMoments) -> None:
+def test_the_projection_is_the_smallest_sufficient_mixture(
+    moments: HermiteMoments | TensorHermiteMoments,
+) -> None:
     averages = moments.shrunk(Modulation(project=False)).averages
     means = averages.fitting().mT if isinstance(moments, HermiteMoments) else averages.fitting()
     mixed = moments.projected(means)
@@ -454,7 +454,7 @@ def test_the_projection_goes_no_further_than_it_must(moments: HermiteFamilyMomen
 
     before, after = smallest(means), smallest(mixed)
     broken = before < 0
-    # One factor for every function but the constant: a mixture with the Gaussian.
+    # One factor for all functions except the constant: a mixture with the Gaussian.
     assert float((mixed[..., 1:] - keep[..., None] * means[..., 1:]).abs().max()) < 1e-12
     assert bool((mixed[..., 0] == 1).all())
     assert torch.equal(mixed[~broken], means[~broken])

@@ -78,12 +78,12 @@ def test_validated_variances_are_closer_to_those_of_new_rows(
 
     assert off(found.variances) < 0.5 * off(found.sample)
     assert float(found.variances.min()) > 0
-    # The trace has no bias to speak of: it does not depend on the directions.
+    # The trace is almost unbiased: it does not depend on the directions.
     total = float(found.variances.sum() / exact.sum())
     assert 0.75 < total < 1.25
 
 
-def test_validated_variances_by_hand() -> None:
+def test_validated_variances_agree_with_their_definition() -> None:
     x, _ = draw(90, POWER[:5])
     fold = torch.arange(90) % 3
     expected = np.zeros(5)
@@ -104,7 +104,7 @@ def test_without_validation_variances_are_those_of_the_sample() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 5])
-def test_a_count_keeps_the_leading_and_averages_the_others(count: int) -> None:
+def test_a_count_keeps_the_leading_directions_and_averages_the_others(count: int) -> None:
     x, _ = draw(80, POWER[:6])
     whole, part = spectrum(gathered(x)), spectrum(gathered(x), count)
     assert whole.rest is None
@@ -123,14 +123,14 @@ def test_data_of_low_rank() -> None:
 
 
 @pytest.mark.parametrize("rows", [torch.ones(1, 3), torch.ones(4, 3)], ids=["one", "equal"])
-def test_rows_without_spread(rows: Tensor) -> None:
+def test_constant_rows(rows: Tensor) -> None:
     found = spectrum(gathered(rows.double()))
     assert found.mean.tolist() == [1, 1, 1]
     assert found.variances.tolist() == [0, 0, 0]
     torch.testing.assert_close(found.directions @ found.directions.mT, torch.eye(3).double())
 
 
-def test_bad_counts() -> None:
+def test_invalid_counts_are_rejected() -> None:
     pairs = gathered(torch.ones(3, 2))
     with pytest.raises(ValueError, match="count must be at most the dimension, 2, got 3"):
         spectrum(pairs, 3)

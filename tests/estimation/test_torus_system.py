@@ -1,4 +1,4 @@
-"""The torus system: two algorithms against each other, and both against brute force."""
+"""The torus system: its two algorithms compared with each other and with brute force."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from oism.score import RIDGES
 FOLDS = 4
 CASES = {  # dimension, largest eigenvalue, points and their spread
     "circle": (1, 200.0, 150, 0.5),
-    "circle, sharp and many": (1, 81.0, 4000, 0.2),  # here small ridges pay
+    "circle, sharp and many": (1, 81.0, 4000, 0.2),  # here small ridges are best
     "T2": (2, 30.0, 150, 0.5),
     "T3": (3, 6.0, 150, 0.5),
 }
@@ -40,7 +40,7 @@ def system(basis: Fourier, x: Tensor, dense: bool | None = None) -> TorusSystem:
 
 @lru_cache
 def pair(case: str) -> tuple[TorusSystem, TorusSystem]:
-    """One system solved both ways."""
+    """One system, dense and matrix-free."""
     dim, bound, n, spread = CASES[case]
     basis, x = Fourier.lattice(dim, bound), points(dim, n, spread)
     return system(basis, x, dense=True), system(basis, x, dense=False)
@@ -51,7 +51,7 @@ def full(value: float, like: Tensor = TIMES) -> Tensor:
 
 
 def penalised(own: TorusSystem, t: Tensor, ridge: float, level: float, size: int) -> Tensor:
-    """Solve (A + ε ΛP) α = -b for the leading functions, one time after the other."""
+    """Solve (A + ε ΛP) α = -b for the leading functions, time by time."""
     equations = FourierEquations(own.basis, own.lattice, own.averages.total)
     rates = -own.basis.eigenvalues[:size]
     cutoff = own.radius * 2 ** (-level / 2)
@@ -65,7 +65,7 @@ def penalised(own: TorusSystem, t: Tensor, ridge: float, level: float, size: int
 
 
 def apart(one: Tensor, other: Tensor) -> float:
-    """The largest difference at any time, relative to the largest coefficient then."""
+    """The largest difference at any time, relative to the largest coefficient at that time."""
     return float(((one - other).abs().amax(dim=1) / other.abs().amax(dim=1)).max())
 
 
@@ -87,7 +87,7 @@ def test_cutoffs_and_penalties() -> None:
 @pytest.mark.parametrize(
     ("bound", "levels"), [(1, 1), (9, 1), (17, 1), (20, 2), (25, 2), (36, 3), (400, 6)]
 )
-def test_levels_go_down_to_a_cutoff_of_three(bound: int, levels: int) -> None:
+def test_the_smallest_cutoff_is_three(bound: int, levels: int) -> None:
     basis = Fourier.lattice(2, bound)
     own = system(basis, points(2, 10))
     assert own.levels == levels
@@ -99,7 +99,7 @@ def test_levels_go_down_to_a_cutoff_of_three(bound: int, levels: int) -> None:
 
 @cases
 @pytest.mark.parametrize("ridge", [1e-3, 1e-2, 1.0])
-def test_with_and_without_a_matrix_the_solution_is_the_same(
+def test_dense_and_matrix_free_solutions_agree(
     case: str, ridge: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dense, free = pair(case)
@@ -116,7 +116,7 @@ def test_with_and_without_a_matrix_the_solution_is_the_same(
 
 @cases
 @pytest.mark.parametrize("level", [-32.0, 0.0, 0.7, 1.0, 2.0])
-def test_the_solution_is_that_of_the_penalised_equations(case: str, level: float) -> None:
+def test_solutions_satisfy_the_penalised_equations(case: str, level: float) -> None:
     dense, _ = pair(case)
     early = TIMES[:3]
     for ridge in (1e-4, 1e-2, 1.0):
@@ -140,7 +140,7 @@ def test_beyond_three_times_the_cutoff_functions_are_left_out() -> None:
 
 
 @pytest.mark.parametrize("dense", [True, False])
-def test_functions_below_rounding_change_nothing(dense: bool) -> None:
+def test_leaving_out_functions_below_rounding_does_not_change_the_solution(dense: bool) -> None:
     basis, t = Fourier.lattice(1, 900), torch.tensor([1.5, 3.0, 9.0], dtype=torch.float64)
     own = system(basis, points(1), dense=dense)
     for ridge in (1e-3, 1e-2, 0.1):
@@ -149,7 +149,7 @@ def test_functions_below_rounding_change_nothing(dense: bool) -> None:
         assert apart(found, penalised(own, t, ridge, 0.0, basis.size)) < 1e-8
 
 
-def test_of_functions_below_rounding_for_a_point_mass() -> None:
+def test_leaving_out_functions_is_accurate_for_a_point_mass() -> None:
     # The worst case: log ρ_t has coefficients of order e^{-|ξ|t}, and not e^{-ξ²t}.
     basis, t = Fourier.lattice(1, 900), torch.tensor([0.4, 1.5, 3.0], dtype=torch.float64)
     own = system(basis, torch.zeros(5, 1, dtype=torch.float64))
@@ -187,11 +187,13 @@ def test_a_start_at_the_solution_takes_no_steps() -> None:
     torch.testing.assert_close(warm.alpha, cold.alpha, rtol=1e-7, atol=1e-9)
     near = free.solve(*arguments, start=1.0001 * cold.alpha)
     assert bool((near.iterations < 0.8 * cold.iterations).all())
-    assert apart(near.alpha, cold.alpha) < 10 * KNOT_TOLERANCE, "a guess asks for less than exact"
+    assert apart(near.alpha, cold.alpha) < 10 * KNOT_TOLERANCE, (
+        "with a guess the tolerance is larger"
+    )
 
 
 @cases
-def test_diagnosis_finds_the_ends_of_the_spectrum(case: str) -> None:
+def test_diagnose_returns_the_extreme_eigenvalues(case: str) -> None:
     dense, free = pair(case)
     early = TIMES[:3]
     arguments = early, full(1e-2, early), full(1.0, early)
@@ -209,7 +211,7 @@ def test_diagnosis_finds_the_ends_of_the_spectrum(case: str) -> None:
 
 
 def brute_force(basis: Fourier, x: Tensor, level: int, radius: float) -> Tensor:
-    """Fit on the training rows, judge E|∇f|² + 2EΔf on the others: (folds, ridges) at t = 0."""
+    """Fit on the training rows, evaluate E|∇f|² + 2EΔf on the others: (folds, ridges), t = 0."""
     cutoff = radius * 2 ** (-level / 2)
     inside = (basis.frequencies.norm(dim=1) <= 2 * cutoff * (1 + 1e-12)).repeat_interleave(2)
     rates = torch.where(inside, -basis.eigenvalues, math.inf)
@@ -235,7 +237,9 @@ def brute_force(basis: Fourier, x: Tensor, level: int, radius: float) -> Tensor:
     ("dim", "bound", "n", "spread", "levels"),
     [(1, 81, 60, 0.5, 4), (1, 81, 4000, 0.2, 4), (2, 25, 200, 0.5, 2), (3, 3, 60, 0.5, 1)],
 )
-def test_losses_by_brute_force(dim: int, bound: int, n: int, spread: float, levels: int) -> None:
+def test_losses_agree_with_brute_force(
+    dim: int, bound: int, n: int, spread: float, levels: int
+) -> None:
     basis, x = Fourier.lattice(dim, bound), points(dim, n, spread)
     own = system(basis, x, dense=True)
     assert own.levels == levels
@@ -253,7 +257,7 @@ def test_losses_by_brute_force(dim: int, bound: int, n: int, spread: float, leve
 
 
 @cases
-def test_a_loss_is_infinite_exactly_where_a_candidate_is_not_offered(case: str) -> None:
+def test_losses_are_infinite_only_for_candidates_that_are_not_tried(case: str) -> None:
     dense, _ = pair(case)
     losses = dense.losses(TIMES)
     values = losses.values
@@ -268,7 +272,7 @@ def test_a_loss_is_infinite_exactly_where_a_candidate_is_not_offered(case: str) 
     assert torch.equal(offered[..., 5:], ~smoothed[..., None].expand_as(offered[..., 5:]))
     mean = torch.einsum("f,ftle->tle", losses.shares, values)
     for below, above in ((slice(3, 5), 5), (slice(0, 3), 3)):
-        # Smaller ridges: where the loss falls by a thousandth, and within two hundredths of best.
+        # Smaller ridges are tried if the loss decreases by 1e-3, at levels within 0.02 of the best.
         known = mean[..., above:]
         best = known.amin(dim=(1, 2))[:, None]
         falls = known[..., 1] - known[..., 0] > 1e-3 * best.abs()
@@ -278,36 +282,36 @@ def test_a_loss_is_infinite_exactly_where_a_candidate_is_not_offered(case: str) 
 
 
 @cases
-def test_losses_with_and_without_a_matrix(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dense_and_matrix_free_losses_agree(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dense, free = pair(case)
     monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", 0.0)
     exact, swept = dense.losses(TIMES), free.losses(TIMES)
     assert torch.equal(exact.values.isfinite(), swept.values.isfinite())
     offered = exact.values.isfinite()
-    # A relative residual of 1e-3 shows in the losses as about as much of their size (over folds and
-    # levels), except at the smallest ridge of a tier: it is the last to converge, and there some
-    # directions of α lag behind the residual.
+    # A relative residual of 1e-3 changes the losses by about as much (over folds and levels),
+    # except at the smallest ridge of a tier, which converges last: there the error of α is larger
+    # than the residual in some directions.
     scale = exact.values.abs().where(offered, 0).amax(dim=(0, 2), keepdim=True)
     error = ((exact.values - swept.values).abs() / scale)[offered]
     assert float(error.max()) < 20 * SWEEP_TOLERANCE
     error = ((exact.values - swept.values).abs() / scale)[..., 6:][offered[..., 6:]]
     assert float(error.max()) < SWEEP_TOLERANCE
-    # It is enough to choose by.
+    # The choices are the same.
     (ridge, level, loss), (other_ridge, other_level, other_loss) = choose(exact), choose(swept)
     assert torch.equal(level, other_level)
     torch.testing.assert_close(ridge, other_ridge, rtol=0, atol=0.05)
     torch.testing.assert_close(loss, other_loss, rtol=1e-3, atol=0)
-    # And what is left is the tolerance's doing.
+    # With a smaller tolerance the losses agree.
     monkeypatch.setattr("oism.estimation._systems.torus.SWEEP_TOLERANCE", 1e-12)
     monkeypatch.setattr("oism.estimation._systems.torus.SWEEP_ITERATIONS", 1000)
     error = ((exact.values - free.losses(TIMES).values).abs() / scale)[offered]
     assert float(error.max()) < 1e-9
 
 
-def test_without_a_matrix_ridges_far_below_one_row_are_not_tried(
+def test_matrix_free_ridges_far_below_one_row_are_not_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # 0.3/n lies between 1e-5 and 1e-4 for 4000 rows: the last tier is left out, and nothing else.
+    # 0.3/n is between 1e-5 and 1e-4 for 4000 rows: only the last tier is left out.
     dense, free = pair("circle, sharp and many")
     every, some = (own.losses(TIMES).values.isfinite() for own in (dense, free))
     assert bool(every[..., :3].any())
@@ -320,11 +324,11 @@ def test_without_a_matrix_ridges_far_below_one_row_are_not_tried(
         assert [bool(finite[..., one].any()) for one in TIERS] == [k < tiers for k in range(3)]
     monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", 1e9)
     assert torch.equal(dense.losses(TIMES).values.isfinite(), every), (
-        "a matrix has them all at once"
+        "dense algebra gives all ridges at once"
     )
 
 
-def test_many_times_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_of_times_do_not_change_the_solution(monkeypatch: pytest.MonkeyPatch) -> None:
     dense, free = pair("circle")
     level = torch.linspace(0, 1, len(TIMES), dtype=torch.float64)
     wholes = [own.solve(TIMES, full(0.01), level).alpha for own in (dense, free)]
@@ -335,14 +339,14 @@ def test_many_times_come_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(dense.losses(TIMES).values, losses, rtol=1e-9, atol=1e-12)
 
 
-def test_the_number_of_functions_decides_how_to_solve() -> None:
+def test_the_number_of_functions_selects_the_algorithm() -> None:
     few, some, many = (system(Fourier.lattice(1, r**2), points(1, 9)) for r in (60, 61, 257))
     assert (few.dense, few.dense_solve) == (True, True)
     assert (some.dense, some.dense_solve) == (False, True)
     assert (many.dense, many.dense_solve) == (False, False)
 
 
-def test_moments_of_no_density_are_warned_of() -> None:
+def test_moments_that_no_density_has_give_a_warning() -> None:
     basis = Fourier.lattice(1, 25)
     lattice = product_lattice(basis)
     generator = torch.Generator().manual_seed(0)
@@ -351,6 +355,6 @@ def test_moments_of_no_density_are_warned_of() -> None:
     own = TorusSystem(basis, lattice, Averages(means, none, none, none, none), dense=False)
     zero = torch.zeros(1, dtype=torch.float64)
     with pytest.warns(
-        RuntimeWarning, match="the ridge is too small, or no density has the moments"
+        RuntimeWarning, match="the ridge is too small, or the moments are not those of a density"
     ):
         own.solve(zero + 1e-3, zero, zero)

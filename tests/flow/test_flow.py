@@ -1,4 +1,4 @@
-"""The flow and the reverse SDE: measured orders, exact laws, and what they are given."""
+"""The flow and the reverse SDE: measured orders, exact distributions, and argument checks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Mixture:
     deviations: tuple[float, ...]
 
     def parts(self, alpha: float, variance: float) -> tuple[Array, Array, Array]:
-        """Weights (k,), means (k, d) and variances (k,) of the noised law."""
+        """Weights (k,), means (k, d) and variances (k,) of the noised distribution."""
         own = alpha**2 * np.square(self.deviations) + variance
         return np.array(self.weights), alpha * np.array(self.means), own
 
@@ -97,12 +97,12 @@ NOISINGS: dict[str, tuple[Isotropic, Clock]] = {
     "brownian": (Brownian(), VarianceExploding(0.1, 5.0)),
 }
 BASES = {"ou": 1.3 / math.sqrt(1.4), "brownian": 5.0}
-"""The deviations that the flows start with."""
+"""The standard deviations of the distributions that the flows start from."""
 noisings = pytest.mark.parametrize("noising", NOISINGS)
 
 
 def moments(process: Isotropic, clock: Clock, tau: float) -> tuple[float, float]:
-    """α and σ² by hand."""
+    """α and σ² from their formulas."""
     if isinstance(clock, VarianceExploding):
         assert isinstance(process, Brownian)
         return 1.0, (clock.sigma_min * (clock.sigma_max / clock.sigma_min) ** tau) ** 2
@@ -127,7 +127,7 @@ def flow_of(
 def exact_pull(
     law: Mixture, noising: str, z: Array, span: tuple[float, float] = (0.0, 1.0)
 ) -> Array:
-    """Where the flow takes z on the line: it keeps quantiles."""
+    """The end of the flow from z on the line, where the flow preserves quantiles."""
     process, clock = NOISINGS[noising]
     level = law.cdf(z[:, 0], *moments(process, clock, span[1]))
     low, high = np.full(len(z), -30.0), np.full(len(z), 30.0)
@@ -139,7 +139,7 @@ def exact_pull(
 
 
 def solved_pull(law: Mixture, noising: str, z: Array) -> Array:
-    """Where the flow takes z in any dimension, by SciPy and by derivatives of α and σ² alone."""
+    """The end of the flow from z in any dimension, by SciPy, from derivatives of α and σ² only."""
     process, clock = NOISINGS[noising]
     score, h = law.score(process), 1e-3
     stencil = np.array([-1, 9, -45, 45, -9, 1]) / (60 * h)
@@ -174,7 +174,7 @@ def apart(got: Tensor, exact: Array) -> float:
 
 
 def counted(flow: Flow) -> tuple[Flow, list[tuple[Tensor, Tensor]]]:
-    """The flow, and a list of what its score is asked from now on."""
+    """The flow, and a list of the arguments of later calls of its score."""
     calls: list[tuple[Tensor, Tensor]] = []
     score = flow.score
 
@@ -187,7 +187,7 @@ def counted(flow: Flow) -> tuple[Flow, list[tuple[Tensor, Tensor]]]:
 
 
 def slope(counts: Sequence[float], errors: list[float]) -> float:
-    """The power of the number of steps with which errors fall."""
+    """The measured order: errors fall like the number of steps to the power of minus this."""
     return -float(np.polyfit(np.log(counts), np.log(errors), 1)[0])
 
 
@@ -196,7 +196,7 @@ def slope(counts: Sequence[float], errors: list[float]) -> float:
 @pytest.mark.parametrize(
     ("method", "counts"), [(Heun, [50, 100, 200]), (RungeKutta4, [20, 40, 80])]
 )
-def test_fixed_steps_have_their_order(
+def test_fixed_steps_have_the_declared_order(
     name: str, noising: str, method: type[FixedStep], counts: list[int]
 ) -> None:
     law = LAWS[name]
@@ -213,21 +213,21 @@ def test_fixed_steps_have_their_order(
 @noisings
 @pytest.mark.parametrize("name", ["gaussian", "line"])
 def test_an_adaptive_step_has_order_five(name: str, noising: str) -> None:
-    # A tolerance that no step violates leaves one step; its error is of one order more.
+    # With a tolerance that no step violates there is one step; its error has one order more.
     law, lengths, errors = LAWS[name], [0.025, 0.05], []
     z = starts(law, noising)
     for length in lengths:
         span = (0.8 - length, 0.8)
         flow, calls = counted(flow_of(law, noising, span=span))
         got = flow.pull(z, method=Adaptive(10.0, 10.0))
-        assert len(calls) == 8, "one to begin with, one to find a length, six stages"
+        assert len(calls) == 8, "one at the start, one for the step length, six stages"
         errors.append(apart(got, exact_pull(law, noising, z.numpy(), span)))
     assert -slope(lengths, errors) == pytest.approx(Adaptive.order + 1, abs=0.5)
 
 
 @noisings
 @pytest.mark.parametrize("name", LAWS)
-def test_adaptive_steps_follow_the_tolerance(name: str, noising: str) -> None:
+def test_adaptive_error_is_within_a_multiple_of_the_tolerance(name: str, noising: str) -> None:
     law = LAWS[name]
     z = starts(law, noising)
     exact = (solved_pull if name == "plane" else exact_pull)(law, noising, z.numpy())
@@ -243,7 +243,7 @@ def test_adaptive_steps_follow_the_tolerance(name: str, noising: str) -> None:
 
 
 def posterior(law: Mixture, noising: str, z: Array) -> tuple[Array, Array, Array]:
-    """The law of X at the first τ given X = z at the last, by Bayes' rule, on the line.
+    """The distribution of X at the first τ given X = z at the last, by Bayes' rule, on the line.
 
     Weights and means (n, k), variances (k,).
     """
@@ -271,8 +271,8 @@ def test_weak_order_on_a_gaussian(
     counts: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A sample is affine in the normal numbers it is made of. Rows that each see a single one of
-    # them, as a 1, show its coefficient: mean and variance come without chance.
+    # A sample is affine in the normal numbers that are drawn for it. Row i gets a 1 for the i-th
+    # and 0 for all others, which gives its coefficient: mean and variance are then exact.
     law, draws = LAWS["gaussian"], 0
 
     def unit(x: Tensor, mean: float = 0, std: float = 1, *, generator: object = None) -> Tensor:
@@ -303,7 +303,7 @@ def probes(x: Array) -> Array:
 
 
 def expectations(noising: str, method: StochasticMethod) -> Array:
-    """E[probes] of the reverse SDE from its base on, by u_k(x) = E[u_{k+1}(step(x, ΔM))]."""
+    """E[probes] at the end of the reverse SDE, by u_k(x) = E[u_{k+1}(step(x, ΔM))]."""
     process, clock = NOISINGS[noising]
     score, reach = LAWS["line"].score(process), 9 * BASES[noising]
     grid = reach * np.sinh(np.linspace(-4, 4, 601)) / math.sinh(4)  # fine where the data are
@@ -348,7 +348,7 @@ def test_weak_order_on_a_mixture(
     assert errors[-1] < 0.01
 
 
-LONG: dict[str, tuple[Isotropic, Clock]] = {  # so long that nothing of the data is left
+LONG: dict[str, tuple[Isotropic, Clock]] = {  # the last time does not depend on the data
     "ou": (OrnsteinUhlenbeck(theta=0.7, sigma=1.3), VariancePreserving(0.3, 30.0)),
     "brownian": (Brownian(), VarianceExploding(0.02, 100.0)),
 }
@@ -362,7 +362,7 @@ SAMPLERS: list[OrdinaryMethod | StochasticMethod] = [
 
 
 @pytest.mark.parametrize("noising", LONG)
-def test_flow_and_sde_sample_the_exact_law(noising: str) -> None:
+def test_flow_and_sde_sample_the_exact_distribution(noising: str) -> None:
     law, (process, clock) = LAWS["line"], LONG[noising]
     generator = torch.Generator().manual_seed(1)
 
@@ -376,12 +376,12 @@ def test_flow_and_sde_sample_the_exact_law(noising: str) -> None:
     for x in samples:
         assert scipy.stats.kstest(x, exact).pvalue > 0.01
         assert scipy.stats.ks_2samp(x, samples[0]).pvalue > 0.01
-    for method in SAMPLERS[1::3]:  # and it would be noticed if the score was wrong by a fifth
+    for method in SAMPLERS[1::3]:  # the test detects a score that is wrong by a fifth
         assert scipy.stats.kstest(draw(method, factor=1.2), exact).pvalue < 1e-6
 
 
 CIRCLE = WrappedMixture((0.4, 0.6), (-2.9, 1.0), (0.5, 0.3))
-"""It lies across the seam."""
+"""A distribution on the circle with mass on both sides of ±π."""
 
 
 def test_samples_on_the_circle(generator: torch.Generator) -> None:
@@ -404,11 +404,11 @@ def test_samples_on_the_circle(generator: torch.Generator) -> None:
 
 
 def drifting(x: Tensor, t: Tensor) -> Tensor:
-    """A score that takes points around the circle."""
+    """A constant score, for which points go around the circle."""
     return torch.full_like(x, 3.0)
 
 
-def test_points_are_wrapped_and_any_representative_will_do() -> None:
+def test_points_are_wrapped_and_may_be_given_modulo_2_pi() -> None:
     flow = Flow(drifting, Torus(), IdentityClock(2.0))
     x = torch.tensor([[-3.0, 3.0], [0.0, 1.0]], dtype=torch.float64)
     for method in (Adaptive(), Heun(3)):
@@ -425,7 +425,7 @@ def test_points_are_wrapped_and_any_representative_will_do() -> None:
     torch.testing.assert_close(free.push(x), x - 6)
 
 
-def test_the_velocity_is_that_of_its_equation(generator: torch.Generator) -> None:
+def test_velocity_equals_its_formula(generator: torch.Generator) -> None:
     x = torch.randn(5, 2, generator=generator, dtype=torch.float64)
     flow = flow_of(LAWS["plane"], "ou")
     tau = torch.tensor(0.6, dtype=torch.float64)
@@ -440,7 +440,7 @@ def test_the_velocity_is_that_of_its_equation(generator: torch.Generator) -> Non
     torch.testing.assert_close(flow.velocity(x, tau), -rate * score, rtol=1e-13, atol=1e-13)
 
 
-def test_what_the_flow_starts_from(generator: torch.Generator) -> None:
+def test_base_distribution_of_the_flow(generator: torch.Generator) -> None:
     whole, half = (0.0, 1.0), (0.1, 0.5)
     variances = {("ou", whole): 1.3**2 / 1.4, ("ou", half): 1.3**2 / 1.4}
     variances |= {("brownian", whole): 5.0**2, ("brownian", half): 0.1**2 * 50}
@@ -453,7 +453,7 @@ def test_what_the_flow_starts_from(generator: torch.Generator) -> None:
     def still(x: Tensor, t: Tensor) -> Tensor:
         return torch.zeros_like(x)
 
-    # Without a score the flow of Brownian motion stands still: these are its starts.
+    # With a score of zero the flow of Brownian motion is constant: samples are the base's.
     for method in (Adaptive(), Heun(2)):
         z = Flow(still, Brownian(), VarianceExploding(0.1, 5.0)).sample(
             4000, (1,), method=method, generator=generator
@@ -461,7 +461,7 @@ def test_what_the_flow_starts_from(generator: torch.Generator) -> None:
         assert scipy.stats.kstest(z[:, 0].numpy(), "norm", args=(0, 5)).pvalue > 0.01
 
 
-def test_a_span_is_a_part_of_the_clock() -> None:
+def test_span_restricts_the_flow_to_part_of_the_clock() -> None:
     law, span = LAWS["line"], (0.25, 0.75)
     flow, calls = counted(flow_of(law, "ou", span=span))
     assert flow.span == span
@@ -484,14 +484,13 @@ def test_a_span_is_a_part_of_the_clock() -> None:
 @pytest.mark.parametrize(
     "span", [(-0.1, 0.5), (0.5, 0.5), (0.7, 0.2), (0.0, 1.1), (0.0, math.nan), (math.inf, 1.0)]
 )
-def test_bad_spans(span: tuple[float, float]) -> None:
+def test_invalid_spans_are_rejected(span: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="span"):
         flow_of(LAWS["line"], "ou", span=span)
 
 
-def test_no_method_looks_beyond_the_clock() -> None:
-    # Here a score does not exist outside, and every method must do without it.
-    clock = VarianceExploding(0.01, 35.0)  # in float32, t(1) is seven roundings beyond the end
+def test_no_method_evaluates_the_score_outside_of_the_clock() -> None:
+    clock = VarianceExploding(0.01, 35.0)  # in float32, t(1) exceeds the end by seven roundings
     low, high = float(clock.time(0.0)), float(clock.time(1.0))
 
     def score(x: Tensor, t: Tensor) -> Tensor:
@@ -509,7 +508,7 @@ def test_no_method_looks_beyond_the_clock() -> None:
 
 
 @pytest.mark.parametrize("method", SAMPLERS, ids=lambda one: type(one).__name__)
-def test_all_randomness_is_passed_in(method: OrdinaryMethod | StochasticMethod) -> None:
+def test_all_randomness_comes_from_the_generator(method: OrdinaryMethod | StochasticMethod) -> None:
     flow, own = flow_of(LAWS["line"], "ou"), torch.Generator().manual_seed(5)
     before = torch.get_rng_state()
     draw = partial(flow.sample, 5, (1,), method=method)
@@ -521,12 +520,12 @@ def test_all_randomness_is_passed_in(method: OrdinaryMethod | StochasticMethod) 
     torch.manual_seed(1)
     third = draw()
     torch.manual_seed(1)
-    assert torch.equal(third, draw()), "without a generator, torch's own"
+    assert torch.equal(third, draw()), "torch's own generator if none is given"
     torch.set_rng_state(before)
 
 
 def test_steps_of_the_sde_have_independent_noise() -> None:
-    # Without a score Brownian motion is only noise: variances add up, from the base's on.
+    # With a score of zero there is only noise: its variance adds to that of the base.
     def still(x: Tensor, t: Tensor) -> Tensor:
         return torch.zeros_like(x)
 
@@ -567,7 +566,7 @@ def test_shapes_and_dtypes(
             assert there.dtype == dtype
 
 
-def test_float32_is_as_good_as_it_can_be() -> None:
+def test_float32_agrees_with_float64() -> None:
     law = LAWS["line"]
     z = starts(law, "ou")
     for method in (Adaptive(), RungeKutta4(40)):
@@ -597,10 +596,10 @@ def test_pull_undoes_push(noising: str) -> None:
         z = flow.push(x, method=method)
         assert float((z - x).abs().max()) > 0.1
         assert apart(flow.pull(z, method=method), x.numpy()) < allowed
-    assert torch.equal(x, kept), "what was given is left alone"
+    assert torch.equal(x, kept), "the argument is unchanged"
 
 
-def test_chunks_change_nothing_and_bound_the_batch() -> None:
+def test_chunks_bound_the_batch_without_changing_results() -> None:
     law, x = LAWS["plane"], starts(LAWS["plane"], "ou")
     flow, calls = counted(flow_of(law, "ou"))
     for method in (Heun(9), RungeKutta4(5)):
@@ -614,7 +613,7 @@ def test_chunks_change_nothing_and_bound_the_batch() -> None:
         calls.clear()
         flow.sample(7, (2,), method=sampler, chunk=3)
         assert {len(seen) for seen, _ in calls} == {3, 1}
-    # Given whole blocks of the generator, samples of the flow do not depend on them either.
+    # With whole blocks of the generator, samples of the flow do not depend on the chunk either.
     draws = [
         flow.sample(64, (2,), method=Heun(3), chunk=c, generator=torch.Generator().manual_seed(0))
         for c in (16, 64)
@@ -622,8 +621,8 @@ def test_chunks_change_nothing_and_bound_the_batch() -> None:
     torch.testing.assert_close(*draws, rtol=0, atol=1e-6)
 
 
-def test_a_step_of_either_method_by_hand() -> None:
-    # a(x, τ) = τx, from τ = 1 to ½ with ΔM = 0.1: a forward step begins where it is.
+def test_one_step_of_each_stochastic_method_equals_its_formula() -> None:
+    # a(x, τ) = τx, from τ = 1 to ½ with ΔM = 0.1.
     x, tau, to = torch.tensor([[2.0]]), torch.tensor(1.0), torch.tensor(0.5)
     noise = torch.tensor([[0.1]])
     euler, heun = (
@@ -635,11 +634,11 @@ def test_a_step_of_either_method_by_hand() -> None:
     flow, calls = counted(flow_of(LAWS["line"], "ou"))
     flow.sample(1, (1,), method=EulerMaruyama(4))
     asked = torch.stack([t for _, t in calls])
-    taus = torch.tensor([1.0, 0.75, 0.5, 0.25], dtype=torch.float64)  # and never the first
+    taus = torch.tensor([1.0, 0.75, 0.5, 0.25], dtype=torch.float64)  # not at τ = 0
     torch.testing.assert_close(asked, flow.noising.clock.time(taus))
 
 
-def test_nothing_is_recorded_for_autograd() -> None:
+def test_results_do_not_require_gradients() -> None:
     weight = torch.tensor(1.0, requires_grad=True)
 
     def score(x: Tensor, t: Tensor) -> Tensor:
@@ -651,7 +650,7 @@ def test_nothing_is_recorded_for_autograd() -> None:
         assert not flow.sample(2, (1,), method=method).requires_grad
 
 
-def test_a_bar_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_is_shown_if_progress_is_true(capsys: pytest.CaptureFixture[str]) -> None:
     flow, x = flow_of(LAWS["line"], "ou"), torch.ones(3, 1)
     flow.push(x, progress=True)
     assert "following the flow" in capsys.readouterr().err
@@ -662,18 +661,18 @@ def test_a_bar_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> No
     for silent in (False, None):
         flow.pull(x, progress=silent)
         flow.sample(3, (1,), method=EulerMaruyama(2), progress=silent)
-    heard = capsys.readouterr()
-    assert heard.out == heard.err == ""
+    printed = capsys.readouterr()
+    assert printed.out == printed.err == ""
 
 
 @pytest.mark.parametrize("ends", [(0.0, 2.0), (2.0, 0.0)])
-def test_a_bar_goes_from_chunk_to_chunk_and_never_back(ends: tuple[float, float]) -> None:
+def test_progress_bar_never_decreases_over_chunks(ends: tuple[float, float]) -> None:
     with tqdm(file=io.StringIO()) as bar:
         places, rows = [], []
-        for part, tell in chunks(7, 3, ends, Progress(bar), "name"):
+        for part, report in chunks(7, 3, ends, Progress(bar), "name"):
             rows.append(part)
             for share in (0.0, 0.5, 0.25, 1.0):
-                tell(torch.tensor(ends[0] + share * (ends[1] - ends[0])))
+                report(torch.tensor(ends[0] + share * (ends[1] - ends[0])))
                 places.append(bar.n)
         assert rows == [slice(0, 3), slice(3, 6), slice(6, 7)]
         per = [0, TICKS // 2, TICKS // 2, TICKS]
@@ -681,7 +680,7 @@ def test_a_bar_goes_from_chunk_to_chunk_and_never_back(ends: tuple[float, float]
         assert (bar.n, bar.total, bar.desc) == (3 * TICKS, 3 * TICKS, "name")
 
 
-def test_a_fitted_score_brings_its_process_and_clock(generator: torch.Generator) -> None:
+def test_flow_takes_process_and_clock_from_a_fitted_model(generator: torch.Generator) -> None:
     x = CIRCLE.sample(300, generator)
     clock = VarianceExploding(0.1, 4.0)
     score = fit(x, Fourier.lattice(1, 16), clock=clock)
@@ -718,14 +717,14 @@ def test_a_fitted_score_brings_its_process_and_clock(generator: torch.Generator)
         (OrdinaryMethod, (), TypeError, "abstract"),
     ],
 )
-def test_bad_flows_and_methods(
+def test_invalid_flows_and_methods_are_rejected(
     make: Callable[..., object], arguments: tuple[object, ...], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
         make(*arguments)
 
 
-def test_bad_requests() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     flow, x = flow_of(LAWS["line"], "ou"), torch.ones(3, 1)
     for way in (flow.push, flow.pull):
         with pytest.raises(TypeError, match="method must be of type OrdinaryMethod"):

@@ -1,4 +1,4 @@
-"""Densities along the flow, against exact ones, each other, and the number one."""
+"""Densities along the flow, compared with exact ones and each other; they integrate to one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ FINE = Adaptive(1e-8, 1e-8)
 
 
 def law(process: Isotropic, t: Tensor, dim: int, parts: int) -> MixtureSameFamily:
-    """A mixture with the mean 0, noised for a time t."""
+    """A Gaussian mixture with mean 0, noised for a time t."""
     means = torch.randn(
         parts, dim, generator=torch.Generator().manual_seed(dim), dtype=torch.float64
     )
@@ -96,12 +96,12 @@ def normal(n: int, *shape: int, seed: int = 0) -> Tensor:
 def test_densities_are_exact(process: Isotropic, clock: Clock, dim: int, parts: int) -> None:
     x, flow = normal(6, dim), Flow(score_of(process, dim, parts), process, clock)
     got = log_density(flow, x, method=FINE)
-    # Whatever of the data is left at the last time: there the base stands for the law itself.
+    # The error of the base: at the last time the true distribution still depends on the data.
     z = flow.push(x, method=FINE)
     rest = log_prob(process, clock, 1.0, z, parts) - flow.base.log_density(z)
     exact = log_prob(process, clock, 0.0, x, parts)
     torch.testing.assert_close(got, exact - rest, rtol=0, atol=1e-6)
-    if isinstance(process, OrnsteinUhlenbeck):  # the clock is so long that it is nothing
+    if isinstance(process, OrnsteinUhlenbeck):  # at the last time the data have no influence
         torch.testing.assert_close(got, exact, rtol=0, atol=1e-6)
     else:
         torch.testing.assert_close(got, exact, rtol=0, atol=0.02)
@@ -117,7 +117,7 @@ def test_a_scaled_score_has_another_density(process: Isotropic, clock: Clock) ->
 
 
 @pytest.mark.parametrize("process", [OU, Brownian(), Torus()], ids=repr)
-def test_the_divergence_of_the_drift(process: Isotropic) -> None:
+def test_drift_divergence_is_the_trace_of_the_jacobian(process: Isotropic) -> None:
     for shape in ((1,), (3,), (2, 2)):
         x = normal(1, *shape).requires_grad_()
         (slope,) = torch.autograd.functional.jacobian(process.drift, (x,))  # type: ignore[no-untyped-call]
@@ -128,7 +128,7 @@ def test_the_divergence_of_the_drift(process: Isotropic) -> None:
 
 @pytest.mark.parametrize("method", [Adaptive(1e-8, 1e-8), RungeKutta4(80)])
 @noisings
-def test_forwards_and_backwards_agree(
+def test_forward_and_backward_densities_agree(
     process: Isotropic, clock: Clock, method: Adaptive, generator: torch.Generator
 ) -> None:
     flow = Flow(score_of(process, 2, 2), process, clock)
@@ -167,7 +167,7 @@ def test_densities_integrate_to_one(name: str, dim: int, side: int) -> None:
     assert float(density.max()) > 5 * float(density.min())
     adaptive = log_density(flow, x).exp()
     assert float(adaptive.mean()) * (2 * math.pi) ** dim == pytest.approx(1, abs=1e-3)
-    # It is near the potential of the score at the first time.
+    # It is close to the density of which the first score is the gradient.
     rough = fitted(name).log_ratio(x, fitted(name).times[0])
     rough = torch.softmax(rough, dim=0) * len(x) / (2 * math.pi) ** dim
     assert float((density - rough).abs().mean() / density.mean()) < 0.2
@@ -212,15 +212,15 @@ def test_each_divergence_of_a_known_matrix(generator: torch.Generator) -> None:
     value, first = joint(x, t)
     torch.testing.assert_close(value, score(x, t), rtol=0, atol=0)
     torch.testing.assert_close(first, guess, rtol=1e-12, atol=1e-12)
-    assert torch.equal(joint(x, t)[1], first), "the signs stay"
+    assert torch.equal(joint(x, t)[1], first), "the signs are drawn once"
     assert not first.requires_grad
     for divergence in (ExactTrace(), Hutchinson(generator)):
-        flat = Flow(lambda x, t: 0 * x + 1, OrnsteinUhlenbeck(), VariancePreserving())
-        constant = divergence.bind(flat, x)
+        flow = Flow(lambda x, t: 0 * x + 1, OrnsteinUhlenbeck(), VariancePreserving())
+        constant = divergence.bind(flow, x)
         assert not bool(constant(x, t)[1].any())
 
 
-def test_a_score_without_gradients_is_refused(generator: torch.Generator) -> None:
+def test_a_score_without_gradients_is_rejected(generator: torch.Generator) -> None:
     process, clock = NOISINGS[0]
     x = normal(3, 2)
 
@@ -251,7 +251,7 @@ def test_hutchinson_is_unbiased(generator: torch.Generator) -> None:
         assert abs(float(found.mean()) - exact) < 4 * spreads[-1] / math.sqrt(count)
     assert spreads[0] > 0.01, "it is random"
     assert spreads[1] == pytest.approx(spreads[0] / 2, rel=0.1)
-    # On the line a sign squared is one.
+    # In one dimension v² = 1, so the estimate is exact.
     line = Flow(score_of(process, 1, 2), process, clock)
     x = normal(4, 1)
     torch.testing.assert_close(
@@ -260,7 +260,7 @@ def test_hutchinson_is_unbiased(generator: torch.Generator) -> None:
     )
 
 
-def test_randomness_is_passed_in() -> None:
+def test_all_randomness_comes_from_the_generator() -> None:
     process, clock = NOISINGS[0]
     flow, x = Flow(score_of(process, 2, 2), process, clock), normal(4, 2)
     before, own = torch.get_rng_state(), torch.Generator().manual_seed(1)
@@ -283,7 +283,7 @@ def test_randomness_is_passed_in() -> None:
 
 
 @pytest.mark.parametrize("name", ["circle", "torus", "hermite"])
-def test_neighbours_do_not_matter_to_fixed_steps(name: str) -> None:
+def test_fixed_steps_give_each_point_a_result_independent_of_others(name: str) -> None:
     flow, x = Flow(fitted(name)), normal(3000, fitted_dim(name)).clamp(-2.5, 2.5)
     method = RungeKutta4(6)
     together = log_density(flow, x, method=method)
@@ -318,7 +318,7 @@ def test_chunks_bound_the_batch() -> None:
         torch.testing.assert_close(one, other)
 
 
-def test_points_on_the_torus_count_modulo_a_turn(generator: torch.Generator) -> None:
+def test_points_on_the_torus_may_be_given_modulo_2_pi(generator: torch.Generator) -> None:
     flow, x = Flow(fitted("torus")), normal(5, 2)
     method = RungeKutta4(8)
     here = log_density(flow, x, method=method)
@@ -355,7 +355,7 @@ def test_shapes_and_dtypes(n: int, shape: list[int], dtype: torch.dtype, which: 
     assert x.dtype == dtype
 
 
-def test_a_bar_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_bar_is_shown_if_progress_is_true(capsys: pytest.CaptureFixture[str]) -> None:
     flow, x = Flow(lambda x, t: -x, OU, VariancePreserving()), torch.ones(2, 1)
     log_density(flow, x, method=Heun(2), progress=True)
     assert "densities along the flow" in capsys.readouterr().err
@@ -363,17 +363,17 @@ def test_a_bar_is_shown_when_asked_for(capsys: pytest.CaptureFixture[str]) -> No
     assert "densities along the flow" in capsys.readouterr().err
     log_density(flow, x, method=Heun(2))
     sample_with_log_density(flow, 2, (1,), method=Heun(2), progress=False)
-    heard = capsys.readouterr()
-    assert heard.out == heard.err == ""
+    printed = capsys.readouterr()
+    assert printed.out == printed.err == ""
 
 
-def test_nothing_is_recorded_for_autograd() -> None:
+def test_results_do_not_require_gradients() -> None:
     flow = Flow(score_of(OU, 1, 2), OU, VariancePreserving())
     x = torch.ones(2, 1, dtype=torch.float64, requires_grad=True)
     assert not log_density(flow, x, method=Heun(2)).requires_grad
 
 
-def test_a_default_for_every_score(generator: torch.Generator) -> None:
+def test_default_divergence_by_dimension(generator: torch.Generator) -> None:
     plain = Flow(lambda x, t: -x, OU, VariancePreserving())
     for dim in (1, 16):
         x = normal(2, dim)
@@ -401,14 +401,14 @@ def test_a_default_for_every_score(generator: torch.Generator) -> None:
         (Divergence, (), TypeError, "abstract"),
     ],
 )
-def test_bad_divergences(
+def test_invalid_divergences_are_rejected(
     make: Callable[..., object], arguments: tuple[object, ...], kind: type[Exception], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
         make(*arguments)
 
 
-def test_bad_requests() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     flow, x = Flow(lambda x, t: -x, OU, VariancePreserving()), torch.ones(3, 1)
     with pytest.raises(TypeError, match=r"score_and_divergence.* for ClosedForm\(\), got function"):
         log_density(flow, x, divergence=ClosedForm())

@@ -1,4 +1,4 @@
-"""Flows with velocities: what a fitted operator score samples, and how likely it finds data."""
+"""Flows of positions and velocities: samples and likelihoods of a fitted score."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from functools import cache
 
 import pytest
 import torch
+from scipy.spatial.distance import cdist
+from sklearn.datasets import make_moons
 from torch import Tensor
 
 from oism import (
@@ -36,17 +38,30 @@ from oism.flow import (
 )
 from oism.process import PhaseSpace
 from oism.score import LinearScore
-from oism.studies.critically_damped import energy_distance, moons
 
 TIGHT = Adaptive(rtol=1e-8, atol=1e-8)
 LAST = {0.5: 40.0, 2.0: 20.0, 5.0: 40.0}
-"""When a flow starts, by damping; and what is left of the data then."""
+"""The last time by damping."""
 LEFT = {0.5: 1e-4, 2.0: 1e-6, 5.0: 5e-4}
+"""The influence of the data at the last time, by damping."""
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def moons(n: int, seed: int) -> Tensor:
+    """Return two moons in units of their deviations, float64 ``(n, 2)``."""
+    x = torch.from_numpy(make_moons(n, noise=0.1, random_state=seed)[0])
+    return (x - torch.tensor([0.5, 0.25])) / torch.tensor([0.87, 0.5])
+
+
+def energy_distance(x: Tensor, y: Tensor) -> float:
+    """Return the unbiased estimate of 2E|X - Y| - E|X - X'| - E|Y - Y'|."""
+    cross, left, right = (float(cdist(a, b).sum()) for a, b in ((x, y), (x, x), (y, y)))
+    n, m = len(x), len(y)
+    return 2 * cross / (n * m) - left / (n * (n - 1)) - right / (m * (m - 1))
 
 
 def gaussian_data() -> Tensor:
@@ -71,7 +86,7 @@ def affine_map(c: float) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("c", [0.5, 2.0, 5.0])
 def test_a_gaussian_is_sampled_exactly(c: float) -> None:
-    # No draws: the flow maps N(0, I) to N(offset, MMᵀ), known to the accuracy of the solver.
+    # Nothing is drawn: the flow maps N(0, I) to N(offset, MMᵀ) up to the error of the solver.
     offset, matrix = affine_map(c)
     x = gaussian_data()
     covariance = torch.block_diag(torch.cov(x.mT, correction=0), 0.04 * torch.eye(2).double())  # type: ignore[no-untyped-call]
@@ -91,7 +106,7 @@ def test_the_flow_is_solved_with_the_order_of_the_method() -> None:
 
 
 def simulated_covariance(flow: Flow, method: StochasticMethod) -> Tensor:
-    """Return the covariance that a method arrives at, without draws: a step is affine here."""
+    """Return the covariance at the end of a method, exactly: a step is affine here."""
     eye, zero = torch.eye(4, dtype=torch.float64), torch.zeros(5, 4, dtype=torch.float64)
     x, noise = torch.cat((zero[:1], eye, zero[1:])), torch.cat((zero, eye))
     covariance, diffusion = eye, flow.process.diffusion(4)
@@ -136,7 +151,7 @@ def test_the_likelihood_of_a_gaussian_is_exact() -> None:
     space, flow = gaussian(2.0)
     x = gaussian_data()
     law = torch.distributions.MultivariateNormal(x.mean(dim=0), torch.cov(x.mT, correction=0))
-    # Whatever the velocities that were drawn: an average over them is exact as well.
+    # For any velocities that are drawn; an average over several draws is exact too.
     generator = torch.Generator().manual_seed(0)
     ours = position_log_density(flow, space, x[:6], draws=3, generator=generator, method=TIGHT)
     torch.testing.assert_close(ours, law.log_prob(x[:6]), rtol=0, atol=1e-5)  # type: ignore[no-untyped-call]
@@ -152,7 +167,7 @@ def moons_score(order: int) -> tuple[PhaseSpace, LinearScore]:
 
 
 @pytest.mark.parametrize("method", [Adaptive(), StochasticHeun(200)], ids=["flow", "reverse SDE"])
-def test_moons_of_degree_four_are_at_most_a_quarter_as_far(
+def test_degree_four_quarters_the_energy_distance_to_the_moons(
     method: Adaptive | StochasticHeun,
 ) -> None:
     distance = {}
@@ -166,8 +181,8 @@ def test_moons_of_degree_four_are_at_most_a_quarter_as_far(
     assert distance[4] < 0.25 * distance[2]
 
 
-def test_velocities_are_as_good_as_none() -> None:
-    # The same degree under an Ornstein-Uhlenbeck process, without velocities: as likely.
+def test_likelihood_with_velocities_equals_that_without() -> None:
+    # Without velocities: the same degree under an Ornstein-Uhlenbeck process.
     space, score = moons_score(4)
     x, generator = moons(300, 2), torch.Generator().manual_seed(0)
     plain = fit(moons(4000, 0), TensorHermite(2, 4))
@@ -185,7 +200,7 @@ def test_velocities_are_as_good_as_none() -> None:
 
 
 def test_the_density_of_points_integrates_to_one() -> None:
-    # By importance sampling from the Gaussian of the same moments, twice as wide.
+    # By importance sampling from the Gaussian with the mean and twice the covariance.
     space, score = moons_score(4)
     flow, n = Flow(score), 2000
     scale = 2.0
@@ -200,7 +215,7 @@ def test_the_density_of_points_integrates_to_one() -> None:
     assert float(ratio.mean()) == pytest.approx(1, abs=4 * float(ratio.std()) / math.sqrt(n))
 
 
-def test_ways_to_the_divergence_agree() -> None:
+def test_all_divergences_agree() -> None:
     space, score = moons_score(4)
     flow, points = Flow(score), space.lift(moons(300, 2)[:40], torch.Generator().manual_seed(0))
     method = RungeKutta4(16)
@@ -217,7 +232,7 @@ def test_ways_to_the_divergence_agree() -> None:
     torch.testing.assert_close(again, dense, rtol=0, atol=5e-3)
 
 
-def test_a_process_of_independent_parts_flows_like_its_parts() -> None:
+def test_a_linear_process_with_scalar_matrices_equals_ornstein_uhlenbeck() -> None:
     # F = -θI is the Ornstein-Uhlenbeck process: the same noise, drift, samples and densities.
     process = Linear(-0.7 * torch.eye(2).double(), 1.3 * torch.eye(2).double())
     known = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
@@ -236,7 +251,7 @@ def test_a_process_of_independent_parts_flows_like_its_parts() -> None:
     torch.testing.assert_close(*dense)
 
 
-def test_wrong_arguments_are_named() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     space, flow = gaussian(2.0)
     with pytest.raises(ValueError, match=r"x must have shape \(n, 2\)"):
         position_log_density(flow, space, normal(3, 4))
@@ -248,19 +263,19 @@ def test_wrong_arguments_are_named() -> None:
         flow.sample(3, (2,))
     with pytest.raises(TypeError, match="process must be of type Isotropic"):
         _ = flow.noising
-    with pytest.raises(TypeError, match="process must be of type Isotropic or Linear"):
+    with pytest.raises(TypeError, match="process must be of type Process, got str"):
         Flow(lambda x, t: x, "fast", flow.clock)  # type: ignore[arg-type]
 
     with pytest.raises(ValueError, match=r"space must have the gamma = 0\.04 of the fit, got 1"):
         position_log_density(flow, PhaseSpace(space.process, gamma=1.0), normal(3, 2))
-    with pytest.raises(ValueError, match="space must be that of the flow"):
+    with pytest.raises(ValueError, match="space must have the process"):
         position_log_density(flow, PhaseSpace(CriticallyDamped(2, c=3.0)), normal(3, 2))
     with pytest.raises(TypeError, match="flow must be of type Flow, got LinearScore"):
-        log_density(flow.score, normal(3, 4))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="process must be that of the fitted score"):
-        Flow(flow.score, CriticallyDamped(2, c=3.0))
+        log_density(flow.source, normal(3, 4))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="process must be that of the fitted model"):
+        Flow(flow.source, CriticallyDamped(2, c=3.0))
     same = CriticallyDamped(2)
-    assert Flow(flow.score, same).process == space.process == Linear(*same._matrices, copies=2)
+    assert Flow(flow.source, same).process == space.process == Linear(*same._matrices, copies=2)
     assert hash(same) == hash(space.process)
     assert log_density(flow, normal(0, 4)).shape == (0,)
     with pytest.raises(ValueError, match=r"score must return a tensor of the shape \(3, 4\)"):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from oism import Combined, DDPMpp, Diffusion, fit_mixture, fit_prior
+from oism import Combined, DDPMpp, Diffusion, fit_mixture, fit_prior, load
 from oism._core.transforms import per_row
 from oism.flow import ExactTrace, log_density
 from oism.images import Prior
@@ -120,7 +120,9 @@ def test_the_share_is_that_of_least_squares(
     predictor = Combined(Wavy(right), prior, intervals=intervals)
     x, tau, noise = drawn(prior, n, seed)
     half = n // 2
-    predictor.weigh([(x[:half], tau[:half], noise[:half]), (x[half:], tau[half:], noise[half:])])
+    predictor.calibrate(
+        [(x[:half], tau[:half], noise[:half]), (x[half:], tau[half:], noise[half:])]
+    )
     known = prior.noise(x, tau)
     step = predictor.net(x, tau) - known
     ends = UniformLogSNR(prior.noising).bins(intervals)
@@ -191,7 +193,7 @@ def test_it_is_at_most_as_wrong_as_either_where_it_was_weighed(seed: int, right:
     prior = prior_of()
     x, tau, noise = drawn(prior, 64, seed)
     predictor = Combined(Wavy(right), prior, intervals=1)
-    predictor.weigh([(x, tau, noise)])
+    predictor.calibrate([(x, tau, noise)])
     own = error(predictor(x, tau), noise)
     assert own <= error(predictor.net(x, tau), noise) * (1 + 1e-12)
     assert own <= error(prior.noise(x, tau), noise) * (1 + 1e-12)
@@ -203,7 +205,7 @@ def test_it_is_at_most_as_wrong_as_either_where_it_was_weighed(seed: int, right:
 def test_on_other_draws_it_is_at_most_as_wrong_in_every_sixth() -> None:
     prior = prior_of("poor")
     predictor = Combined(Oracle(prior, wrong=0.5), prior)
-    predictor.weigh([drawn(prior, 20_000, 7)])
+    predictor.calibrate([drawn(prior, 20_000, 7)])
     x, tau, noise = drawn(prior, 60_000, 11)
     found, net, known = predictor(x, tau), predictor.net(x, tau), prior.noise(x, tau)
     counts = []
@@ -220,10 +222,10 @@ def test_who_knows_all_gets_all_and_who_knows_nothing_gets_nothing() -> None:
     prior = prior_of()
     draws = drawn(prior, 40_000, 5)
     knowing = Combined(Oracle(prior), prior_of("poor"), intervals=6)
-    knowing.weigh([draws])
+    knowing.calibrate([draws])
     assert float(knowing.share.min()) > 0.97
     ignorant = Combined(Constant(), prior, intervals=6)
-    ignorant.weigh([draws])
+    ignorant.calibrate([draws])
     assert float(ignorant.share.max()) < 0.02
 
 
@@ -232,7 +234,7 @@ def test_a_network_that_is_the_prior_changes_nothing() -> None:
     predictor = Combined(Same(prior), prior, intervals=4)
     predictor.share.fill_(0.25)
     x, tau, noise = drawn(prior, 50)
-    predictor.weigh([(x, tau, noise)])
+    predictor.calibrate([(x, tau, noise)])
     assert predictor.share.tolist() == [0.25] * 4, "any will do: it stays"
     torch.testing.assert_close(predictor(x, tau), prior.noise(x, tau), rtol=1e-12, atol=1e-12)
 
@@ -241,12 +243,12 @@ def test_shares_stay_where_nothing_was_drawn() -> None:
     prior = prior_of()
     predictor = Combined(Wavy(), prior, intervals=5)
     predictor.share.fill_(0.5)
-    predictor.weigh([])
+    predictor.calibrate([])
     x, tau, noise = drawn(prior, 60)
-    predictor.weigh([(x[:0], tau[:0], noise[:0])])
+    predictor.calibrate([(x[:0], tau[:0], noise[:0])])
     assert predictor.share.tolist() == [0.5] * 5
     low = tau <= UniformLogSNR(prior.noising).bins(5)[0][1]
-    predictor.weigh([(x[low], tau[low], noise[low])])
+    predictor.calibrate([(x[low], tau[low], noise[low])])
     assert float(predictor.share[0]) != 0.5
     assert predictor.share.tolist()[1:] == [0.5] * 4
 
@@ -255,8 +257,8 @@ def test_one_time_for_a_whole_batch_is_weighed_too() -> None:
     prior = prior_of()
     x, _, noise = drawn(prior, 30)
     one, many = (Combined(Wavy(), prior, intervals=5) for _ in range(2))
-    one.weigh([(x, torch.tensor(0.4), noise)])
-    many.weigh([(x, torch.full((30,), 0.4), noise)])
+    one.calibrate([(x, torch.tensor(0.4), noise)])
+    many.calibrate([(x, torch.full((30,), 0.4), noise)])
     assert torch.equal(one.share, many.share)
     assert int((one.share > 0).sum()) == 1
 
@@ -276,12 +278,12 @@ class Dropping(nn.Module):
         return found
 
 
-def test_it_is_weighed_at_rest() -> None:
+def test_it_is_calibrated_in_evaluation_mode() -> None:
     prior = prior_of()
     predictor = Combined(Dropping(), prior, intervals=3).train()
     other = Combined(Dropping(), prior, intervals=3).eval()
     for one in (predictor, other):
-        one.weigh([drawn(prior)])
+        one.calibrate([drawn(prior)])
     assert torch.equal(predictor.share, other.share)
     assert predictor.net.training
     assert not other.net.training
@@ -306,7 +308,7 @@ def test_densities_follow_its_flow() -> None:
     prior = prior_of()
     predictor = Combined(Oracle(prior), prior)
     predictor.share.fill_(1.0)
-    model = Diffusion(predictor, prior.setting, first=1e-4)
+    model = Diffusion(predictor, prior.spec, first=1e-4)
     x = rows(4, 6, seed=9) * SPREAD + 0.2
     found = log_density(model.flow, x, divergence=ExactTrace())
     noised = SPREAD.square() * model.noising.alpha(1e-4) ** 2 + model.noising.sigma(1e-4) ** 2
@@ -330,15 +332,15 @@ def test_half_precision_does_not_reach_the_prior(monkeypatch: pytest.MonkeyPatch
     x, tau, added = drawn(prior, 8, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
         found = predictor(x, tau)
-        predictor.weigh([(x, tau, added)])
+        predictor.calibrate([(x, tau, added)])
     assert seen == [False, False]
     assert found.dtype == torch.float32
     assert predictor.share.dtype == torch.float64
     assert Combined(Wavy(), prior)(x.bfloat16(), tau).dtype == torch.float32
     exact = Combined(Wavy(), prior)
-    exact.weigh([drawn(prior)])
+    exact.calibrate([drawn(prior)])
     single = Combined(Wavy(), prior)
-    single.weigh([drawn(prior, dtype=torch.float32)])
+    single.calibrate([drawn(prior, dtype=torch.float32)])
     torch.testing.assert_close(single.share, exact.share, rtol=0, atol=1e-3)
 
 
@@ -355,10 +357,10 @@ def test_round_trip(tmp_path: Path) -> None:
     prior, path = prior_of("images"), tmp_path / "model"
     net = stirred(DDPMpp(prior.shape, width=4, multipliers=(1,), blocks=1))
     predictor = Combined(net, prior, first=1e-3, intervals=9)
-    predictor.weigh([drawn(prior, dtype=torch.float32)])
-    model = Diffusion(predictor, prior.setting, first=1e-3)
+    predictor.calibrate([drawn(prior, dtype=torch.float32)])
+    model = Diffusion(predictor, prior.spec, first=1e-3)
     model.save(path)
-    again = Diffusion.load(path)
+    again = load(path)
     assert isinstance(again.predictor, Combined)
     assert again.predictor.first == 1e-3
     assert torch.equal(again.predictor.share, predictor.share)
@@ -372,11 +374,11 @@ def test_round_trip(tmp_path: Path) -> None:
 def test_a_network_of_ones_own(tmp_path: Path) -> None:
     prior, path = prior_of(), tmp_path / "model"
     predictor = Combined(Wavy(), prior)
-    predictor.weigh([drawn(prior)])
-    Diffusion(predictor, prior.setting).save(path)
-    with pytest.raises(ValueError, match=r"a network of the kind '.*Wavy'.*: give it as net"):
-        Diffusion.load(path)
-    again = Diffusion.load(path, net=Wavy(0.0)).predictor
+    predictor.calibrate([drawn(prior)])
+    Diffusion(predictor, prior.spec).save(path)
+    with pytest.raises(ValueError, match=r"of class '.*Wavy' .*give it again.*given=\{'net': …"):
+        load(path)
+    again = load(path, given={"net": Wavy(0.0)}).predictor
     assert isinstance(again, Combined)
     assert torch.equal(again.share, predictor.share)
 
@@ -398,7 +400,7 @@ def test_the_first_time_is_before_the_last(first: float) -> None:
         ({"net": MLP(5)}, "net must take tensors of the prior's shape (6,), got (5,)"),
         (
             {"net": MLP(6, extra=6)},
-            "net must have extra = 0 channels unless it is shown the prior, got 6",
+            "net must have extra = 0 channels, got 6",
         ),
         ({"net": "mine"}, "net must be of type Module, got str"),
         ({"prior": MLP(6)}, "prior must be of type Prior, got MLP"),
@@ -417,7 +419,7 @@ def test_times_that_are_none() -> None:
     with pytest.raises(ValueError, match="one number or one per row: 2 rows, 3 values"):
         predictor(torch.zeros(2, 6), torch.zeros(3))
     with pytest.raises(ValueError, match="one number or one per row: 2 rows, got shape"):
-        predictor.weigh([(torch.zeros(2, 6), torch.zeros(3), torch.zeros(2, 6))])
+        predictor.calibrate([(torch.zeros(2, 6), torch.zeros(3), torch.zeros(2, 6))])
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
@@ -426,5 +428,5 @@ def test_a_network_that_predicts_no_numbers(value: float) -> None:
     predictor = Combined(Constant(value), prior, intervals=3)
     predictor.share.fill_(0.5)
     with pytest.raises(FloatingPointError, match="net must predict finite noise"):
-        predictor.weigh([drawn(prior, 20)])
+        predictor.calibrate([drawn(prior, 20)])
     assert predictor.share.tolist() == [0.5] * 3, "what it was"

@@ -271,8 +271,8 @@ def test_any_size(
     found = net(x, torch.rand(rows))
     assert found.shape == (rows, *shape)
     assert not found.any(), "it begins by predicting no noise"
-    again = DDPMpp(**json.loads(json.dumps(net.settings)))
-    assert again.settings == net.settings
+    again = DDPMpp(**json.loads(json.dumps(net.to_config())))
+    assert again.to_config() == net.to_config()
     again.load_state_dict(stirred(net).state_dict())
     tau = torch.rand(rows)
     assert torch.equal(again(x, tau), net(x, tau))

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oism.nn._embedding import one_per_row, waves_of_time
+from oism.nn._embedding import waves_of_time
 
 times = st.lists(st.floats(0, 1), min_size=1, max_size=6)
 
@@ -42,14 +42,3 @@ def test_close_times_are_told_apart(first: float) -> None:
 def test_the_dtype_of_the_times_does_not_matter() -> None:
     tau = torch.tensor([1e-5, 0.25, 1.0])
     np.testing.assert_array_equal(waves_of_time(tau, 32), waves_of_time(tau.double(), 32))
-
-
-@given(rows=st.integers(0, 4), dims=st.integers(1, 3))
-def test_one_number_or_one_per_row(rows: int, dims: int) -> None:
-    x = torch.zeros(rows, *[2] * dims)
-    assert one_per_row(torch.tensor(0.5), x).tolist() == [0.5] * rows
-    tau = torch.rand(rows)
-    assert one_per_row(tau, x) is tau
-    for shape in ((rows + 1,), (rows, 1)):
-        with pytest.raises(ValueError, match=f"one per row: {rows} rows, got shape"):
-            one_per_row(torch.zeros(shape), x)

@@ -70,7 +70,7 @@ def test_the_network_by_hand(
     found = net(x, tau)
     assert found.shape == (rows, dim)
     np.testing.assert_allclose(found, by_hand(net, x, tau), rtol=1e-4, atol=1e-5)
-    again = MLP(**net.settings)
+    again = MLP(**net.to_config())
     again.load_state_dict(net.state_dict())
     assert torch.equal(again(x, tau), found)
 

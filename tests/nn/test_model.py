@@ -13,16 +13,15 @@ from torch import Tensor, nn
 
 from oism import DDPMpp, Diffusion, OrnsteinUhlenbeck, VariancePreserving, fit_prior
 from oism.basis import IdentityFrame
-from oism.flow import ExactTrace, RungeKutta4, log_density
-from oism.images import Pixels, Prior
-from oism.images._base import Setting
+from oism.flow import ExactTrace, Hutchinson, Pixels, RungeKutta4, TensorSpec, log_density
+from oism.images import Prior
 from oism.nn import MLP, OperatorInformed
 from oism.nn._contexts import half_precision, no_gradients_of
 from oism.process import IdentityClock, Noising
 
 CLOCK = VariancePreserving()
 OU = Noising(OrnsteinUhlenbeck(), CLOCK)
-PLANE = Setting((2,), CLOCK, CLOCK)
+PLANE = TensorSpec((2,), CLOCK)
 MEAN = torch.tensor([0.3, -0.2], dtype=torch.float64)
 VARIANCE = torch.tensor([0.01, 0.5], dtype=torch.float64)
 
@@ -123,9 +122,10 @@ def gaussian_prior(frame: str) -> Prior:
 @pytest.mark.parametrize("frame", ["pixels", "principal"])
 def test_bits_per_dimension_are_those_of_the_prior_itself(frame: str) -> None:
     prior = gaussian_prior(frame)
-    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting)
+    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.spec)
     values = images()[:300]
-    found = model.bits_per_dim(values.double(), torch.Generator().manual_seed(1), probes=16)
+    source = torch.Generator().manual_seed(1)
+    found = model.bits_per_dim(values.double(), source, divergence=Hutchinson(source, probes=16))
     expected = prior.bits_per_dim(values.double())
     gap = found - expected
     # A draw of the dequantisation, and of signs, instead of their expectations.
@@ -139,7 +139,7 @@ def test_bits_per_dimension_are_those_of_the_prior_itself(frame: str) -> None:
 
 def test_bits_are_drawn_from_one_generator() -> None:
     prior = gaussian_prior("principal")
-    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting)
+    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.spec)
     values = images()[:3].byte()
     method = RungeKutta4(4)
     same = [model.bits_per_dim(values, method=method) for _ in range(2)]
@@ -154,20 +154,21 @@ def test_bits_are_drawn_from_one_generator() -> None:
 
 def test_more_probes_are_nearer_to_the_trace() -> None:
     prior = gaussian_prior("principal")
-    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting)
+    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.spec)
     x = prior.prepare(images()[:60].double(), torch.Generator().manual_seed(2))
     method = RungeKutta4(8)
     exact = log_density(model.flow, x, method=method, divergence=ExactTrace())
-    off = [
-        float((model.log_density(x, method=method, probes=k) - exact).square().mean().sqrt())
-        for k in (1, 16)
-    ]
+    off = []
+    for probes in (1, 16):
+        signs = Hutchinson(torch.Generator().manual_seed(0), probes)
+        found = model.log_density(x, method=method, divergence=signs)
+        off.append(float((found - exact).square().mean().sqrt()))
     assert off[1] == pytest.approx(off[0] / 4, rel=0.4)
 
 
 def test_samples_of_an_informed_model_have_the_priors_law() -> None:
     prior = gaussian_prior("principal")
-    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting)
+    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.spec)
     n = 3000
     x = model.sample(n, torch.Generator().manual_seed(0)).flatten(1).double()
     other = prior.prepare(images().double(), torch.Generator().manual_seed(1)).flatten(1)
@@ -184,7 +185,7 @@ def dropping() -> DDPMpp:
 
 def test_dropout_is_off_and_on_again() -> None:
     net = dropping()
-    model = Diffusion(net, Setting(net.shape, CLOCK, CLOCK))
+    model = Diffusion(net, TensorSpec(net.shape, CLOCK))
     net.down[0].eval()
     modes = [part.training for part in net.modules()]
     assert not all(modes)
@@ -240,8 +241,7 @@ def test_densities_leave_the_network_as_it_was() -> None:
     assert [part.requires_grad for part in net.parameters()] == wanted
 
 
-def test_many_rows_go_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oism.nn._model.CHUNK", 4)
+def test_many_rows_go_in_chunks() -> None:
     seen = []
 
     class Watched(Gaussian):
@@ -250,17 +250,18 @@ def test_many_rows_go_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
             return super().forward(x, tau)
 
     model = Diffusion(Watched(), PLANE)
+    model.chunk = 4
     found = model.sample(10, torch.Generator().manual_seed(0), method=RungeKutta4(2))
     assert max(seen) == 4
-    monkeypatch.setattr("oism.nn._model.CHUNK", 100)
+    model.chunk = 100
     whole = model.sample(10, torch.Generator().manual_seed(0), method=RungeKutta4(2))
     torch.testing.assert_close(found, whole)
     assert model.sample(0).shape == (0, 2)
 
 
-def test_what_a_model_knows() -> None:
+def test_the_properties_of_a_model() -> None:
     prior = gaussian_prior("principal")
-    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting, first=1e-3)
+    model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.spec, first=1e-3)
     assert (model.shape, model.dim, model.pixels) == (SHAPE, 6, Pixels(0, 16))
     assert model.clock == prior.clock
     assert model.device == torch.device("cpu")
@@ -273,11 +274,60 @@ def test_what_a_model_knows() -> None:
     assert model.to("cpu") is model
 
 
+def test_the_spec_is_that_of_the_prior() -> None:
+    prior = gaussian_prior("principal")
+    assert Diffusion(OperatorInformed.paper(Silent(), prior)).spec == prior.spec
+    with pytest.raises(TypeError, match="spec must be given for a predictor without a prior"):
+        Diffusion(MLP(2))
+
+
+def test_score_denoised_and_forward_follow_from_the_noise() -> None:
+    model, x = Diffusion(Gaussian(), PLANE), torch.randn(4, 2, dtype=torch.float64)
+    tau = torch.tensor([1e-3, 0.1, 0.5, 1.0], dtype=torch.float64)
+    alpha, sigma = OU.alpha(tau)[:, None], OU.sigma(tau)[:, None]
+    noise = model.noise(x, tau)
+    assert torch.equal(model(x, tau), noise)
+    torch.testing.assert_close(model.score(x, CLOCK.time(tau)), -noise / sigma)
+    torch.testing.assert_close(model.denoise(x, tau), (x - sigma * noise) / alpha)
+    torch.testing.assert_close(model.denoise(x, 0.0), x, msg="nothing was added")
+    with pytest.raises(ValueError, match=r"tau must be in \[0, 1\], but tau = 1\.5"):
+        model.noise(x, 1.5)
+
+
+def test_facts() -> None:
+    prior = gaussian_prior("principal")
+    net = MLP(2, width=4, depth=0)
+    assert Diffusion(net, PLANE).facts() == {
+        "kind": "trained model",
+        "shape": [2],
+        "pixels": None,
+        "dequantised": False,
+        "network": {"kind": "MLP", **net.to_config()},
+        "parameters": sum(part.numel() for part in net.parameters()),
+        "prior": None,
+        "clock": {"kind": "VariancePreserving", "beta_0": 0.1, "beta_1": 20.0},
+        "first": 1e-5,
+        "precision": "no",
+    }
+    found = Diffusion(OperatorInformed.paper(Silent(), prior)).facts()
+    assert found["network"] == {"kind": f"{__name__}.Silent"}
+    assert found["pixels"] == [0, 16]
+    assert found["prior"] == prior.facts()
+    form = {"kind": "OperatorInformed", "gate": {"kind": "Open"}, "condition": False}
+    assert found["form"] == form
+
+
+def test_a_model_is_a_module() -> None:
+    model = Diffusion(MLP(2), PLANE)
+    assert set(model.state_dict()) == {f"predictor.{name}" for name in MLP(2).state_dict()}
+    assert model.double().predictor.first.weight.dtype == torch.float64
+
+
 def test_mistakes() -> None:
     net = MLP(2)
     with pytest.raises(TypeError, match="predictor must be of type Module, got function"):
         Diffusion(lambda x, tau: x, PLANE)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="setting must be of type Setting, got tuple"):
+    with pytest.raises(TypeError, match="spec must be of type TensorSpec, got tuple"):
         Diffusion(net, (2,))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"first must be a positive finite number, got 0\.0"):
         Diffusion(net, PLANE, first=0.0)
@@ -287,17 +337,17 @@ def test_mistakes() -> None:
         Diffusion(net, PLANE, first=2.0)
     with pytest.raises(ValueError, match="precision must be 'no' or 'bf16', got 'half'"):
         Diffusion(net, PLANE, precision="half")
-    with pytest.raises(ValueError, match=r"the shape \(2,\) of the setting, got \(3,\)"):
+    with pytest.raises(ValueError, match=r"the shape \(2,\) of the spec, got \(3,\)"):
         Diffusion(MLP(3), PLANE)
     prior = gaussian_prior("principal")
-    other = Setting(SHAPE, IdentityClock(2.0), CLOCK)
-    with pytest.raises(ValueError, match=r"with the clock of the setting, IdentityClock\("):
+    other = TensorSpec(SHAPE, IdentityClock(2.0))
+    with pytest.raises(ValueError, match=r"with the clock of the spec, IdentityClock\("):
         Diffusion(OperatorInformed.paper(Silent(), prior), other)
     model = Diffusion(net, PLANE)
-    with pytest.raises(ValueError, match=r"known only to a model of integers \(pixels=…\)"):
+    with pytest.raises(ValueError, match="bits per dimension need a model of integers"):
         model.bits_per_dim(torch.zeros(1, 2))
     with pytest.raises(ValueError, match="n must be an integer >= 0, got -1"):
         model.sample(-1)
-    informed = Diffusion(OperatorInformed.paper(Silent(), prior), prior.setting)
+    informed = Diffusion(OperatorInformed.paper(Silent(), prior), prior.spec)
     with pytest.raises(ValueError, match="values must be whole numbers"):
         informed.bits_per_dim(torch.full((1, *SHAPE), 0.5))

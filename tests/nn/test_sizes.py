@@ -30,16 +30,16 @@ def test_a_size_for_every_shape(
     attention: list[int],
 ) -> None:
     with torch.device("meta"):  # shapes only
-        found = unet_for(shape, extra=2).settings
+        found = unet_for(shape, extra=2).to_config()
     assert found == {
-        "shape": list(shape), "extra": 2, "width": width, "multipliers": multipliers,
-        "blocks": blocks, "attention": attention, "dropout": 0.1,
+        "shape": shape, "extra": 2, "width": width, "multipliers": tuple(multipliers),
+        "blocks": blocks, "attention": tuple(attention), "dropout": 0.1,
     }  # fmt: skip
 
 
 def test_large_images_have_the_reference() -> None:
     with torch.device("meta"):
-        assert unet_for((3, 32, 32)).settings == DDPMpp().settings
+        assert unet_for((3, 32, 32)).to_config() == DDPMpp().to_config()
 
 
 def test_what_is_given_is_taken() -> None:
@@ -48,9 +48,9 @@ def test_what_is_given_is_taken() -> None:
     )
     x, tau = torch.randn(3, 1, 8, 8), torch.rand(3)
     assert net(x, tau).shape == x.shape
-    assert net.settings["multipliers"] == [1, 1, 1, 2]
-    assert (net.settings["attention"], net.settings["dropout"]) == ([2], 0)
-    assert unet_for((1, 8, 8), attention=()).settings["attention"] == []
+    assert net.to_config()["multipliers"] == (1, 1, 1, 2)
+    assert (net.to_config()["attention"], net.to_config()["dropout"]) == ((2,), 0)
+    assert unet_for((1, 8, 8), attention=()).to_config()["attention"] == ()
 
 
 def test_halvings() -> None:

@@ -307,7 +307,7 @@ def test_mistakes() -> None:
 
 
 def test_bytes_are_no_clean_tensors() -> None:
-    """They are to be brought into a model's units first (`Setting.prepare`)."""
+    """They are to be brought into a model's units first (`TensorModel.prepare`)."""
     images = torch.zeros(3, 2, dtype=torch.uint8)
     with pytest.raises(TypeError, match=r"x must have a floating-point dtype, .* got torch.uint8"):
         DenoisingScoreMatching(UniformLogSNR(VP))(lambda x, tau: x, images)

@@ -75,7 +75,7 @@ def test_the_noise_is_the_score_given_the_data(c: float) -> None:
     def target(x: Tensor, tau: Tensor) -> Tensor:
         return noise[:, 2:]
 
-    ours = VelocityScore(target, objective.space, CLOCK)(points.detach(), CLOCK.time(tau))
+    ours = VelocityScore(target, objective.space, CLOCK).score(points.detach(), CLOCK.time(tau))
     torch.testing.assert_close(ours[:, 2:], slope[:, 2:], rtol=1e-9, atol=1e-9)
     assert not ours[:, :2].any()
 
@@ -122,8 +122,8 @@ def test_training_comes_near_the_optimum_and_samples() -> None:
         optimiser.step()
     assert before > best + 0.4
     assert best - 0.01 < value() < best + 0.03
-    flow = VelocityScore(network, objective.space, CLOCK, objective.first).flow
-    points = flow.sample(2000, (2,), method=RungeKutta4(32), generator=generator)
+    model = VelocityScore(network, objective.space, CLOCK, objective.first)
+    points = model.sample(2000, generator, method=RungeKutta4(32))
     assert float(objective.space.positions(points).std()) == pytest.approx(SPREAD, rel=0.25)
 
 
@@ -141,6 +141,8 @@ def test_wrong_arguments_are_named() -> None:
         HybridScoreMatching(objective.space, CLOCK, first=0.0)
     with pytest.raises(TypeError, match="space must be of type PhaseSpace"):
         HybridScoreMatching(CriticallyDamped(2), CLOCK)  # type: ignore[arg-type]
-    score = VelocityScore(MLP(2, extra=2), objective.space, CLOCK)
+    model = VelocityScore(MLP(2, extra=2), objective.space, CLOCK)
     with pytest.raises(ValueError, match="t must be positive"):
-        score(torch.zeros(3, 4), 0.0)
+        model.score(torch.zeros(3, 4), 0.0)
+    with pytest.raises(TypeError, match="process must be of type Isotropic"):
+        model.noise(torch.zeros(3, 4), 0.5)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from oism import OISM
 
 Array = NDArray[np.float64]
-SMALL: dict[str, Any] = {"max_eigenvalue": 25, "n_times": 16}
+SMALL: dict[str, Any] = {"max_eigenvalue": 25, "flow_steps": 16}
 
 
 def rng(seed: int = 0) -> np.random.Generator:
@@ -33,7 +33,7 @@ def angle_rows(n: int, seed: int) -> Array:
 
 @pytest.fixture(scope="session")
 def draw_angles() -> Callable[[int, int], Array]:
-    """Draw rows of the law of ``angles``: their number, and a seed."""
+    """Draw rows of the distribution of ``angles``: their number, and a seed."""
     return angle_rows
 
 
@@ -44,7 +44,7 @@ def angles() -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def torus(angles: pd.DataFrame) -> OISM:
-    """Fitted to a frame: scikit-learn warns wherever its column names are forgotten."""
+    """Fitted to a frame: scikit-learn warns where its column names are lost."""
     model: OISM = OISM(**SMALL, periodic={"phi": 360, "psi": 360}).fit(angles)
     return model
 
@@ -83,7 +83,9 @@ def mixed() -> OISM:
 
 
 def _mixed(x: Array) -> OISM:
-    model: OISM = OISM(max_eigenvalue=9, n_times=16, periodic={0: 360}, bounds={1: (0, 1)}).fit(x)
+    model: OISM = OISM(max_eigenvalue=9, flow_steps=16, periodic={0: 360}, bounds={1: (0, 1)}).fit(
+        x
+    )
     return model
 
 
@@ -95,5 +97,5 @@ def five_rows() -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def five(five_rows: pd.DataFrame) -> OISM:
-    model: OISM = OISM(order=3, n_times=16).fit(five_rows)
+    model: OISM = OISM(order=3, flow_steps=16).fit(five_rows)
     return model

@@ -1,4 +1,4 @@
-"""Coefficients and losses over the noise: what is drawn is what was fitted, and it is honest."""
+"""Coefficients and losses over the noise: what is drawn is what was fitted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = NDArray[np.float64]
 
 @pytest.fixture(scope="module")
 def score(torus: OISM) -> FourierScore:
-    found = torus.model_.score
+    found = torus.model_.operator_score
     assert isinstance(found, FourierScore)
     return found
 
@@ -31,7 +31,7 @@ def test_noise_is_the_deviation_of_the_process(score: FourierScore, five: OISM) 
     t = torch.tensor([0.02, 0.5], dtype=torch.float64)
     np.testing.assert_allclose(noise_of(score, t), np.sqrt([0.04, 1.0]))
     expected = np.sqrt(1 - np.exp(-2 * t.numpy()))
-    np.testing.assert_allclose(noise_of(five.model_.score, t), expected)
+    np.testing.assert_allclose(noise_of(five.model_.operator_score, t), expected)
 
 
 def test_an_axes_comes_back(score: FourierScore) -> None:
@@ -104,7 +104,9 @@ def test_the_loss_is_the_error_of_the_noise(score: FourierScore) -> None:
     assert ax.lines[0].get_color() == "red"
 
 
-def test_the_loss_is_honest(score: FourierScore, draw_angles: Callable[[int, int], Array]) -> None:
+def test_the_loss_is_the_error_on_fresh_rows(
+    score: FourierScore, draw_angles: Callable[[int, int], Array]
+) -> None:
     """Against the error on fresh rows with fresh noise; the score never saw either.
 
     Cross-validated scores come from four fifths of the rows, so they may err a little more.
@@ -121,8 +123,8 @@ def test_the_loss_is_honest(score: FourierScore, draw_angles: Callable[[int, int
         gaps.append(float((predicted - epsilon).square().mean()) - drawn[k])
     assert np.abs(gaps).max() < 0.02
     assert drawn.min() < 0.8
-    assert drawn[0] == pytest.approx(1, abs=0.02)  # the least noise is hardly seen
-    # Late it is sheer noise, and it is known to come from a wrapped uniform: nothing is gained.
+    assert drawn[0] == pytest.approx(1, abs=0.02)  # the smallest noise cannot be predicted
+    # Late the points are uniform, and say nothing about their noise.
     assert drawn[-1] == pytest.approx(1, abs=0.02)
 
 

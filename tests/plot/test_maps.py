@@ -36,13 +36,13 @@ Array = NDArray[np.float64]
 
 
 class Normal:
-    """N(centre, deviation²) with the face of a model."""
+    """N(centre, deviation²) as an estimator."""
 
     def __init__(self, centre: tuple[float, float] = (0.0, 0.0), deviation: float = 1.0) -> None:
-        self.law = scipy.stats.multivariate_normal(centre, deviation**2)
+        self.distribution = scipy.stats.multivariate_normal(centre, deviation**2)
 
     def score_samples(self, X: Array) -> Array:  # noqa: N803
-        log: Array = self.law.logpdf(X)
+        log: Array = self.distribution.logpdf(X)
         return log
 
 
@@ -110,14 +110,14 @@ def test_limits_are_the_period_the_bounds_and_the_box(mixed: OISM, torus: OISM) 
 
 @pytest.mark.parametrize("process", ["ou", OrnsteinUhlenbeck(theta=0.5, sigma=2.0)])
 def test_limits_without_a_box_are_deviations(process: str | OrnsteinUhlenbeck, rows: Array) -> None:
-    model = OISM(process=process, order=2, n_times=4).fit(rows)
+    model = OISM(process=process, order=2, flow_steps=4).fit(rows)
     mean, deviation = rows.mean(axis=0), rows.std(axis=0)
     expected = np.stack([mean - 3.5 * deviation, mean + 3.5 * deviation], axis=1)
     np.testing.assert_allclose(limits_of(model), expected, rtol=1e-6)
 
 
 def test_limits_of_rows_that_came_in_batches(rows: Array) -> None:
-    model = OISM(max_eigenvalue=9, n_times=4, bounds={0: (-20, 20), 1: (0, 20)})
+    model = OISM(max_eigenvalue=9, flow_steps=4, bounds={0: (-20, 20), 1: (0, 20)})
     model.partial_fit(rows[:200])
     np.testing.assert_allclose(limits_of(model), [(-20, 20), (0, 20)])
     early = image_of(density_map(model, side=5)).get_array()
@@ -148,7 +148,7 @@ def test_a_map_is_the_density_at_the_middles_of_its_cells(plane: OISM) -> None:
 
 @pytest.mark.parametrize("log", [False, True])
 def test_the_darkest_pixel_is_the_mode(log: bool) -> None:
-    """The law is off-centre, and the window is not square: nothing may be mirrored or swapped."""
+    """The mode is off-centre, and the window is not square: nothing may be mirrored or swapped."""
     mode = (1.5, -0.5)
     ax = density_map(Normal(mode, 0.15), limits=[(-2, 2), (-1, 1)], side=161, log=log)
     figure = ax.figure
@@ -173,7 +173,7 @@ def test_the_ceiling_is_what_is_drawn_darkest() -> None:
 
 
 @pytest.mark.parametrize("ceiling", [None, math.exp(1.0) / (2 * math.pi)])
-def test_contours_of_a_normal_law_are_circles_a_nat_apart(ceiling: float | None) -> None:
+def test_contours_of_a_normal_density_are_circles_a_nat_apart(ceiling: float | None) -> None:
     """A nat below the mode of N(0, I) is at r²/2 = 1; a ceiling e times the mode is one above."""
     window = [(-6.0, 6.0), (-6.0, 6.0)]
     ax = density_map(Normal(), limits=window, side=241, log=True, ceiling=ceiling)
@@ -209,15 +209,15 @@ def test_an_image_need_not_be_square() -> None:
 
 
 def test_limits_must_fit_the_picture(plane: OISM, line: OISM, mixed: OISM) -> None:
-    with pytest.raises(ValueError, match="model must have 2 columns for this picture, got 1"):
+    with pytest.raises(ValueError, match="model must have 2 columns for this figure, got 1"):
         density_map(line)
-    with pytest.raises(ValueError, match="model must have 1 columns for this picture, got 2"):
+    with pytest.raises(ValueError, match="model must have 1 columns for this figure, got 2"):
         density_curve(plane)
-    with pytest.raises(ValueError, match="model must have 2 columns for this picture, got 3"):
+    with pytest.raises(ValueError, match="model must have 2 columns for this figure, got 3"):
         score_field(mixed, 0.1)
     with pytest.raises(ValueError, match="limits must be given for 2 columns, got 1"):
         density_map(plane, limits=[(0.0, 1.0)])
-    with pytest.raises(TypeError, match="limits must be given unless the model is an OISM"):
+    with pytest.raises(TypeError, match="limits must be given unless the model is an OISM or a"):
         density_map(Normal())
 
 
@@ -228,7 +228,7 @@ def test_a_model_must_be_fitted() -> None:
 
 
 def test_pictures_without_a_box(rows: Array) -> None:
-    model = OISM(process="ou", order=3, n_times=8).fit(rows)
+    model = OISM(process="ou", order=3, flow_steps=8).fit(rows)
     limits = limits_of(model)
     found = image_of(density_map(model, side=7)).get_array()
     assert found is not None
@@ -269,7 +269,7 @@ def test_ticks_of_angles_far_from_zero() -> None:
     """Ten turns are not ten."""
     box = (9 * math.pi, 11 * math.pi)
     x = np.random.default_rng(0).normal(10 * math.pi, 0.5, (50, 2))
-    model = OISM(max_eigenvalue=4, n_times=4, box=box).fit(x)
+    model = OISM(max_eigenvalue=4, flow_steps=4, box=box).fit(x)
     assert labels(density_map(model, side=5), "x") == ["9π", "9.5π", "10π", "10.5π", "11π"]
 
 
@@ -281,8 +281,10 @@ def test_a_ramachandran_plot_is_of_two_angles(
     assert (np.asarray(across.get_ydata()) == 180).all()
     assert (np.asarray(upright.get_xdata()) == 180).all()
     assert (np.asarray(ramachandran(radians, side=9).lines[0].get_ydata()) == 0).all()
-    one = OISM(max_eigenvalue=4, n_times=4, periodic={0: 360}).fit(np.arange(40.0)[:, None])
-    half = OISM(max_eigenvalue=4, n_times=4, periodic={0: 360}).fit(np.arange(80.0).reshape(40, 2))
+    one = OISM(max_eigenvalue=4, flow_steps=4, periodic={0: 360}).fit(np.arange(40.0)[:, None])
+    half = OISM(max_eigenvalue=4, flow_steps=4, periodic={0: 360}).fit(
+        np.arange(80.0).reshape(40, 2)
+    )
     for model in (plane, mixed, line, five, one, half):
         with pytest.raises(ValueError, match="needs a model of two periodic columns"):
             ramachandran(model)
@@ -363,7 +365,7 @@ def wrapped_kernels(points: Array, data: Array, t: float) -> Array:
     return mean
 
 
-def test_the_shade_is_the_law_of_data_with_noise(torus: OISM, angles: pd.DataFrame) -> None:
+def test_the_shade_is_the_density_of_data_with_noise(torus: OISM, angles: pd.DataFrame) -> None:
     t, points = 0.2, cells(limits_of(torus), 11).reshape(-1, 2)
     exact = wrapped_kernels(np.radians(points), np.radians(angles.to_numpy()), t)
     np.testing.assert_allclose(_noised(torus, points, t), exact / exact.max(), atol=1e-6)
@@ -372,7 +374,7 @@ def test_the_shade_is_the_law_of_data_with_noise(torus: OISM, angles: pd.DataFra
 def test_the_shade_at_bounds_is_that_of_reflected_data() -> None:
     r = np.random.default_rng(0)
     x = np.stack([r.beta(1, 2, 200), r.normal(0, 30, 200)], axis=1)
-    model = OISM(max_eigenvalue=25, n_times=4, bounds={0: (0, 1)}, periodic={1: 360}).fit(x)
+    model = OISM(max_eigenvalue=25, flow_steps=4, bounds={0: (0, 1)}, periodic={1: 360}).fit(x)
     points = cells(limits_of(model), 9).reshape(-1, 2)
     there, data = (np.stack([math.pi * p[:, 0], np.radians(p[:, 1])], axis=1) for p in (points, x))
     both = np.concatenate([data, data * [-1, 1]])
@@ -382,7 +384,7 @@ def test_the_shade_at_bounds_is_that_of_reflected_data() -> None:
 
 def test_the_shade_of_a_gaussian(rows: Array) -> None:
     """Order 2 is the Gaussian of the data, and white data stay white with noise."""
-    model = OISM(process="ou", order=2, ridge=0.0, n_times=4).fit(rows)
+    model = OISM(process="ou", order=2, ridge=0.0, flow_steps=4).fit(rows)
     points = cells(limits_of(model), 9).reshape(-1, 2)
     law = scipy.stats.multivariate_normal(rows.mean(axis=0), np.cov(rows.T, bias=True))
     exact = law.pdf(points)

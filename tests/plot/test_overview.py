@@ -101,7 +101,7 @@ def test_five_columns_without_rows(five: OISM) -> None:
 
 
 def test_two_columns_without_a_box(rows: Array) -> None:
-    model = OISM(process="ou", order=3, n_times=8).fit(rows)
+    model = OISM(process="ou", order=3, flow_steps=8).fit(rows)
     data, density, drawn, _ = panels_of(overview(model, rows))
     np.testing.assert_allclose(dots(data), rows)
     np.testing.assert_allclose(dots(drawn), model.sample(len(rows), random_state=0))
@@ -119,7 +119,7 @@ def test_a_periodic_a_bounded_and_a_free_column(mixed: OISM) -> None:
 
 def test_more_columns_than_fit_on_a_page() -> None:
     x = np.random.default_rng(0).normal(size=(50, 8))
-    figure = overview(OISM(order=2, n_times=4).fit(x), x)
+    figure = overview(OISM(order=2, flow_steps=4).fit(x), x)
     assert len(figure.axes) == 36
     assert "(the first 6 columns)" in figure.get_suptitle()
 
@@ -160,6 +160,6 @@ def test_rows_of_another_width(five: OISM, plane: OISM) -> None:
 
 
 def test_rows_that_came_in_batches(rows: Array) -> None:
-    model = OISM(max_eigenvalue=25, n_times=16)
+    model = OISM(max_eigenvalue=25, flow_steps=16)
     model.partial_fit(rows)
     assert len(panels_of(overview(model, rows))) == 4

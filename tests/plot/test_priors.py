@@ -1,4 +1,4 @@
-"""A prior on one page: its own account of its errors, and samples where they are pictures."""
+"""Figures of priors: expected errors, and samples where they are images."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ def test_the_curves_are_those_of_the_prior(grey: Prior) -> None:
     tau = np.asarray(error.get_xdata(), dtype=float)
     assert tau[0] == pytest.approx(1e-3)
     assert tau[-1] == 1.0
-    for line, values in ((error, grey.skill), (scale, grey.output_scale), (gate, grey.gate)):
+    for line, values in (
+        (error, grey.expected_error),
+        (scale, grey.output_scale),
+        (gate, grey.gate),
+    ):
         expected = values(torch.from_numpy(tau)).numpy()
         np.testing.assert_allclose(np.asarray(line.get_ydata()), expected, rtol=1e-9)
     plt.close("all")
@@ -61,6 +65,6 @@ def test_samples_depend_on_the_seed(grey: Prior) -> None:
     )
     np.testing.assert_array_equal(first, again)
     assert (first != other).any()
-    with pytest.raises(ValueError, match="prior must be one of images"):
+    with pytest.raises(ValueError, match="spec must be that of images"):
         sample_grid(fitted(7), torch.Generator())
     plt.close("all")

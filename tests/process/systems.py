@@ -1,4 +1,4 @@
-"""Linear systems that the tests of linear processes share."""
+"""Linear systems for the tests of linear processes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 
 def stable(size: int, seed: int) -> Linear:
-    """A random Hurwitz F, not normal, with its slowest rate between a tenth and one; any noise."""
+    """A random Hurwitz F, not normal, with a slowest rate in [0.1, 1], and random noise."""
     drift, noise = normal(size, size, seed=seed), normal(size, size, seed=seed + 10_000)
     fastest_growth = float(torch.linalg.eigvals(drift).real.max())
     rate = 0.1 + 0.9 * (seed % 7) / 6

@@ -44,7 +44,7 @@ def test_rate_is_the_derivative(clock: Clock) -> None:
 
 @clocks
 @given(fraction=st.floats(0, 1, width=32))
-def test_float32_survives_the_round_trip(clock: Clock, fraction: float) -> None:
+def test_float32_round_trip(clock: Clock, fraction: float) -> None:
     tau = torch.tensor(fraction * clock.horizon, dtype=torch.float32)
     t = clock.time(tau)
     assert t.dtype == torch.float32
@@ -52,14 +52,14 @@ def test_float32_survives_the_round_trip(clock: Clock, fraction: float) -> None:
 
 
 @clocks
-def test_the_ends_are_served_however_they_were_rounded(clock: Clock) -> None:
+def test_the_ends_are_accepted_in_any_rounding(clock: Clock) -> None:
     for dtype in (torch.float16, torch.float32, torch.float64):
         tau = torch.tensor([0.0, clock.horizon], dtype=dtype)
         back = clock.inverse(clock.time(tau))
         assert back.dtype == dtype
         assert bool(((back >= 0) & (back <= clock.horizon)).all())
         clock.time(back)
-    # rounded to float32 and taken up again
+    # rounded to float32 and converted back
     ends = torch.tensor([0.0, clock.horizon], dtype=torch.float64)
     coarse = clock.time(ends).float().double()
     torch.testing.assert_close(clock.inverse(coarse), ends, rtol=0, atol=1e-5)
@@ -67,7 +67,7 @@ def test_the_ends_are_served_however_they_were_rounded(clock: Clock) -> None:
     assert float(VariancePreserving().inverse(5.025)) == pytest.approx(1, abs=1e-15)
 
 
-def test_low_precision_arguments_lose_nothing_inside() -> None:
+def test_low_precision_arguments_are_converted_exactly() -> None:
     clock, tau = VarianceExploding(), torch.tensor(1.0, dtype=torch.bfloat16)
     assert clock.time(tau) == torch.tensor(1250.0, dtype=torch.bfloat16)
     noising = Noising(Brownian(), clock)
@@ -98,7 +98,7 @@ def test_values_of_the_paper() -> None:
         assert 2 * float(vp.diffusivity(tau)) == pytest.approx(beta, rel=1e-14)
 
 
-def test_log_snr_falls_and_is_that_of_alpha_and_sigma() -> None:
+def test_log_snr_decreases_and_agrees_with_alpha_and_sigma() -> None:
     noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
     tau = torch.linspace(1e-5, 1, 100, dtype=torch.float64)
     snr = noising.log_snr(tau)
@@ -117,7 +117,7 @@ def test_one_time_per_row() -> None:
 
 @clocks
 @pytest.mark.parametrize("beyond", [-1e-9, 1e-9, math.nan])
-def test_tau_outside_the_clock_is_refused(clock: Clock, beyond: float) -> None:
+def test_tau_outside_the_clock_is_rejected(clock: Clock, beyond: float) -> None:
     tau = beyond if beyond < 0 else clock.horizon + beyond
     for method in (clock.time, clock.rate):
         with pytest.raises(ValueError, match="tau must be"):
@@ -125,7 +125,7 @@ def test_tau_outside_the_clock_is_refused(clock: Clock, beyond: float) -> None:
 
 
 @clocks
-def test_time_outside_the_clock_is_refused(clock: Clock) -> None:
+def test_time_outside_the_clock_is_rejected(clock: Clock) -> None:
     for t in (float(clock.time(clock.horizon)) * 1.001, float(clock.time(0.0)) - 1e-6):
         with pytest.raises(ValueError, match=r"t must be in \["):
             clock.inverse(t)
@@ -161,7 +161,7 @@ def test_clocks_compile_without_a_graph_break(clock: Clock) -> None:
         torch.testing.assert_close(compiled(at), method(at))
 
 
-def test_a_clock_without_its_three_maps_cannot_be_made() -> None:
+def test_a_clock_must_define_its_three_maps() -> None:
     class Half(Clock):
         def _time(self, tau: torch.Tensor) -> torch.Tensor:
             return tau / 2
@@ -181,13 +181,13 @@ NOISINGS = [
 
 
 @pytest.mark.parametrize("noising", NOISINGS, ids=repr)
-def test_the_time_of_a_log_snr_undoes_it(noising: Noising) -> None:
+def test_tau_of_log_snr_inverts_log_snr(noising: Noising) -> None:
     horizon = noising.clock.horizon
     tau = torch.cat((torch.logspace(-9, 0, 200, dtype=torch.float64), torch.tensor([1 - 1e-9])))
     tau = horizon * tau
     log_snr = noising.log_snr(tau)
     torch.testing.assert_close(noising.tau_of_log_snr(log_snr), tau, rtol=1e-9, atol=1e-15)
-    # The last bits of a float32, or what is left of them in ℓ.
+    # The rounding of ℓ to float32.
     coarse = noising.tau_of_log_snr(log_snr.float())
     assert coarse.dtype == torch.float32
     torch.testing.assert_close(coarse.double(), tau, rtol=1e-4, atol=1e-5 * horizon)
@@ -197,7 +197,7 @@ def test_the_time_of_a_log_snr_undoes_it(noising: Noising) -> None:
 
 
 @pytest.mark.parametrize("noising", NOISINGS, ids=repr)
-def test_a_log_snr_beyond_the_clock_is_one_of_its_ends(noising: Noising) -> None:
+def test_a_log_snr_beyond_the_clock_gives_one_of_its_ends(noising: Noising) -> None:
     beyond = torch.tensor([math.inf, 1e300, 800.0, -800.0, -1e300, -math.inf], dtype=torch.float64)
     found = noising.tau_of_log_snr(beyond)
     horizon = noising.clock.horizon
@@ -206,19 +206,17 @@ def test_a_log_snr_beyond_the_clock_is_one_of_its_ends(noising: Noising) -> None
 
 
 @given(log_snr=st.floats(-600, 600), theta=st.floats(0.1, 5), sigma=st.floats(0.1, 5))
-def test_the_time_of_any_log_snr_to_full_precision(
-    log_snr: float, theta: float, sigma: float
-) -> None:
+def test_the_time_of_any_log_snr_is_accurate(log_snr: float, theta: float, sigma: float) -> None:
     process = OrnsteinUhlenbeck(theta, sigma)
     with localcontext(prec=320):
         signal = Decimal(-log_snr).exp() / Decimal(process.stationary_variance)
         expected = float((1 + signal).ln() / (2 * Decimal(theta)))
     found = float(process._time_of_log_snr(torch.tensor(log_snr, dtype=torch.float64)))
-    # Of ℓ one knows but 600 ± 1e-13.
+    # ℓ near 600 has a rounding error of 1e-13.
     assert found == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_log_snr_that_is_none() -> None:
+def test_invalid_log_snr_are_rejected() -> None:
     for value in (True, "high"):
         with pytest.raises(TypeError, match="log_snr must be a finite number, got"):
             NOISINGS[0].tau_of_log_snr(value)  # type: ignore[arg-type]

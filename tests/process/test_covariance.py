@@ -1,4 +1,4 @@
-"""Factors of covariances, singular ones too, and the laws that have them."""
+"""Factors of covariances, also of singular ones, and their Gaussian distributions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIGMA = matrix([2.0, 0.6, 0.0], [0.6, 0.5, -0.3], [0.0, -0.3, 1.1])
 
 
 def of_rank(size: int, rank: int, seed: int) -> Tensor:
-    """A covariance of a given rank, with deviations over twelve orders of size."""
+    """A covariance of a given rank, with deviations over twelve orders of magnitude."""
     units = 10 ** (12 * torch.rand(size, generator=torch.Generator().manual_seed(seed)) - 6)
     factor = units.double()[:, None] * normal(size, max(rank, 1), seed=seed) * bool(rank)
     return factor @ factor.mT
@@ -36,7 +36,7 @@ def test_factors_of_any_rank(size: int, missing: int, seed: int) -> None:
     scale = sigma.diagonal().sqrt()
     defect = (factor @ factor.mT - sigma).abs()
     assert bool((defect <= 1e-12 * scale[:, None] * scale).all())
-    # W is given where Σ is definite, and refused where it is not.
+    # W is finite if and only if Σ is definite.
     inverse, log_det, definite = whitener(sigma)
     if rank < size:
         assert not definite
@@ -52,7 +52,7 @@ def test_factors_of_any_rank(size: int, missing: int, seed: int) -> None:
         assert float(log_det) == pytest.approx(right, abs=1e-13 * condition)
 
 
-def test_rows_of_a_batch_do_not_disturb_each_other() -> None:
+def test_rows_of_a_batch_are_independent() -> None:
     batch = torch.stack((SIGMA, of_rank(3, 1, 0), torch.zeros(3, 3).double(), of_rank(3, 2, 1)))
     for together in (root(batch), vmap(root)(batch)):
         torch.testing.assert_close(together, torch.stack([root(s) for s in batch]))
@@ -86,7 +86,7 @@ def test_matrices_act_on_copies_as_kronecker_products(generator: torch.Generator
     assert act(a, x[:0], 2).shape == (0, 2, 3)
 
 
-def test_densities_are_scipys() -> None:
+def test_densities_agree_with_scipy() -> None:
     x = normal(20, 3)
     right = scipy.stats.multivariate_normal(cov=SIGMA.numpy()).logpdf(x.numpy())
     law = CorrelatedGaussian(SIGMA)
@@ -108,7 +108,7 @@ def test_score_is_the_gradient(copies: int) -> None:
     torch.testing.assert_close(law.score(x), gradient)
 
 
-def test_draws_and_rules_have_the_covariance(generator: torch.Generator) -> None:
+def test_samples_and_rules_have_the_covariance(generator: torch.Generator) -> None:
     singular = of_rank(3, 2, 4)
     for sigma in (SIGMA, singular / singular.diagonal().max()):
         law = CorrelatedGaussian(sigma)
@@ -129,7 +129,7 @@ def test_draws_and_rules_have_the_covariance(generator: torch.Generator) -> None
     )
 
 
-def test_bad_arguments() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"covariance must be square, got shape \(1, 2\)"):
         CorrelatedGaussian(torch.ones(1, 2))
     for wrong in (matrix([1.0, 2.0], [2.0, 1.0]), matrix([1.0, 0.5], [0.0, 1.0]), -torch.eye(2)):
@@ -144,9 +144,11 @@ def test_bad_arguments() -> None:
         with pytest.raises(ValueError, match="positive definite for a density, got one of rank 2"):
             method(torch.zeros(1, 3))
     law = CorrelatedGaussian(SIGMA)
-    with pytest.raises(ValueError, match=r"x must have 3 entries a point, got shape \(2, 4\)"):
+    with pytest.raises(ValueError, match=r"x must have 3 entries per point, got shape \(2, 4\)"):
         law.score(torch.zeros(2, 4))
     with pytest.raises(ValueError, match="dim must be 3, the entries of a point, got 2"):
         law.quadrature(2, 4)
-    with pytest.raises(ValueError, match=r"shape must have 3 entries a point, got shape \(2, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"shape must have 3 entries per point, got shape \(2, 2\)"
+    ):
         law.sample((2, 2))

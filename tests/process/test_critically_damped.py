@@ -19,7 +19,7 @@ every = pytest.mark.parametrize("c", DAMPING)
 
 
 @every
-def test_the_spectrum_tells_how_it_is_damped(c: float) -> None:
+def test_eigenvalues_by_damping(c: float) -> None:
     eigenvalues = torch.linalg.eigvals(CriticallyDamped(1, c=c).drift_matrix)
     root = complex(c * c / 4 - 1) ** 0.5
     expected = sorted((-c / 2 - root, -c / 2 + root), key=lambda z: (z.real, z.imag))
@@ -28,7 +28,7 @@ def test_the_spectrum_tells_how_it_is_damped(c: float) -> None:
 
 
 def test_critical_damping_is_at_two() -> None:
-    # One eigenvalue with one eigenvector: e^{Ft} = e^{-t}(I + t(F + I)), and no damping is faster.
+    # One eigenvalue with one eigenvector: e^{Ft} = e^{-t}(I + t(F + I)), the fastest decay.
     drift = CriticallyDamped(1).drift_matrix
     nilpotent = drift + torch.eye(2)
     assert nilpotent.any()
@@ -46,13 +46,13 @@ def _drift(c: float) -> torch.Tensor:
 
 
 @every
-def test_the_law_is_that_of_a_computer_algebra_system(c: float) -> None:
-    # ∫ S Q Sᵀ with S from the closed form of the oscillator, in exact arithmetic, rounded last.
+def test_the_transition_agrees_with_computer_algebra(c: float) -> None:
+    # ∫ S Q Sᵀ with S from the closed form of the oscillator, in exact arithmetic.
     s, t = sympy.symbols("s t", positive=True)
     damping = sympy.Rational(str(c))
     omega = sympy.sqrt(damping**2 / 4 - 1)
     ratio = s if omega == 0 else sympy.sinh(omega * s) / omega
-    position = sympy.exp(-damping * s / 2) * ratio  # the response of x to a kick
+    position = sympy.exp(-damping * s / 2) * ratio  # the impulse response of x
     velocity = sympy.diff(position, s)
     for i, j in ((0, 0), (0, 1), (1, 1)):
         integrand = 2 * damping * (position, velocity)[i] * (position, velocity)[j]
@@ -65,12 +65,12 @@ def test_the_law_is_that_of_a_computer_algebra_system(c: float) -> None:
 
 @every
 def test_short_steps(c: float) -> None:
-    # Σ_t = 2c (t³/3, t²/2; t²/2, t)(1 + O(t)): the position is reached through the velocity.
+    # Σ_t = 2c (t³/3, t²/2; t²/2, t)(1 + O(t)): noise acts on positions through velocities.
     for t in (1e-9, 1e-6, 1e-4):
         sigma = CriticallyDamped(1, c=c).transition(t).covariance(2)
         series = 2 * c * matrix([t**3 / 3, t**2 / 2], [t**2 / 2, t])
         torch.testing.assert_close(sigma, series, rtol=3 * (c + 1) * t, atol=0)
-        # The density sees all its digits: correlations do not depend on t as t → 0.
+        # The density is accurate: correlations converge as t → 0.
         law = CriticallyDamped(1, c=c).transition(t)
         peak = float(law.log_density(*[torch.zeros(1, 2).double()] * 2))
         right = -math.log(2 * math.pi) - 0.5 * math.log(c * c * t**4 / 3)
@@ -78,7 +78,7 @@ def test_short_steps(c: float) -> None:
 
 
 @every
-def test_the_stationary_law_is_standard_normal(c: float) -> None:
+def test_the_stationary_distribution_is_standard_normal(c: float) -> None:
     process = CriticallyDamped(3, c=c)
     torch.testing.assert_close(
         process.stationary_covariance, torch.eye(2).double(), rtol=0, atol=1e-14
@@ -86,7 +86,7 @@ def test_the_stationary_law_is_standard_normal(c: float) -> None:
     x = normal(4, 6)
     torch.testing.assert_close(process.invariant.score(x), -x)
     assert not process.is_symmetric
-    # Backwards the velocities have the other sign: F* = JFJ with J = diag(1, -1).
+    # Reversed in time, velocities have the opposite sign: F* = JFJ with J = diag(1, -1).
     flip = torch.diag(torch.tensor([1.0, -1.0]).double())
     torch.testing.assert_close(
         process.adjoint.drift_matrix, flip @ process.drift_matrix @ flip, rtol=0, atol=1e-13
@@ -104,7 +104,7 @@ def test_noise_acts_on_velocities_only() -> None:
     torch.testing.assert_close(process.noise(4)[:2], torch.zeros(2, 2).double())
 
 
-def test_copies_are_one_large_system() -> None:
+def test_copies_agree_with_one_large_system() -> None:
     process = CriticallyDamped(3, c=1.1)
     large = Linear(spread(process.drift_matrix, 3), spread(process.noise_matrix, 3))
     x, y = normal(5, 6), normal(5, 6, seed=1)
@@ -121,7 +121,7 @@ def test_copies_are_one_large_system() -> None:
 
 
 @every
-def test_polynomials_of_the_first_degree_close_under_the_generator(c: float) -> None:
+def test_the_generator_maps_linear_functions_to_linear_functions(c: float) -> None:
     # Lx = Fx as functions, so P_t x = S_t x; and L* x = F* x.
     process, x = CriticallyDamped(1, c=c), normal(6, 2)
     generated = InfinitesimalGenerator(process)(lambda y: y)(x)
@@ -132,29 +132,29 @@ def test_polynomials_of_the_first_degree_close_under_the_generator(c: float) -> 
     torch.testing.assert_close(adjoint, x @ process.adjoint.drift_matrix.mT, rtol=0, atol=1e-13)
 
 
-def test_images_carry_velocities_in_twice_the_channels(generator: torch.Generator) -> None:
+def test_images_with_velocities_have_twice_the_channels(generator: torch.Generator) -> None:
     process = CriticallyDamped(3 * 8 * 8)
     x = torch.randn(2, 6, 8, 8, generator=generator)
     y = process.transition(torch.tensor([1e-3, 2.0])).sample(x, generator=generator)
     assert y.shape == x.shape
-    # After a short time positions have hardly moved, and velocities are noisy.
+    # After a short time the noise is small in positions and large in velocities.
     moved = (y - x)[0].unflatten(0, (2, 3))  # type: ignore[no-untyped-call]
     assert float(moved[0].abs().max()) < 0.01
     assert float(moved[1].std()) == pytest.approx(math.sqrt(4e-3), rel=0.15)
 
 
-def test_equality_is_that_of_the_parameters() -> None:
+def test_processes_with_equal_parameters_are_equal() -> None:
     assert CriticallyDamped(2) == CriticallyDamped(2, c=2)
     assert CriticallyDamped(2) != CriticallyDamped(2, c=1.0)
     assert len({CriticallyDamped(2), CriticallyDamped(2), CriticallyDamped(3)}) == 2
     assert repr(CriticallyDamped(2, c=1)) == "CriticallyDamped(dim=2, c=1.0)"
 
 
-def test_bad_arguments() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     for c in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="c must be a positive finite number, got"):
             CriticallyDamped(1, c=c)
     with pytest.raises(ValueError, match="dim must be an integer >= 1, got 0"):
         CriticallyDamped(0)
-    with pytest.raises(ValueError, match=r"x must have 4 entries a point, got shape \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"x must have 4 entries per point, got shape \(3, 2\)"):
         CriticallyDamped(2).drift(torch.zeros(3, 2))

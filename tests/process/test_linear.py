@@ -1,4 +1,4 @@
-"""Linear SDEs: what Brownian motion and Ornstein-Uhlenbeck are cases of, and what they are not."""
+"""Linear SDEs: Brownian motion and Ornstein-Uhlenbeck as special cases, and asymmetric ones."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_transition_density_solves_the_fokker_planck_equation(process: Linear, t
 
 
 @every
-def test_paths_by_euler_and_maruyama_follow_the_law(
+def test_euler_maruyama_paths_have_the_transition_distribution(
     process: Linear, generator: torch.Generator
 ) -> None:
     paths, steps, t = 20_000, 400, 0.8
@@ -113,7 +113,7 @@ def test_paths_by_euler_and_maruyama_follow_the_law(
     scale = law.covariance(process.size).diagonal().sqrt()
     moved = (y - law.mean(x)) / scale
     correlation = law.covariance(process.size) / (scale[:, None] * scale)
-    # Draws: 5 deviations; the scheme is wrong by its step, a four-hundredth.
+    # Five standard errors of the samples, plus the error of the scheme, its step 1/400.
     assert float(moved.mean(dim=0).abs().max()) < 5 / math.sqrt(paths) + 0.01
     assert float((moved.mT.cov() - correlation).abs().max()) < 10 / math.sqrt(paths) + 0.01
     for column in law.sample(x, generator=generator).sub(law.mean(x)).div(scale).mT:
@@ -122,7 +122,9 @@ def test_paths_by_euler_and_maruyama_follow_the_law(
 
 
 @every
-def test_draws_in_two_steps_are_draws_in_one(process: Linear, generator: torch.Generator) -> None:
+def test_two_steps_have_the_distribution_of_one(
+    process: Linear, generator: torch.Generator
+) -> None:
     x = normal(1, process.size).expand(50_000, -1)
     half = process.transition(0.3).sample(x, generator=generator)
     y = process.transition(0.5).sample(half, generator=generator)
@@ -143,7 +145,7 @@ def test_the_semigroup_property(name: str) -> None:
 
 
 @planes
-def test_kolmogorovs_equation(name: str) -> None:
+def test_the_semigroup_solves_kolmogorovs_equation(name: str) -> None:
     process, x, t = STABLE[name], normal(4, 2), torch.tensor(0.3, dtype=torch.float64)
     rule, generator = Quadrature(40), InfinitesimalGenerator(process)
     in_time = torch.func.jacfwd(lambda s: Semigroup(process, s, rule)(g)(x))(t)
@@ -155,7 +157,7 @@ def test_kolmogorovs_equation(name: str) -> None:
     )
 
 
-def test_the_generator_is_stated_by_its_matrices() -> None:
+def test_the_generator_agrees_with_its_matrices() -> None:
     process, x = STABLE["sheared, three noises"], normal(9, 2)
     first = torch.func.vmap(grad(lambda y: f(y[None])[0]))(x)
     second = torch.func.vmap(hessian(lambda y: f(y[None])[0]))(x)
@@ -167,7 +169,7 @@ def test_the_generator_is_stated_by_its_matrices() -> None:
 
 
 @planes
-def test_the_adjoint_by_integration_by_parts(name: str) -> None:
+def test_the_adjoint_satisfies_integration_by_parts(name: str) -> None:
     # ∫ f Lg dπ = ∫ g L*f dπ, and for the semigroups ∫ f P_t g dπ = ∫ g P*_t f dπ.
     process, rule = STABLE[name], Quadrature(96)
     generator, adjoint = InfinitesimalGenerator(process), AdjointGenerator(process)
@@ -179,7 +181,7 @@ def test_the_adjoint_by_integration_by_parts(name: str) -> None:
     right = integral(lambda x: g(x) * adjoint(f)(x))
     torch.testing.assert_close(left, right, rtol=0, atol=1e-8)
     assert abs(float(left - integral(lambda x: g(x) * generator(f)(x)))) > 1e-2
-    # The reversed process is a process of its own, and its generator is the adjoint.
+    # The generator of the reversed process is the adjoint.
     backwards = InfinitesimalGenerator(process.adjoint)
     x = normal(6, 2)
     torch.testing.assert_close(adjoint(f)(x), backwards(f)(x))
@@ -208,7 +210,7 @@ def test_the_reversed_process(process: Linear) -> None:
     torch.testing.assert_close(
         process.adjoint_drift(x), backwards.drift(x), rtol=0, atol=1e-13 * condition * size
     )
-    # Symmetric exactly when it is its own reversal; in one dimension every process is.
+    # Symmetric if and only if it equals its reversal; in one dimension every process is.
     assert process.is_symmetric == (process.size == 1)
 
 
@@ -232,7 +234,9 @@ def test_symmetric_processes_are_recognised(seed: int, size: int) -> None:
 
 
 @stationary
-def test_the_stationary_law_is_stationary(process: Linear, generator: torch.Generator) -> None:
+def test_the_stationary_distribution_is_stationary(
+    process: Linear, generator: torch.Generator
+) -> None:
     sigma = process.stationary_covariance
     x = process.invariant.sample((50_000, process.size), generator=generator, dtype=torch.float64)
     y = process.transition(0.9).sample(x, generator=generator)
@@ -240,7 +244,7 @@ def test_the_stationary_law_is_stationary(process: Linear, generator: torch.Gene
     for draws in (x, y):
         error = (draws.mT.cov() - sigma) / (scale[:, None] * scale)
         assert float(error.abs().max()) < 0.04
-    # Across time: E[X_t X_0ᵀ] = S_tΣ∞, which is symmetric only for a symmetric process.
+    # E[X_t X_0ᵀ] = S_tΣ∞, which is symmetric only for a symmetric process.
     lagged = y.mT @ x / len(x)
     right = process.transition(0.9).mean(sigma).mT  # rows of Σ∞ are points
     assert float(((lagged - right) / (scale[:, None] * scale)).abs().max()) < 0.04
@@ -279,7 +283,7 @@ def test_shapes_and_dtypes(
 
 
 @every
-def test_one_time_per_row_is_many_times_one(process: Linear) -> None:
+def test_one_time_per_row_agrees_with_single_times(process: Linear) -> None:
     x, y = (normal(5, process.size, seed=seed) for seed in range(2))
     t = torch.tensor([1e-3, 0.2, 1.4, 2.0, 6.0], dtype=torch.float64)
     law, laws = process.transition(t), [process.transition(s) for s in t]
@@ -305,7 +309,7 @@ def test_zero_time_is_the_identity_but_has_no_density(process: Linear) -> None:
     offsets, weights = process.transition(0.0).quadrature(process.size, 8)
     assert offsets.tolist() == [[0.0] * process.size]
     assert weights.tolist() == [1.0]
-    # A row at time zero does not disturb the others.
+    # A row at time zero does not change the others.
     law = process.transition(torch.tensor([0.0, 0.5], dtype=torch.float64))
     draws = law.sample(x, generator=torch.Generator().manual_seed(1))
     assert torch.equal(draws[0], x[0])
@@ -337,8 +341,8 @@ def test_compiles_without_a_graph_break() -> None:
 
 
 @pytest.mark.parametrize("per_row", [False, True])
-def test_points_may_live_on_another_device_than_times(per_row: bool) -> None:
-    # The meta device computes nothing, but it refuses to mix with the CPU just as a GPU does.
+def test_points_may_be_on_another_device_than_times(per_row: bool) -> None:
+    # The meta device computes nothing, but like a GPU it cannot be mixed with the CPU.
     x = torch.empty(3, 2, device="meta")
     law = SWIRL.transition(torch.linspace(0.1, 2, 3) if per_row else 0.3)
     results = [law.mean(x), law.sample(x), law.log_density(x, x), SWIRL.wrap(x)]
@@ -355,7 +359,7 @@ def test_the_matrices_are_copied() -> None:
     assert process.noise_matrix.dtype == torch.float64
 
 
-def test_no_drift_leaves_lebesgue_measure_invariant() -> None:
+def test_without_drift_lebesgue_measure_is_invariant() -> None:
     process = Linear(torch.zeros(2, 2), matrix([1.0, 0.0], [2.0, 1.0]))
     assert process.invariant == Lebesgue()
     assert process.is_symmetric
@@ -365,7 +369,7 @@ def test_no_drift_leaves_lebesgue_measure_invariant() -> None:
 
 
 @pytest.mark.parametrize("name", UNSTABLE)
-def test_no_stationary_law_without_stability(name: str) -> None:
+def test_unstable_processes_have_no_stationary_distribution(name: str) -> None:
     process = UNSTABLE[name]
     eigenvalue = {"growing": "0.561577", "turning": "[+-]?2j", "integrator": "0[+]0j"}[name]
     for what in ("stationary_covariance", "invariant", "is_symmetric", "adjoint"):
@@ -377,8 +381,8 @@ def test_no_stationary_law_without_stability(name: str) -> None:
         process.adjoint_drift(torch.zeros(1, 2))
 
 
-def test_noise_that_does_not_reach_every_direction() -> None:
-    # The second coordinate drives the first, and nothing drives the second.
+def test_noise_that_does_not_act_in_every_direction() -> None:
+    # The second coordinate acts on the first, and no noise acts on the second.
     process = Linear(matrix([-1.0, 1.0], [0.0, -2.0]), matrix([1.0], [0.0]))
     x = normal(4, 2)
     law = process.transition(0.5)
@@ -392,14 +396,14 @@ def test_noise_that_does_not_reach_every_direction() -> None:
     for singular in (lambda: process.adjoint, lambda: process.adjoint_drift(x)):
         with pytest.raises(ValueError, match="covariance must be positive definite for a density"):
             singular()
-    # Averages exist all the same, and their derivatives in time.
+    # Averages and their derivatives in time exist.
     t = torch.tensor(0.4, dtype=torch.float64)
     in_time = torch.func.jacfwd(lambda s: Semigroup(process, s)(g)(x))(t)
     right = InfinitesimalGenerator(process)(Semigroup(process, t)(g))(x)
     torch.testing.assert_close(in_time, right, rtol=0, atol=1e-9)
 
 
-def test_bad_matrices() -> None:
+def test_invalid_matrices_are_rejected() -> None:
     eye = torch.eye(2)
     for wrong in (torch.zeros(2, 3), torch.zeros(2), torch.zeros(0, 0), torch.zeros(1, 2, 2)):
         with pytest.raises(ValueError, match="drift_matrix must be square, got shape"):
@@ -425,14 +429,14 @@ def test_bad_matrices() -> None:
 
 
 @given(entries=st.integers(1, 9))
-def test_points_of_another_size_are_refused(entries: int) -> None:
+def test_points_of_another_size_are_rejected(entries: int) -> None:
     process, x = CriticallyDamped(2), torch.zeros(2, entries)
     law = process.transition(0.5)
     for method in (process.drift, process.diffuse, law.mean, law.sample):
         if entries == 4:
             assert method(x).shape == x.shape
         else:
-            with pytest.raises(ValueError, match=r"[xv] must have 4 entries a point, got shape"):
+            with pytest.raises(ValueError, match=r"[xv] must have 4 entries per point, got shape"):
                 method(x)
     for of_dim in (process.noise, law.covariance, process.drift_divergence):
         if entries != 4:
@@ -440,7 +444,7 @@ def test_points_of_another_size_are_refused(entries: int) -> None:
                 of_dim(entries)
 
 
-def test_bad_times_and_points() -> None:
+def test_invalid_times_and_points_are_rejected() -> None:
     x = torch.zeros(2, 2)
     for t, words in ((-1.0, "t = -1.0"), (math.nan, "nan"), (torch.tensor([0.1, -1]), r"t\[1\]")):
         with pytest.raises(ValueError, match=words):
@@ -456,11 +460,11 @@ def test_bad_times_and_points() -> None:
         SWIRL.transition(torch.ones(3)).quadrature(2, 4)
     with pytest.raises(ValueError, match="nodes must be an integer >= 1, got 0"):
         law.quadrature(2, 0)
-    with pytest.raises(ValueError, match="t must be positive where a rule is differentiated in t"):
+    with pytest.raises(ValueError, match="t must be positive if a rule is differentiated in t"):
         grad(lambda s: Semigroup(SWIRL, s)(g)(x).sum())(torch.tensor(0.0))
     with pytest.raises(
-        ValueError, match=r"t must be so short that S_t and Σ_t are finite, got 1e\+"
+        ValueError, match=r"t must be so small that S_t and Σ_t are finite, got 1e\+"
     ):
         UNSTABLE["growing"].transition(1e6)
-    with pytest.raises(ValueError, match=r"t must leave Σ_t\^\(-1/2\) finite in torch.float16"):
+    with pytest.raises(ValueError, match=r"Σ_t\^\(-1/2\) is finite in torch.float16"):
         CRITICAL.transition(1e-4).log_density(x.half(), x.half())

@@ -14,7 +14,7 @@ LAWS: list[Measure] = [Gaussian(0.4), Gaussian(3.0), Uniform()]
 laws = pytest.mark.parametrize("law", LAWS, ids=repr)
 
 
-def test_gaussian_density_is_scipys(generator: torch.Generator) -> None:
+def test_gaussian_density_agrees_with_scipy(generator: torch.Generator) -> None:
     x = torch.randn(20, 3, generator=generator, dtype=torch.float64)
     expected = scipy.stats.multivariate_normal(cov=0.4).logpdf(x.reshape(-1))
     ours = Gaussian(0.4).log_density(x)
@@ -34,7 +34,7 @@ def test_score_is_the_gradient(law: Measure, generator: torch.Generator) -> None
 
 
 @laws
-def test_samples_follow_the_law(law: Measure, generator: torch.Generator) -> None:
+def test_samples_have_the_distribution(law: Measure, generator: torch.Generator) -> None:
     x = law.sample((4000, 2, 3), generator=generator, dtype=torch.float64)
     assert x.shape == (4000, 2, 3)
     cdf = (
@@ -56,7 +56,7 @@ def test_samples_are_reproducible(law: Measure) -> None:
 
 
 @laws
-def test_quadrature_is_that_of_the_law(law: Measure) -> None:
+def test_quadrature_agrees_with_exact_expectations(law: Measure) -> None:
     mass = expectation(lambda x: torch.ones(len(x)).double(), law, (2,))
     second = expectation(lambda x: torch.cos(x).prod(dim=1), law, (2,))
     exact = math.exp(-law.variance) if isinstance(law, Gaussian) else 0.0  # E[cos X]²
@@ -64,20 +64,24 @@ def test_quadrature_is_that_of_the_law(law: Measure) -> None:
     assert float(second) == pytest.approx(exact, abs=1e-13)
 
 
-def test_lebesgue_says_that_it_is_no_probability() -> None:
+def test_lebesgue_measure_is_not_a_probability() -> None:
     measure, x = Lebesgue(), torch.zeros(2, 2)
     assert not measure.is_probability
     assert Brownian().invariant == measure
     assert torch.equal(measure.score(x), x)
-    with pytest.raises(NotAProbabilityError, match=r"no invariant law and no normalised density"):
+    with pytest.raises(
+        NotAProbabilityError, match=r"no invariant distribution and no normalised density"
+    ):
         measure.log_density(x)
-    with pytest.raises(NotAProbabilityError, match=r"no invariant law and no sampler"):
+    with pytest.raises(NotAProbabilityError, match=r"no invariant distribution and no sampler"):
         measure.sample((2, 2))
-    with pytest.raises(NotAProbabilityError, match=r"no invariant law and no quadrature rule"):
+    with pytest.raises(
+        NotAProbabilityError, match=r"no invariant distribution and no quadrature rule"
+    ):
         measure.quadrature(2, 4)
 
 
-def test_bad_arguments() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     with pytest.raises(ValueError, match="variance must be a positive"):
         Gaussian(0.0)
     for law in LAWS:

@@ -69,7 +69,7 @@ class Swirl(Process):
 
 @dataclass(frozen=True)
 class Skew(Swirl):
-    """The same plane with a noise matrix that is rectangular, skew and singular: G of rank one."""
+    """The same with a rectangular noise matrix of rank one."""
 
     def noise(self, dim: int) -> Tensor:
         assert dim == 2
@@ -78,7 +78,7 @@ class Skew(Swirl):
 
 @dataclass(frozen=True)
 class Recording(Rule):
-    """A rule that evaluates at one point, so that it can be told from the default."""
+    """A rule with one point, so that its result differs from the default."""
 
     def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
         return torch.full((1, *x.shape[1:]), 0.25), torch.ones(1)
@@ -100,7 +100,7 @@ def points(n: int = 30, dim: int = 2) -> Tensor:
 
 
 @processes
-def test_the_generator_is_that_of_a_computer_algebra_system(process: Isotropic) -> None:
+def test_the_generator_agrees_with_computer_algebra(process: Isotropic) -> None:
     a, b = symbols = sympy.symbols("a b")
     expression = sympy.exp(sympy.sin(a) * sympy.Rational(3, 10)) * sympy.cos(b)
     theta = process.theta if isinstance(process, OrnsteinUhlenbeck) else 0.0
@@ -114,7 +114,7 @@ def test_the_generator_is_that_of_a_computer_algebra_system(process: Isotropic) 
     torch.testing.assert_close(ours, exact, rtol=1e-13, atol=1e-13)
 
 
-def test_any_noise_matrix_is_served() -> None:
+def test_rectangular_and_singular_noise_matrices() -> None:
     process, x = Skew(), points()
     noise = process.noise(2)
     matrix = 0.5 * noise @ noise.T
@@ -130,14 +130,14 @@ def test_any_noise_matrix_is_served() -> None:
     torch.testing.assert_close(process.adjoint_drift(x), -2 * x @ matrix - process.drift(x))
 
 
-def test_the_rule_that_is_given_is_used() -> None:
+def test_a_given_rule_is_used() -> None:
     x = points()
     mean = OU.transition(0.3).mean(x)
     torch.testing.assert_close(Semigroup(OU, 0.3, Recording())(g)(x), g(mean + 0.25))
     at = torch.full((1, 2), 0.25, dtype=torch.float64)
     assert torch.equal(expectation(g, OU.invariant, (2,), Recording()), g(at)[0])
     torch.testing.assert_close(DirichletForm(OU, (2,), Recording())(g), CarreDuChamp(OU)(g)(at)[0])
-    # Monte Carlo draws from the generator that it is given: equal seeds, equal results.
+    # Monte Carlo samples from the given generator: equal seeds, equal results.
     averages, integrals = zip(*(seeded(seed) for seed in (4, 4, 5)), strict=True)
     for results in (averages, integrals):
         assert torch.equal(results[0], results[1])
@@ -184,7 +184,7 @@ def test_carre_du_champ_of_vector_valued_functions(process: Isotropic) -> None:
 
 
 @pytest.mark.parametrize("process", [OU, Torus(), Swirl()], ids=repr)
-def test_adjoint_by_integration_by_parts(process: Process) -> None:
+def test_the_adjoint_satisfies_integration_by_parts(process: Process) -> None:
     generator, adjoint = InfinitesimalGenerator(process), AdjointGenerator(process)
     rule = Quadrature(48)
     left = expectation(lambda x: f(x) * generator(g)(x), process.invariant, (2,), rule)
@@ -239,14 +239,14 @@ def test_monte_carlo_is_the_default_in_high_dimension(generator: torch.Generator
     x = torch.randn(4, 6, generator=generator, dtype=torch.float64)
     averaged = Semigroup(OU, 0.4)(lambda y: y.sum(dim=1))(x)
     torch.testing.assert_close(averaged, OU.alpha(0.4) * x.sum(dim=1), rtol=0, atol=0.15)
-    # The draws are common to all points, so P_t f can be differentiated: L P_t f for a linear f.
+    # The samples are the same for all points, so P_t f can be differentiated: L P_t f, f linear.
     linear = Semigroup(OU, 0.4, MonteCarlo(64, generator))(lambda y: y.sum(dim=1))
     slope = InfinitesimalGenerator(OU)(linear)(x)
     torch.testing.assert_close(slope, -OU.theta * OU.alpha(0.4) * x.sum(dim=1))
 
 
 @processes
-def test_images_are_points_too(process: Isotropic) -> None:
+def test_images_are_points(process: Isotropic) -> None:
     x = points(3, 2).reshape(3, 1, 2)
     for operator in (InfinitesimalGenerator(process), Semigroup(process, 0.3)):
         flat = operator(g)(x.flatten(1))
@@ -268,7 +268,7 @@ def test_blocks_bound_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(sizes) == 32**2 * 10
 
 
-def test_autocast_does_not_touch_sums_and_noise() -> None:
+def test_autocast_does_not_change_sums_and_noise() -> None:
     x, process = points().float(), Skew()
 
     def results() -> list[Tensor]:
@@ -309,7 +309,7 @@ def test_every_rule_has_mass_one(process: Isotropic, nodes: int) -> None:
 
 
 @processes
-def test_indicators_have_probabilities(process: Isotropic) -> None:
+def test_expectations_of_indicators_are_probabilities(process: Isotropic) -> None:
     x = torch.zeros(2, 1, dtype=torch.float64)
     for kind in (torch.int64, torch.bool, torch.float32):
         half = Semigroup(process, 0.3)(lambda y: (y[:, 0] > 0).to(kind))(x)  # noqa: B023
@@ -317,9 +317,9 @@ def test_indicators_have_probabilities(process: Isotropic) -> None:
 
 
 @processes
-def test_the_derivative_in_time_at_zero_is_refused(process: Isotropic) -> None:
+def test_the_derivative_in_time_at_zero_is_rejected(process: Isotropic) -> None:
     t = torch.tensor(0.0, dtype=torch.float64)
-    with pytest.raises(ValueError, match="t must be positive where a rule is differentiated in t"):
+    with pytest.raises(ValueError, match="t must be positive if a rule is differentiated in t"):
         torch.func.grad(lambda s: Semigroup(process, s)(g)(points()).sum())(t)
 
 
@@ -331,7 +331,7 @@ def test_networks_in_float32() -> None:
     torch.testing.assert_close(form.detach(), exact.detach())
 
 
-def test_default_draws_are_the_same_and_leave_the_global_generator_alone() -> None:
+def test_default_samples_are_reproducible_without_the_global_generator() -> None:
     x = points(3, 5)
     state = torch.get_rng_state()
     first, second = (Semigroup(OU, 0.3)(lambda y: y.cos().sum(dim=1))(x) for _ in range(2))
@@ -339,7 +339,7 @@ def test_default_draws_are_the_same_and_leave_the_global_generator_alone() -> No
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_functions_that_break_the_contract_are_named() -> None:
+def test_functions_with_wrong_output_shapes_are_rejected() -> None:
     x = points(3)
     for operator in (InfinitesimalGenerator(OU), Semigroup(OU, 0.3), CarreDuChamp(OU)):
         with pytest.raises(ValueError, match=r"f must map a batch .* got \(\)"):
@@ -352,7 +352,7 @@ def test_functions_that_break_the_contract_are_named() -> None:
         CarreDuChamp(OU)(lambda y: y, g)(x)
 
 
-def test_bad_arguments() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     for kind in (InfinitesimalGenerator, CarreDuChamp, AdjointGenerator):
         with pytest.raises(TypeError, match="process must be of type Process, got the class Orn"):
             kind(OrnsteinUhlenbeck)  # type: ignore[arg-type]
@@ -375,7 +375,7 @@ def test_bad_arguments() -> None:
         Quadrature(0)
     with pytest.raises(ValueError, match="samples must be an integer >= 1, got 0"):
         MonteCarlo(0)
-    with pytest.raises(NotAProbabilityError, match="no invariant law"):
+    with pytest.raises(NotAProbabilityError, match="no invariant distribution"):
         DirichletForm(Brownian(), (1,))(torch.sum)
     with pytest.raises(ValueError, match="shape must have at least one axis"):
         DirichletForm(OU, ())

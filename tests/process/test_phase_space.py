@@ -1,4 +1,4 @@
-"""Positions whose velocities were not measured."""
+"""Positions with random velocities."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .systems import matrix, normal
 
 @pytest.mark.parametrize("c", [0.5, 2.0, 5.0])
 @pytest.mark.parametrize("t", [1e-3, 0.3, 4.0])
-def test_the_law_given_positions_is_that_of_the_process_given_both(c: float, t: float) -> None:
+def test_the_distribution_given_positions_agrees_with_the_process(c: float, t: float) -> None:
     # Gauss's rule for the initial velocity gives mean and covariance exactly.
     space = PhaseSpace(CriticallyDamped(1, c=c), gamma=0.3)
     mean, root = space._law(torch.tensor(t, dtype=torch.float64))
@@ -31,14 +31,14 @@ def test_the_law_given_positions_is_that_of_the_process_given_both(c: float, t: 
 
 
 @pytest.mark.parametrize("c", [0.5, 2.0, 5.0])
-def test_the_way_of_a_position_tells_its_velocity(c: float) -> None:
+def test_the_conditional_variance_of_velocities_at_short_times(c: float) -> None:
     for t in (1e-8, 1e-5):
         root = PhaseSpace(CriticallyDamped(1, c=c))._law(torch.tensor(t).double())[1]
         assert float(root[1, 1].square()) == pytest.approx(2 * c * t / 3, rel=1e3 * c * t + 1e-6)
 
 
 @given(st.integers(1, 3), st.integers(0, 4))
-def test_lifting_and_taking_apart(dim: int, n: int) -> None:
+def test_lift_positions_and_velocities_are_consistent(dim: int, n: int) -> None:
     space, x = PhaseSpace(CriticallyDamped(dim), gamma=0.09), normal(n, dim)
     points = space.lift(x, torch.Generator().manual_seed(0))
     assert points.shape == (n, 2 * dim)
@@ -50,13 +50,13 @@ def test_lifting_and_taking_apart(dim: int, n: int) -> None:
     torch.testing.assert_close(space.log_density(space.velocities(points)), expected)
 
 
-def test_velocities_have_the_variance_that_was_asked_for() -> None:
+def test_velocities_have_the_given_variance() -> None:
     space = PhaseSpace(CriticallyDamped(1), gamma=0.25)
     draws = space.velocities(space.lift(torch.zeros(40_000, 1), torch.Generator().manual_seed(0)))
     assert float(draws.var()) == pytest.approx(0.25, rel=0.03)
 
 
-def test_wrong_arguments_are_named() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     process = CriticallyDamped(2)
     for gamma in (0.0, -1.0, math.inf):
         with pytest.raises(ValueError, match="gamma must be a positive finite number"):

@@ -1,4 +1,4 @@
-"""Drift, noise and transition law of every process, and that they belong together."""
+"""Drift, noise and transition of every process, and their consistency."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ processes = pytest.mark.parametrize("process", PROCESSES, ids=repr)
 
 
 def brute_force_density(delta: float, t: float) -> float:
-    """The image sum, long enough for any t ≤ 20, all terms positive."""
+    """The image sum with enough terms for any t ≤ 20; all terms are positive."""
     images = delta + 2 * math.pi * np.arange(-40, 41)
     return float(scipy.stats.norm(scale=math.sqrt(2 * t)).pdf(images).sum())
 
@@ -43,7 +43,7 @@ def test_torus_density_equals_a_long_image_sum(t: float) -> None:
     torch.testing.assert_close(ours, exact, rtol=2e-14 * (1 + scale**2 / t), atol=0)
 
 
-def test_torus_density_crosses_from_one_series_to_the_other_without_a_seam() -> None:
+def test_both_series_of_the_torus_density_agree_at_the_crossing() -> None:
     delta = torch.linspace(-math.pi, math.pi, 101, dtype=torch.float64)
     below, above = (
         wrapped_log_density(delta, torch.tensor(CROSSING + h, dtype=torch.float64))
@@ -75,7 +75,7 @@ def test_transition_density_solves_the_fokker_planck_equation(process: Isotropic
 
 @processes
 @pytest.mark.parametrize("t", [1e-3, 0.4, 3.0])
-def test_samples_follow_the_transition_density(
+def test_samples_have_the_transition_density(
     process: Isotropic, t: float, generator: torch.Generator
 ) -> None:
     x = torch.full((5000, 1), 0.8, dtype=torch.float64)
@@ -83,7 +83,7 @@ def test_samples_follow_the_transition_density(
     y = law.sample(x, generator=generator)
     assert process.domain.contains(y).all()
     assert torch.equal(y, law.sample(x, generator=torch.Generator().manual_seed(0)))
-    # A grid far finer than the law; on the torus it runs once around.
+    # A grid much finer than the density; on the torus one period.
     reach = min(10 * float(law.sigma), math.pi) if process == Torus() else 10 * float(law.sigma)
     offsets = torch.linspace(-reach, reach, 20001, dtype=torch.float64)[:, None]
     grid = law.mean(x[:1]) + offsets
@@ -97,7 +97,7 @@ def test_samples_follow_the_transition_density(
 
 
 @processes
-def test_mean_and_covariance_are_those_of_the_samples(
+def test_samples_have_the_mean_and_covariance(
     process: Isotropic, generator: torch.Generator
 ) -> None:
     x = torch.tensor([[0.3, -0.5]]).double().expand(200_000, 2)
@@ -152,7 +152,9 @@ def test_shapes_and_dtypes(
 
 
 @processes
-def test_one_time_per_row_is_many_times_one(process: Isotropic, generator: torch.Generator) -> None:
+def test_one_time_per_row_agrees_with_single_times(
+    process: Isotropic, generator: torch.Generator
+) -> None:
     x, y = (torch.randn(6, 2, generator=generator).double() for _ in range(2))
     t = torch.tensor([1e-3, 0.2, 1.4, 1.5, 1.6, 9.0], dtype=torch.float64)
     together = process.transition(t).log_density(y, x)
@@ -164,7 +166,7 @@ def test_one_time_per_row_is_many_times_one(process: Isotropic, generator: torch
     assert torch.equal(process.transition(t).covariance(2), covariances)
 
 
-def test_any_representative_will_do_on_the_torus(generator: torch.Generator) -> None:
+def test_points_on_the_torus_may_be_given_modulo_2_pi(generator: torch.Generator) -> None:
     x, y = (torch.randn(20, 2, generator=generator).double() for _ in range(2))
     for t in (0.01, 0.5, 2.0):
         law = Torus().transition(t)
@@ -173,7 +175,7 @@ def test_any_representative_will_do_on_the_torus(generator: torch.Generator) -> 
 
 
 @processes
-def test_reversible_processes_are_their_own_adjoint(process: Isotropic) -> None:
+def test_the_adjoint_drift_of_reversible_processes_is_the_drift(process: Isotropic) -> None:
     x = torch.tensor([[0.3, -2.0]]).double()
     torch.testing.assert_close(process.adjoint_drift(x), process.drift(x))
     sigma = process.sigma if isinstance(process, OrnsteinUhlenbeck) else math.sqrt(2)
@@ -203,7 +205,7 @@ def test_compiles_without_a_graph_break(process: Isotropic) -> None:
 
 @processes
 @pytest.mark.parametrize("t", [1e-12, 1e6])
-def test_a_variance_that_the_dtype_cannot_hold_is_refused(process: Isotropic, t: float) -> None:
+def test_a_variance_that_overflows_the_dtype_is_rejected(process: Isotropic, t: float) -> None:
     x = torch.zeros(2, 2, dtype=torch.float16)
     law = process.transition(t)
     if t < 1 or not process.invariant.is_probability or process == Torus():
@@ -213,14 +215,14 @@ def test_a_variance_that_the_dtype_cannot_hold_is_refused(process: Isotropic, t:
         assert law.log_density(x, x).isfinite().all()
 
 
-def test_numbers_of_other_libraries_become_python_numbers() -> None:
+def test_numbers_of_other_libraries_are_converted() -> None:
     process = OrnsteinUhlenbeck(theta=Fraction(1, 3), sigma=np.int8(20))  # type: ignore[arg-type]
     assert type(process.theta) is type(process.sigma) is float
     assert float(process.variance(1.0)) == pytest.approx(600 * -math.expm1(-2 / 3), rel=1e-14)
 
 
 @processes
-def test_half_precision_times_are_exact_inside(process: Isotropic) -> None:
+def test_half_precision_times_are_converted_exactly(process: Isotropic) -> None:
     x = torch.ones(1, 1, dtype=torch.float64)
     means = [process.transition(t).mean(x) for t in (0.5, torch.tensor(0.5, dtype=torch.float16))]
     assert torch.equal(*means)
@@ -229,8 +231,8 @@ def test_half_precision_times_are_exact_inside(process: Isotropic) -> None:
 
 @processes
 @pytest.mark.parametrize("per_row", [False, True])
-def test_points_may_live_on_another_device_than_times(process: Isotropic, per_row: bool) -> None:
-    # The meta device computes nothing, but it refuses to mix with the CPU just as a GPU does.
+def test_points_may_be_on_another_device_than_times(process: Isotropic, per_row: bool) -> None:
+    # The meta device computes nothing, but like a GPU it cannot be mixed with the CPU.
     x = torch.empty(3, 2, device="meta")
     law = process.transition(torch.linspace(0.1, 2, 3) if per_row else 0.3)
     results = [law.mean(x), law.sample(x), law.log_density(x, x), process.wrap(x)]
@@ -239,7 +241,7 @@ def test_points_may_live_on_another_device_than_times(process: Isotropic, per_ro
 
 
 @processes
-def test_bad_arguments(process: Isotropic) -> None:
+def test_invalid_arguments_are_rejected(process: Isotropic) -> None:
     x = torch.zeros(2, 3)
     for t, words in ((-1.0, "t = -1.0"), (math.nan, "nan"), (torch.tensor([0.1, -1]), r"t\[1\]")):
         for method in (process.transition, process.alpha, process.variance):

@@ -1,4 +1,4 @@
-"""S_t and Σ_t against 60 digits, Van Loan, Lyapunov, quadrature in time and their own equations."""
+"""S_t and Σ_t, compared with 60 digits, Van Loan, Lyapunov, quadrature and their equations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def propagated(process: Linear, t: float) -> tuple[Tensor, Tensor]:
 
 
 def exact(process: Linear, t: float, digits: int = 60) -> tuple[Tensor, Tensor]:
-    """Van Loan's block exponential, with so many digits that e^{-Ft} may be large."""
+    """Van Loan's block exponential, with enough digits for a large e^{-Ft}."""
     size, noise = len(process.drift_matrix), process.noise_matrix.numpy()
     with mpmath.workdps(digits + int(3 * t * float(process.drift_matrix.norm()))):
         drift, squared = mpmath.matrix(process.drift_matrix.tolist()), mpmath.matrix(noise)
@@ -71,8 +71,8 @@ def correlation_error(ours: Tensor, right: Tensor) -> float:
 
 @pytest.mark.parametrize("process", ALL.values(), ids=ALL.keys())
 @pytest.mark.parametrize("t", TIMES)
-def test_every_digit_is_right_at_every_time(process: Linear, t: float) -> None:
-    # What is declared: a relative error of a few roundings, plus one for every ‖F‖t.
+def test_the_error_is_a_few_roundings_at_every_time(process: Linear, t: float) -> None:
+    # The declared accuracy: a relative error of a few roundings, plus ‖F‖t roundings.
     mean, covariance = propagated(process, t)
     right_mean, right_covariance = exact(process, t)
     allowed = 2e-15 * (4 + t * float(process.drift_matrix.norm()))
@@ -81,7 +81,7 @@ def test_every_digit_is_right_at_every_time(process: Linear, t: float) -> None:
 
 
 @pytest.mark.parametrize("c", [0.5, 2.0, 50.0])
-def test_where_the_textbook_formulas_lose_their_digits(c: float) -> None:
+def test_the_textbook_formulas_are_less_accurate(c: float) -> None:
     process = CriticallyDamped(1, c=c)
     for t in (1e-8, 1e-4):  # the variance of the position is (2c/3)t³(1 - 3ct/4 + …)
         right = exact(process, t)[1]
@@ -110,7 +110,7 @@ def test_the_covariance_is_the_integral_over_time(process: Linear) -> None:
 
 
 @given(process=hurwitz, t=st.floats(1e-9, 40), split=st.floats(0.05, 0.95))
-def test_two_steps_are_one(process: Linear, t: float, split: float) -> None:
+def test_two_steps_agree_with_one(process: Linear, t: float, split: float) -> None:
     (first, early), (second, late) = (propagated(process, s) for s in (split * t, t - split * t))
     mean, covariance = propagated(process, t)
     allowed = 1e-13 * (1 + t * float(process.drift_matrix.norm()))
@@ -130,7 +130,7 @@ def test_the_stationary_covariance_is_the_limit(process: Linear) -> None:
 
 
 @given(process=hurwitz, t=st.floats(1e-6, 5))
-def test_the_equations_in_time(process: Linear, t: float) -> None:
+def test_means_and_covariances_solve_their_equations(process: Linear, t: float) -> None:
     # dS/dt = FS and dΣ/dt = FΣ + ΣFᵀ + LLᵀ, by forward and by reverse mode.
     propagator = Propagator(process.drift_matrix, process.noise_matrix)
     time = torch.tensor(t, dtype=torch.float64)
@@ -146,7 +146,7 @@ def test_the_equations_in_time(process: Linear, t: float) -> None:
 
 
 @pytest.mark.parametrize("process", STABLE.values(), ids=STABLE.keys())
-def test_finite_differences_in_time(process: Linear) -> None:
+def test_derivatives_agree_with_finite_differences(process: Linear) -> None:
     step, t = 1e-5, 0.8
     (_, before), (_, after) = (propagated(process, t + h) for h in (-step, step))
     slope = (after - before) / (2 * step)
@@ -155,7 +155,7 @@ def test_finite_differences_in_time(process: Linear) -> None:
     torch.testing.assert_close(slope, right, rtol=1e-8, atol=1e-8)
 
 
-def test_times_of_very_different_sizes_do_not_disturb_each_other() -> None:
+def test_times_of_very_different_sizes_are_independent() -> None:
     propagator = Propagator(STABLE["over-damped"].drift_matrix, matrix([0.0], [1.0]))
     times = torch.tensor([0.0, 1e-12, 1e-3, 0.4, 7.0, 1e5, 1e300], dtype=torch.float64)
     together = propagator(times)
@@ -171,7 +171,7 @@ def test_times_of_very_different_sizes_do_not_disturb_each_other() -> None:
 
 
 @pytest.mark.parametrize("unit", [2.0**-40, 1e-6, 1e9])
-def test_units_do_not_matter(unit: float) -> None:
+def test_results_are_equivariant_under_changes_of_units(unit: float) -> None:
     process = STABLE["critically damped"]
     units = torch.tensor([unit, 1.0], dtype=torch.float64)
     drift = process.drift_matrix * (units[:, None] / units)
@@ -194,7 +194,7 @@ def test_inside_transforms_and_graphs() -> None:
     for results in (torch.func.vmap(propagator)(times), compiled):
         for ours, right in zip(results, plain, strict=True):
             torch.testing.assert_close(ours, right, rtol=1e-14, atol=1e-16)
-    # Where the number of doublings cannot be read it is bounded: no answer beyond, not a wrong one.
+    # If the number of doublings cannot be read, it is bounded; results beyond are NaN.
     assert torch.func.vmap(propagator)(torch.tensor([1e30], dtype=torch.float64))[1].isnan().all()
     assert propagator(torch.tensor(1e30, dtype=torch.float64))[1].isfinite().all()
 

@@ -1,4 +1,4 @@
-"""Symmetric linear SDEs in the coordinates in which they are independent."""
+"""Symmetric linear SDEs in independent coordinates."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _noise(process: Linear) -> Tensor:
     return process.noise_matrix @ process.noise_matrix.mT
 
 
-def test_they_are_those_of_the_symmetric_root() -> None:
+def test_the_coordinates_agree_with_the_symmetric_root() -> None:
     # y = RᵀΣ∞^{-1/2}x, up to the signs of the directions.
     process = symmetric(3, 4)
     half = torch.from_numpy(scipy.linalg.sqrtm(process.stationary_covariance.numpy()))
@@ -69,7 +69,7 @@ def test_they_are_those_of_the_symmetric_root() -> None:
 
 
 @pytest.mark.parametrize("t", [1e-3, 0.5, 3.0])
-def test_the_law_is_a_product_of_one_dimensional_ones(t: float) -> None:
+def test_the_transition_density_is_a_product(t: float) -> None:
     process = symmetric(3, 1)
     whitening = Whitening(process)
     x, y = normal(5, 3), normal(5, 3, seed=1)
@@ -92,7 +92,7 @@ def test_eigenfunctions_with_copies() -> None:
     torch.testing.assert_close(generated, basis.eigenvalues * basis(x), rtol=1e-10, atol=1e-10)
 
 
-def test_different_rates_order_by_eigenvalue_and_not_by_degree() -> None:
+def test_functions_are_sorted_by_eigenvalue_not_by_degree() -> None:
     process = Linear(-torch.diag(matrix([0.1, 1.0])[0]), torch.eye(2))
     basis = WhitenedHermite(process, 3)
     assert basis.indices.tolist()[:4] == [[1, 0], [2, 0], [3, 0], [0, 1]]
@@ -105,7 +105,7 @@ def test_equal_rates_give_the_functions_of_ornstein_uhlenbeck() -> None:
     x = normal(6, 2)
     ours, theirs = WhitenedHermite(process, 3), TensorHermite(2, 3, known)
     torch.testing.assert_close(ours.eigenvalues, theirs.eigenvalues)
-    # The whitened directions may stand in any order and sign: compare what does not depend on it.
+    # Whitened directions have any order and sign: compare quantities that do not depend on it.
     for basis in (ours, theirs):
         assert basis.size == 9
     a, b = torch.randn(2, 6, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -142,14 +142,16 @@ def test_the_semigroup_in_three_dimensions() -> None:
     torch.testing.assert_close(averaged, torch.exp(t * basis.eigenvalues) * basis(x))
 
 
-def test_bad_processes() -> None:
+def test_invalid_processes_are_rejected() -> None:
     for kind in (Whitening, lambda process: WhitenedHermite(process, 2)):
         for process in (SWIRL, CRITICAL):
             with pytest.raises(ValueError, match="process must be symmetric, FΣ∞ = Σ∞Fᵀ"):
                 kind(process)
         with pytest.raises(ValueError, match="drift_matrix must be Hurwitz"):
             kind(UNSTABLE["growing"])
-        with pytest.raises(ValueError, match="process must have a stationary law, got one without"):
+        with pytest.raises(
+            ValueError, match="process must have a stationary distribution, got one without"
+        ):
             kind(Linear(torch.zeros(2, 2), torch.eye(2)))
         with pytest.raises(TypeError, match="process must be of type Linear, got OrnsteinUhl"):
             kind(OrnsteinUhlenbeck())  # type: ignore[arg-type]
@@ -161,5 +163,5 @@ def test_bad_processes() -> None:
         WhitenedHermite(symmetric(2, copies=20), 9)
     whitening = Whitening(symmetric(2))
     for method in (whitening.analyse, whitening.synthesise, whitening.pull_back):
-        with pytest.raises(ValueError, match=r"must have 2 entries a point, got shape \(1, 3\)"):
+        with pytest.raises(ValueError, match=r"must have 2 entries per point, got shape \(1, 3\)"):
             method(torch.zeros(1, 3))

@@ -30,20 +30,20 @@ def test_the_declared_order_is_measured(order: int) -> None:
 
 
 @pytest.mark.parametrize("order", [2, 4])
-def test_knots_are_met_and_times_beyond_are_the_ends(order: int) -> None:
+def test_values_at_knots_are_exact_and_constant_beyond_the_ends(order: int) -> None:
     curve = Curve(knots(9), wave(knots(9)), order=order)
     torch.testing.assert_close(curve(knots(9)), wave(knots(9)), rtol=0, atol=1e-15)
     beyond = torch.tensor([-0.5, 1.5], dtype=torch.float64)
     torch.testing.assert_close(curve(beyond), wave(knots(9))[[0, -1]])
 
 
-def test_a_number_and_a_row_of_times_agree() -> None:
+def test_one_time_and_many_times_agree() -> None:
     curve = Curve(knots(9), wave(knots(9)), order=4)
     tau = torch.tensor([0.11, 0.77], dtype=torch.float64)
     torch.testing.assert_close(curve(tau)[1], curve(tau[1]), rtol=0, atol=0)
 
 
-def test_the_derivative_flows_to_the_time() -> None:
+def test_a_curve_is_differentiable_in_time() -> None:
     curve = Curve(knots(65), wave(knots(65)), order=4)
     tau = torch.tensor([0.3, 0.6], dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(curve(tau)[:, 0].sum(), tau)
@@ -64,7 +64,7 @@ def test_knots_must_increase(bad: Tensor) -> None:
         Curve(bad, torch.zeros(len(bad), 2), order=2)
 
 
-def test_other_orders_are_refused() -> None:
+def test_other_orders_are_rejected() -> None:
     with pytest.raises(ValueError, match="order must be 2"):
         Curve(knots(3), wave(knots(3)), order=3)
 
@@ -73,10 +73,11 @@ def steep(tau: Tensor) -> Tensor:
     return torch.atan(60 * (tau - 0.31))[:, None]
 
 
-def test_knots_are_placed_where_they_are_needed() -> None:
+def test_knots_are_dense_where_the_curve_is_steep() -> None:
     asked: list[Tensor] = []
 
-    def solve(tau: Tensor, guess: Tensor) -> Tensor:
+    def solve(tau: Tensor, guess: Tensor | None) -> Tensor:
+        assert guess is not None
         assert guess.shape == (len(tau), 1)
         asked.append(tau)
         return steep(tau)
@@ -96,9 +97,9 @@ def test_knots_are_placed_where_they_are_needed() -> None:
     assert len(set(times)) == len(times), "no time is solved twice"
 
 
-def test_placing_stops_at_the_bound() -> None:
-    def solve(tau: Tensor, guess: Tensor) -> Tensor:
-        return torch.sign(tau - 0.3)[:, None]  # no spline follows a jump
+def test_place_knots_stops_at_the_maximal_number() -> None:
+    def solve(tau: Tensor, guess: Tensor | None) -> Tensor:
+        return torch.sign(tau - 0.3)[:, None]  # a spline cannot represent a jump
 
     def error(tau: Tensor, exact: Tensor, guess: Tensor) -> Tensor:
         return (exact - guess).abs()[:, 0]

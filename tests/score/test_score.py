@@ -1,4 +1,4 @@
-"""Every fitted score, whatever its functions: against autodiff, exact solves and other dtypes."""
+"""Fitted scores of every basis, compared with autodiff, exact solves and other dtypes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_score_is_the_gradient_of_log_density(name: str) -> None:
 
 
 @cases
-def test_divergence_is_that_of_the_score(name: str) -> None:
+def test_divergence_agrees_with_autodiff_of_the_score(name: str) -> None:
     score = fitted(name)
     x = POINTS.clone().requires_grad_(True)
     values = score.score(x, TIMES)
@@ -96,7 +96,7 @@ def test_one_time_and_a_time_per_row_agree(name: str) -> None:
 
 
 @cases
-def test_pieces_of_a_batch_are_put_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_do_not_change_the_result(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     score = fitted(name)
     whole = [score.score(POINTS, TIMES), score.score(POINTS, 0.1), score.log_ratio(POINTS, TIMES)]
     monkeypatch.setattr("oism.score._base.ROWS", 2 * max(1, score.curve.values[0].numel()))
@@ -113,7 +113,7 @@ def test_interpolation_agrees_with_an_exact_solve(name: str) -> None:
     exact = score.coefficients(t, exact=True)
     assert exact.shape == score.coefficients(t).shape
     if "gaussian" in name:
-        assert exact.shape == (6, 0), "all of it is in the coordinates"
+        assert exact.shape == (6, 0), "a Gaussian has no coefficients"
         return
     size = score.system.norm(t, exact) + 1e-2
     off = score.system.norm(t, exact - score.coefficients(t))
@@ -135,7 +135,7 @@ def test_dtypes_and_devices(name: str) -> None:
 
 
 @cases
-def test_autocast_does_not_reach_the_score(name: str) -> None:
+def test_autocast_does_not_change_the_score(name: str) -> None:
     score = fitted(name)
     plain = score.score(POINTS.float(), 0.1)
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -164,7 +164,7 @@ def test_state_dict_and_pickle_round_trip(name: str) -> None:
     assert torch.equal(again.score(POINTS, TIMES), score.score(POINTS, TIMES))
 
 
-def test_shapes_of_rows_are_kept() -> None:
+def test_results_have_the_shape_of_the_points() -> None:
     x = torch.randn(64, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     score = fit(x, Hermite(dim=12, order=3))
     assert score.score(x, 0.1).shape == x.shape
@@ -192,7 +192,7 @@ def test_no_rows() -> None:
         (torch.zeros(2, 2), torch.zeros(1, 1), r"shape \(\) or \(n,\)"),
     ],
 )
-def test_bad_points_and_times(x: Tensor, t: Tensor | float, message: str) -> None:
+def test_invalid_points_and_times_are_rejected(x: Tensor, t: Tensor | float, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fitted("hermite").score(x, t)
 
@@ -210,7 +210,7 @@ def test_a_time_rounded_to_float32_is_within_the_clock() -> None:
     assert bool(score.score(POINTS[:2].float(), ends).isfinite().all())
 
 
-def test_the_clamp_is_smooth() -> None:
+def test_soft_clamp_is_twice_continuously_differentiable() -> None:
     z = torch.linspace(-4, 4, 4001, dtype=torch.float64).requires_grad_(True)
     low, high, width = (torch.tensor(v, dtype=torch.float64) for v in (-1.0, 1.5, 0.4))
     value, slope, bend = soft_clamp(z, low, high, width)
@@ -222,11 +222,11 @@ def test_the_clamp_is_smooth() -> None:
     inside = ((z > low) & (z < high)).detach()
     assert torch.equal(value[inside], z.detach()[inside])
     assert float(slope.diff().abs().max()) < 0.01, "the slope has no jump"
-    assert float(bend.diff().abs().max()) < 0.1, "nor has the curvature"
+    assert float(bend.diff().abs().max()) < 0.1, "the second derivative has no jump"
 
 
-def test_tails_are_those_of_the_gaussian_part() -> None:
-    # A cubic potential fitted to skewed data pushes points to infinity; the blended score does not.
+def test_score_far_outside_of_the_data_is_that_of_the_gaussian_part() -> None:
+    # A cubic potential fitted to skewed data sends points to infinity; the clamped one does not.
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2000, 1, generator=generator, dtype=torch.float64).mul(0.5).exp()
     score = fit(x, Hermite(dim=1, order=3))
@@ -241,20 +241,20 @@ def test_tails_are_those_of_the_gaussian_part() -> None:
         ends = (float(x.min()) - 3, float(x.max()) + 3)
         steps = torch.linspace(*ends, count, dtype=torch.float64)[:, None]
         jumps.append(float(score.score(steps, 0.0).diff(dim=0).abs().max()))
-    assert jumps[1] < 0.6 * jumps[0], "the blend is continuous"
+    assert jumps[1] < 0.6 * jumps[0], "the score is continuous"
 
 
-def test_without_the_clamp_the_cubic_explodes() -> None:
+def test_without_the_clamp_a_cubic_points_away_from_the_data() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(2000, 1, generator=generator, dtype=torch.float64).mul(0.5).exp()
     score = fit(x, Hermite(dim=1, order=3))
-    blended = score.score(torch.tensor([[40.0]], dtype=torch.float64), 0.0)
+    clamped = score.score(torch.tensor([[40.0]], dtype=torch.float64), 0.0)
     score.get_buffer("high").fill_(1e9)
-    bare = score.score(torch.tensor([[40.0]], dtype=torch.float64), 0.0)
-    assert float(bare) > 0 > float(blended)
+    unclamped = score.score(torch.tensor([[40.0]], dtype=torch.float64), 0.0)
+    assert float(unclamped) > 0 > float(clamped)
 
 
-def test_a_constant_column_is_a_degenerate_coordinate() -> None:
+def test_score_of_a_constant_column_is_exact() -> None:
     x = torch.cat((skewed()[:, :1], torch.full((600, 1), 0.7, dtype=torch.float64)), dim=1)
     for basis in (Hermite(2, 4), TensorHermite(2, 3), TensorHermite(2, 2)):
         score = fit(x, basis)
@@ -264,7 +264,7 @@ def test_a_constant_column_is_a_degenerate_coordinate() -> None:
         assert bool(score.score(POINTS, 0.0).isfinite().all())
 
 
-def test_the_whole_range_of_the_clock_is_finite() -> None:
+def test_scores_are_finite_over_the_whole_clock() -> None:
     for name in BASES:
         score = fitted(name)
         low, high = score.times
@@ -273,14 +273,14 @@ def test_the_whole_range_of_the_clock_is_finite() -> None:
             assert bool(score.divergence(POINTS, t).isfinite().all())
 
 
-def test_times_are_those_of_the_clock() -> None:
+def test_times_are_the_range_of_the_clock() -> None:
     clock = VariancePreserving(beta_0=0.2, beta_1=8.0)
     score = fit(skewed(), Hermite(2, 3), clock=clock)
     assert score.times == (0.0, float(clock.time(1.0)))
 
 
 @cases
-def test_both_at_once_are_the_two_of_them(name: str) -> None:
+def test_score_and_divergence_agrees_with_both_methods(name: str) -> None:
     score = fitted(name)
     for x in (POINTS, POINTS.float()):
         for t in (TIMES, 0.07):
@@ -298,7 +298,7 @@ def test_both_at_once_are_the_two_of_them(name: str) -> None:
 
 
 SCATTERED = {1: 400, 2: 100, 3: 22}
-"""Dimensions, and a largest eigenvalue for each with which transforms soon pay."""
+"""Largest eigenvalues by dimension for which transforms are faster at a few thousand points."""
 
 
 @cache
@@ -316,7 +316,7 @@ def many(dim: int, n: int) -> Tensor:
 
 
 class Transforms:
-    """How often FINUFFT was asked."""
+    """Counts the calls of FINUFFT."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
@@ -361,7 +361,7 @@ def test_transforms_and_products_agree(
             torch.testing.assert_close(one[:5], other, rtol=1e-7, atol=1e-7)
 
 
-def test_where_products_must_serve(transforms: Transforms) -> None:
+def test_products_are_used_where_transforms_are_not_possible(transforms: Transforms) -> None:
     score, x = on_torus(1), many(1, 4000)
     expected = score.score_and_divergence(x, 0.1)
     assert transforms.count == 1
@@ -388,11 +388,11 @@ def test_where_products_must_serve(transforms: Transforms) -> None:
     assert four.score(many(4, 4000), 0.1).shape == (4000, 4)
     assert transforms.count == 1
     with torch.no_grad():
-        score.score(own, 0.1)  # nothing is recorded here
+        score.score(own, 0.1)  # not differentiated: a transform is possible
     assert transforms.count == 2
 
 
-def test_waves_on_the_line_are_not_those_of_the_circle(transforms: Transforms) -> None:
+def test_waves_that_are_not_periodic_are_summed_by_products(transforms: Transforms) -> None:
     basis, x = Fourier(torch.arange(1.0, 200.0).double()[:, None] / 3, Brownian()), many(1, 4000)
     alpha, own = torch.ones(basis.size, dtype=torch.float64), on_torus(1)
     curve = Curve(torch.tensor([0.0, 1.0], dtype=torch.float64), alpha.expand(2, -1), order=2)
@@ -401,7 +401,7 @@ def test_waves_on_the_line_are_not_those_of_the_circle(transforms: Transforms) -
     assert transforms.count == 0
 
 
-def test_single_precision_goes_through_a_transform(transforms: Transforms) -> None:
+def test_float32_points_use_a_transform(transforms: Transforms) -> None:
     score, x = on_torus(2), many(2, 4000).float()
     fast = parts(score, x, 0.1)
     assert transforms.count == 4
@@ -411,7 +411,7 @@ def test_single_precision_goes_through_a_transform(transforms: Transforms) -> No
 
 
 @pytest.mark.parametrize("dim", SCATTERED)
-def test_a_transform_is_chosen_where_it_costs_less(dim: int, transforms: Transforms) -> None:
+def test_the_cheaper_of_transform_and_products_is_used(dim: int, transforms: Transforms) -> None:
     score = on_torus(dim)
     waves = len(score.basis.frequencies)
     reach = score.basis.frequencies.abs().amax(dim=0).tolist()
@@ -427,7 +427,9 @@ def test_a_transform_is_chosen_where_it_costs_less(dim: int, transforms: Transfo
     assert transforms.count == 1
 
 
-def test_transforms_come_in_pieces(transforms: Transforms, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_transforms_are_computed_in_batches(
+    transforms: Transforms, monkeypatch: pytest.MonkeyPatch
+) -> None:
     score, x = on_torus(1), many(1, 5000)
     whole = score.score(x, 0.1)
     monkeypatch.setattr("oism.score._fourier.POINTS", 2000)
@@ -435,7 +437,7 @@ def test_transforms_come_in_pieces(transforms: Transforms, monkeypatch: pytest.M
     assert transforms.count == 1 + 3
 
 
-def test_without_finufft_products_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_products_are_used_without_finufft(monkeypatch: pytest.MonkeyPatch) -> None:
     score, x = on_torus(1), many(1, 4000)
     expected = parts(score, x, 0.1)
     monkeypatch.setitem(sys.modules, "finufft", None)
@@ -447,7 +449,7 @@ def test_without_finufft_products_serve(monkeypatch: pytest.MonkeyPatch) -> None
         _has_finufft.cache_clear()
 
 
-def test_what_was_kept_for_transforms_does_not_travel() -> None:
+def test_cached_transforms_are_not_stored() -> None:
     score, x = on_torus(1), many(1, 4000)
     expected = score.score(x, 0.1)
     again = pickle.loads(pickle.dumps(score))

@@ -52,10 +52,10 @@ def test_round_trip(basis: Basis, clock: Clock, dtype: torch.dtype, tmp_path: Pa
         assert torch.equal(*exact)
     for name, value in vars(score.diagnostics).items():
         torch.testing.assert_close(getattr(again.diagnostics, name), value, equal_nan=True)
-    assert [file.name for file in tmp_path.iterdir()] == [path.name], "no draft is left behind"
+    assert [file.name for file in tmp_path.iterdir()] == [path.name], "no temporary file remains"
 
 
-def test_saving_twice_replaces_and_a_failure_keeps_the_old(
+def test_saving_replaces_the_file_and_a_failure_keeps_the_old_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "score.safetensors"
@@ -76,7 +76,7 @@ def test_saving_twice_replaces_and_a_failure_keeps_the_old(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_truncated_file_is_named(tmp_path: Path) -> None:
+def test_the_error_for_a_truncated_file_contains_its_name(tmp_path: Path) -> None:
     path = tmp_path / "score.safetensors"
     fit(X, Hermite(2, 3)).save(path)
     whole = path.read_bytes()
@@ -86,17 +86,17 @@ def test_a_truncated_file_is_named(tmp_path: Path) -> None:
             storage.load(path)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_files_of_other_formats_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "other.safetensors"
     with pytest.raises(FileNotFoundError, match="other"):
         storage.load(path)
     safetensors.torch.save_file({"x": torch.zeros(1)}, path)
-    with pytest.raises(storage.StorageError, match="other.safetensors"):
+    with pytest.raises(storage.StorageError, match=r"other\.safetensors"):
         storage.load(path)
     about = {"format": "oism.OperatorScore", "version": 2, "settings": {}}
     header = {"oism": json.dumps(about)}
     safetensors.torch.save_file({"x": torch.zeros(1)}, path, metadata=header)
-    with pytest.raises(storage.StorageError, match="other.safetensors"):
+    with pytest.raises(storage.StorageError, match=r"other\.safetensors"):
         storage.load(path)
 
 
@@ -115,7 +115,7 @@ class Flip(Frame):
         return z.flip(-1)
 
 
-def test_what_cannot_be_restored_is_not_saved(tmp_path: Path) -> None:
+def test_saving_unregistered_classes_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "score.safetensors"
     with pytest.raises(TypeError, match="clock"):
         fit(X, Hermite(2, 3), clock=OwnClock()).save(path)
@@ -124,7 +124,7 @@ def test_what_cannot_be_restored_is_not_saved(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_equal_scores_are_equal_files(tmp_path: Path) -> None:
+def test_equal_scores_are_saved_as_equal_bytes(tmp_path: Path) -> None:
     x = torch.randn(50, 1, generator=torch.Generator().manual_seed(0))
     contents = []
     for name in "abcdefgh":

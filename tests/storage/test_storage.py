@@ -531,7 +531,7 @@ def test_every_changed_value_of_the_configuration_is_an_error(tmp_path: Path) ->
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
         storage.load(tmp_path / "none.safetensors")
-    with pytest.raises(IsADirectoryError, match="is a folder, not a file"):
+    with pytest.raises(IsADirectoryError, match="is a folder without model.safetensors"):
         storage.load(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageError, match="pipe: is not a regular file"):

@@ -1,4 +1,4 @@
-"""Studies in their quick form: each runs once, for all tests of it."""
+"""Studies in their quick form: each runs once, for all its tests."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 
 import pytest
 
-from oism.studies import by_name
-from oism.studies.study import Study, Written, reproduce
+from studies import make_study
+from studies.study import Results, Study, run_study
 
 
 @dataclass(frozen=True)
 class Run:
-    """What came of a study."""
+    """A study and its results."""
 
     study: Study
-    written: Written
+    results: Results
 
     @property
     def numbers(self) -> Any:
-        content = (self.written.folder / "numbers.json").read_text(encoding="utf-8")
-        return json.loads(content, parse_constant=pytest.fail)  # NaN and Infinity are no JSON
+        content = (self.results.folder / "numbers.json").read_text(encoding="utf-8")
+        return json.loads(content, parse_constant=pytest.fail)  # JSON has no NaN and no Infinity
 
 
 Runs = Callable[[str], Run]
@@ -32,11 +32,11 @@ Runs = Callable[[str], Run]
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    """Run a study, the first time it is asked for."""
+    """Run a study when it is first used."""
 
     @cache
     def run(name: str) -> Run:
-        one = by_name(name, quick=True)
-        return Run(one, reproduce(one, tmp_path_factory.mktemp(name)))
+        one = make_study(name, quick=True)
+        return Run(one, run_study(one, tmp_path_factory.mktemp(name)))
 
     return run

@@ -1,4 +1,4 @@
-"""The study of head starts in its quick form: its claims, its arms, and what it keeps."""
+"""The study cifar10: its quick form, its variants, and stored results."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ import numpy as np
 import pytest
 import torch
 
-from oism import fit_prior
-from oism.images import ByError, Open
-from oism.images._gate import GATE
+from oism.images import DEFAULT_GATE, ByError, Open, fit_prior
 from oism.nn import Combined, DDPMpp, OperatorInformed
-from oism.studies import arms, cifar10
-from oism.studies.arms import (
+from studies.cifar10 import __main__ as command
+from studies.cifar10 import variants
+from studies.cifar10.step_time import FAST, PLAIN, Times
+from studies.cifar10.study import SMALL, TOGETHER, Cifar10
+from studies.cifar10.variants import (
     ALONE,
     COMBINED,
     DDPM,
     PAPER,
     RESIDUAL,
     SIXTHS,
-    Arm,
-    Bench,
     Mark,
     Result,
+    Setup,
+    Variant,
     predictor_of,
     read,
     train,
     write,
 )
-from oism.studies.cifar10 import SMALL, TOGETHER, Cifar10
-from oism.studies.images import image_sets
-from oism.studies.step_time import FAST, PLAIN, Times
-from oism.studies.study import Written
+from studies.images import image_sets
+from studies.study import Results
 
 Runs = Callable[[str], Any]
 
@@ -45,8 +44,8 @@ STUDY = Cifar10.quick()
 
 
 @pytest.fixture
-def written(runs: Runs) -> Written:
-    found: Written = runs("cifar10").written
+def results(runs: Runs) -> Results:
+    found: Results = runs("cifar10").results
     return found
 
 
@@ -55,36 +54,40 @@ def numbers(runs: Runs) -> Any:
     return runs("cifar10").numbers
 
 
-def test_its_pictures_are_whole(written: Written) -> None:
-    assert len(written.claims) == 2 * len(STUDY.marks) + 1
+@pytest.mark.study
+def test_figures_are_not_empty(results: Results) -> None:
+    assert len(results.claims) == 2 * len(STUDY.marks) + 1
     for name in ("figure", "sixths", "samples"):
-        picture = matplotlib.image.imread(written.folder / f"{name}.png")
+        picture = matplotlib.image.imread(results.folder / f"{name}.png")
         assert picture.std() > 0.02
 
 
-def test_all_arms_were_measured_at_their_marks(numbers: Any) -> None:
-    keys = [(arm["name"], arm["seed"], arm["warmup"]) for arm in numbers["arms"]]
-    assert len(keys) == len(set(keys)) == len(STUDY.arms) == 9
-    for arm in numbers["arms"]:
-        steps = [mark["step"] for mark in arm["marks"]]
-        assert steps == [mark for mark in STUDY.marks if mark <= arm["steps"]]
-        assert arm["losses"][-1][0] == arm["steps"]
-        for mark in arm["marks"]:
+@pytest.mark.study
+def test_all_variants_were_measured_at_their_marks(numbers: Any) -> None:
+    keys = [(one["name"], one["seed"], one["warmup"]) for one in numbers["variants"]]
+    assert len(keys) == len(set(keys)) == len(STUDY.variants) == 9
+    for one in numbers["variants"]:
+        steps = [mark["step"] for mark in one["marks"]]
+        assert steps == [mark for mark in STUDY.marks if mark <= one["steps"]]
+        assert one["losses"][-1][0] == one["steps"]
+        for mark in one["marks"]:
             assert len(mark["errors"]) == 6
             assert mark["mean"] == pytest.approx(np.mean(mark["errors"]), rel=1e-4)
-            assert (mark["bits"] is not None) == arm["bits"]
+            assert (mark["bits"] is not None) == one["bits"]
 
 
-def test_a_long_warm_up_flatters_the_head_start(numbers: Any) -> None:
+@pytest.mark.study
+def test_a_long_warm_up_favours_the_prior(numbers: Any) -> None:
     loss = {
-        (arm["name"], arm["warmup"]): arm["marks"][0]["mean"]
-        for arm in numbers["arms"]
-        if arm["seed"] == 0
+        (one["name"], one["warmup"]): one["marks"][0]["mean"]
+        for one in numbers["variants"]
+        if one["seed"] == 0
     }
     short, long = STUDY.warmup, STUDY.long_warmup
     assert loss[TOGETHER, long] / loss[DDPM, long] < loss[TOGETHER, short] / loss[DDPM, short]
 
 
+@pytest.mark.study
 def test_steps_are_timed_by_name(numbers: Any) -> None:
     steps = numbers["steps"]
     assert {PLAIN, FAST, "fast, OISM(3)"} < set(steps["seconds"])
@@ -92,89 +95,90 @@ def test_steps_are_timed_by_name(numbers: Any) -> None:
     assert min(steps["seconds"].values()) > 0
 
 
-def test_what_is_kept_is_not_run_again(written: Written, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("arms.train", "cifar10.train", "cifar10.step_times"):
-        monkeypatch.setattr(f"oism.studies.{module}", lambda *_, **__: pytest.fail("run again"))
-    again = STUDY.run_in(written.folder)
-    assert [str(claim) for claim in again.claims] == [str(claim) for claim in written.claims]
+@pytest.mark.study
+def test_stored_results_are_not_computed_again(
+    results: Results, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("variants.train", "study.train", "study.step_times"):
+        monkeypatch.setattr(f"studies.cifar10.{name}", lambda *_, **__: pytest.fail("run again"))
+    again = STUDY.run_in(results.folder)
+    assert [str(claim) for claim in again.claims] == [str(claim) for claim in results.claims]
 
 
-def test_another_arm_is_run_again(tmp_path: Path) -> None:
-    arm = Arm("DDPM", ALONE, None, 3, bits=True)
+def test_results_with_other_settings_are_not_read(tmp_path: Path) -> None:
+    variant = Variant("DDPM", ALONE, None, 3, bits=True)
     samples = np.zeros((1, 2, 1, 8, 8), dtype=np.uint8)
     mark = Mark(3, [0.5] * 6, [3.0, 4.0], 1.0, 2.0)
-    bench = Bench(marks=(3,), sizes=SMALL)
-    write(Result(arm, [(1, 0.9), (3, 0.5)], [mark], samples), tmp_path, bench)
-    found = read(arm, tmp_path, bench)
+    setup = Setup(marks=(3,), sizes=SMALL)
+    write(Result(variant, [(1, 0.9), (3, 0.5)], [mark], samples), tmp_path, setup)
+    found = read(variant, tmp_path, setup)
     assert found is not None
     assert found.at(3) == mark
     assert found.losses == [(1, 0.9), (3, 0.5)]
     assert np.array_equal(found.samples, samples)
-    assert read(replace(arm, steps=4), tmp_path, bench) is None
-    assert read(replace(arm, seed=1), tmp_path, bench) is None
-    assert read(arm, tmp_path, replace(bench, rate=1e-3)) is None
+    assert read(replace(variant, steps=4), tmp_path, setup) is None
+    assert read(replace(variant, seed=1), tmp_path, setup) is None
+    assert read(variant, tmp_path, replace(setup, rate=1e-3)) is None
 
 
-def test_a_residual_arm_of_another_gate_is_run_again(
+def test_a_residual_variant_with_another_gate_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench, mark = Bench(marks=(3,), sizes=SMALL), Mark(3, [0.5] * 6, None, 1.0, 2.0)
-    kept = [Arm(form, form, "PCA", 3) for form in (RESIDUAL, COMBINED)]
-    for arm in kept:
-        write(Result(arm, [(1, 0.9)], [mark], np.zeros((1, 2), np.uint8)), tmp_path, bench)
-    assert all(read(arm, tmp_path, bench) for arm in kept)
-    monkeypatch.setattr(arms, "GATE", ByError(0.5))
-    assert read(kept[0], tmp_path, bench) is None
-    assert read(kept[1], tmp_path, bench) is not None, "it has no gate"
+    setup, mark = Setup(marks=(3,), sizes=SMALL), Mark(3, [0.5] * 6, None, 1.0, 2.0)
+    stored = [Variant(form, form, "PCA", 3) for form in (RESIDUAL, COMBINED)]
+    for variant in stored:
+        write(Result(variant, [(1, 0.9)], [mark], np.zeros((1, 2), np.uint8)), tmp_path, setup)
+    assert all(read(variant, tmp_path, setup) for variant in stored)
+    monkeypatch.setattr(variants, "DEFAULT_GATE", ByError(0.5))
+    assert read(stored[0], tmp_path, setup) is None
+    assert read(stored[1], tmp_path, setup) is not None, "it has no gate"
 
 
-def test_arms_of_a_folder_are_drawn_by_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_draws_stored_variants(tmp_path: Path) -> None:
     study = Cifar10(data="digits", marks=(1, 2))
     mark = [Mark(step, [0.5] * 6, [3.0], 1.0, 2.0) for step in study.marks]
     drawn = np.random.default_rng(0).integers(0, 256, (2, 16, 1, 8, 8), dtype=np.uint8)
-    for arm in study.arms[:2]:
-        write(Result(arm, [(2, 0.5)], mark, drawn), tmp_path / "arms", study.bench)
+    for variant in study.variants[:2]:
+        write(Result(variant, [(2, 0.5)], mark, drawn), tmp_path / "variants", study.setup)
     of_study = ["--data", "digits", "--marks", "1", "2"]
     arguments = [str(tmp_path), *of_study, "--only", "combined-0-500", "DDPM-0-500"]
-    monkeypatch.setattr("sys.argv", ["cifar10", *arguments])
-    cifar10.main()
+    command.main(arguments)
     assert matplotlib.image.imread(tmp_path / "samples.png").std() > 0.1
-    told = json.loads((tmp_path / "arms.json").read_text(encoding="utf-8"))["arms"]
-    assert [(arm["name"], len(arm["marks"])) for arm in told] == [("combined", 2), ("DDPM", 2)]
+    content = json.loads((tmp_path / "variants.json").read_text(encoding="utf-8"))
+    found = content["variants"]
+    assert [(one["name"], len(one["marks"])) for one in found] == [("combined", 2), ("DDPM", 2)]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        (["--marks", "5"], "--marks: must rise, two or more"),
-        (["--marks", "5", "3"], "--marks: must rise, two or more"),
+        (["--marks", "5"], "--marks: must be two or more, increasing"),
+        (["--marks", "5", "3"], "--marks: must be two or more, increasing"),
         (["--only", "DDPM-7-500"], "--only: 'DDPM-7-500' is none of combined-0-500, "),
         (["--data", "nowhere"], "no train*.parquet in nowhere: give --data FOLDER"),
     ],
 )
-def test_a_mistake_is_told_before_the_work(
-    words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_mistake_is_an_error_before_the_work(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("sys.argv", ["cifar10", "folder", *words])
     with pytest.raises(SystemExit):
-        cifar10.main()
-    assert told in capsys.readouterr().err
+        command.main(["folder", *words])
+    assert message in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
 def both() -> list[Result]:
     sets = image_sets("digits")
     priors = {"PCA": fit_prior(sets.train, order=2, pixels=sets.pixels)}
-    bench = Bench(marks=(20, 40), sizes=SMALL, batch=32, rate=2e-3, tested=500, drawn=2, flip=False)
-    return train(Arm(TOGETHER, COMBINED, "PCA", 40, seed=3, warmup=10), bench, sets, priors)
+    setup = Setup(marks=(20, 40), sizes=SMALL, batch=32, rate=2e-3, tested=500, drawn=2, flip=False)
+    return train(Variant(TOGETHER, COMBINED, "PCA", 40, seed=3, warmup=10), setup, sets, priors)
 
 
-def test_a_combined_arm_is_measured_alone_as_well(both: list[Result]) -> None:
-    """From the same weights: in every sixth it is at most as wrong, but for a hair."""
+@pytest.mark.study
+def test_a_combined_variant_is_measured_alone_as_well(both: list[Result]) -> None:
+    """With the same weights: its error is at most 0.5% larger in any sixth."""
     own, alone = both
-    assert alone.arm == own.arm.alone == Arm(DDPM, ALONE, None, 40, seed=3, warmup=10)
+    assert alone.variant == own.variant.alone == Variant(DDPM, ALONE, None, 40, seed=3, warmup=10)
     assert own.losses == alone.losses, "it was trained once"
     assert len(own.marks) == len(alone.marks) == 2
     for first, second in zip(own.marks, alone.marks, strict=True):
@@ -186,19 +190,19 @@ def test_a_combined_arm_is_measured_alone_as_well(both: list[Result]) -> None:
     assert not np.array_equal(own.samples, alone.samples)
 
 
-def test_arms_begin_with_the_same_weights() -> None:
+def test_variants_start_with_the_same_weights() -> None:
     sets = image_sets("digits")
     priors = {"PCA": fit_prior(sets.train, order=2, pixels=sets.pixels)}
-    bench = Bench(marks=(1,), sizes=SMALL)
+    setup = Setup(marks=(1,), sizes=SMALL)
     alone, paper, residual, combined = (
-        predictor_of(Arm(form, form, None if form == ALONE else "PCA", 1), bench, sets, priors)
+        predictor_of(Variant(form, form, None if form == ALONE else "PCA", 1), setup, sets, priors)
         for form in (ALONE, PAPER, RESIDUAL, COMBINED)
     )
     assert isinstance(alone, DDPMpp)
     assert isinstance(paper, OperatorInformed)
     assert isinstance(residual, OperatorInformed)
     assert isinstance(combined, Combined)
-    assert (paper.gate, residual.gate) == (Open(), GATE)
+    assert (paper.gate, residual.gate) == (Open(), DEFAULT_GATE)
     state = alone.state_dict()
     for net in (paper.net, residual.net, combined.net):
         own = net.state_dict()

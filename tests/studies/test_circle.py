@@ -1,4 +1,4 @@
-"""Losses on the circle: exact where the answer is known, brute force elsewhere."""
+"""Losses on the circle, compared with known values or computed by brute force."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from oism.estimation import Modulation, SampleMeans, fit
-from oism.studies import circle
+from studies import circle
 
 POINTS = circle.CIRCLE[:, 0].numpy()
 
 
 @pytest.fixture(scope="module")
 def x() -> Tensor:
-    return circle.LAW.sample(300, torch.Generator().manual_seed(0))
+    return circle.TRUTH.sample(300, torch.Generator().manual_seed(0))
 
 
 def test_frequencies_are_counted() -> None:
@@ -27,25 +27,25 @@ def test_frequencies_are_counted() -> None:
 
 def test_the_exact_score_has_no_loss_and_a_shift_its_square() -> None:
     for t in (5e-5, 0.02, 1.0):
-        assert circle.loss(circle.LAW.score, t) == 0
+        assert circle.loss(circle.TRUTH.score, t) == 0
 
         def shifted(x: Tensor, t: float) -> Tensor:
-            return circle.LAW.score(x, t) + 0.7
+            return circle.TRUTH.score(x, t) + 0.7
 
         assert circle.loss(shifted, t) == pytest.approx(0.49, rel=1e-10)
-    found = circle.losses(lambda x, t: circle.LAW.score(x, t) + t, np.array([0.1, 0.2]))
+    found = circle.losses(lambda x, t: circle.TRUTH.score(x, t) + t, np.array([0.1, 0.2]))
     np.testing.assert_allclose(found, [0.01, 0.04])
 
 
-def test_the_loss_of_nothing_is_fishers_information() -> None:
-    """E‖∇ log ρ‖² of one normal law is one over its variance; here of the mixture, by SciPy."""
+def test_the_loss_of_a_zero_score_is_the_fisher_information() -> None:
+    """E‖∇ log ρ‖² of the mixture, by SciPy."""
     t = 0.02
     density = sum(
         p * scipy.stats.norm.pdf(POINTS[:, None] + 2 * math.pi * np.arange(-3, 4), m, v).sum(axis=1)
         for p, m, v in zip(
-            circle.LAW.weights,
-            circle.LAW.means,
-            np.sqrt(np.square(circle.LAW.deviations) + 2 * t),
+            circle.TRUTH.weights,
+            circle.TRUTH.means,
+            np.sqrt(np.square(circle.TRUTH.deviations) + 2 * t),
             strict=True,
         )
     )
@@ -54,7 +54,7 @@ def test_the_loss_of_nothing_is_fishers_information() -> None:
     assert circle.loss(lambda x, _: 0 * x, t) == pytest.approx(expected, rel=1e-3)
 
 
-def test_exact_moments_leave_what_the_frequencies_leave() -> None:
+def test_losses_with_exact_moments() -> None:
     score = circle.exact_fit(25)
     found = [circle.loss(score.score, t) for t in (5e-5, 0.005, 0.02)]
     assert found == pytest.approx([0.0101, 0.0016, 7.7e-8], rel=0.01)
@@ -76,7 +76,7 @@ def gradients(count: int) -> np.ndarray:
 
 
 def blurred(x: Tensor, t: float) -> np.ndarray:
-    """Return the weights of the circle's points under data with noise of variance 2t."""
+    """Return the weights of points of the circle under data with noise of variance 2t."""
     steps = POINTS[:, None] - x[:, 0].numpy()
     images = 2 * math.pi * np.arange(-2, 3)
     density = np.zeros(len(POINTS))
@@ -98,10 +98,10 @@ def test_eigenvalues_against_a_matrix_by_quadrature(x: Tensor) -> None:
         matrix = slopes.T @ (blurred(x, float(t))[:, None] * slopes)
         assert value == pytest.approx(np.linalg.eigvalsh(matrix)[0], rel=1e-6)
     late = circle.smallest_eigenvalues(system, np.array([20.0]))
-    assert late == pytest.approx([1], abs=1e-6)  # the uniform law
+    assert late == pytest.approx([1], abs=1e-6)  # the uniform distribution
 
 
-def test_shrinking_each_mean_alone_can_make_it_negative(x: Tensor) -> None:
+def test_shrinking_each_mean_by_itself_can_give_a_negative_eigenvalue(x: Tensor) -> None:
     system = circle.unregularised(x, 25, Modulation(project=False))
     assert circle.smallest_eigenvalues(system, np.array([5e-5]))[0] < 0
 

@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from oism.basis import Fourier
-from oism.studies import eigenrelations
-from oism.studies.eigenrelations import Relation
+from studies import eigenrelations
+from studies.eigenrelations import Relation
 
 
-def test_every_relation_holds_and_the_table_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.study
+def test_every_relation_holds_and_the_table_shows_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert eigenrelations.main() == 0
     printed = capsys.readouterr().out
     assert "none out of bounds" in printed
@@ -16,7 +17,7 @@ def test_every_relation_holds_and_the_table_says_so(capsys: pytest.CaptureFixtur
     assert "← does not hold" not in printed
 
 
-def test_a_wrong_eigenvalue_is_caught(
+def test_a_wrong_eigenvalue_is_found(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     class Wrong(Fourier):
@@ -31,7 +32,7 @@ def test_a_wrong_eigenvalue_is_caught(
     assert "2 out of bounds" in capsys.readouterr().out
 
 
-def test_what_must_fail_must_fail() -> None:
+def test_relations_that_must_fail() -> None:
     assert Relation("", "", residual=0.5, allowed=0.1, must_fail=True).holds
     assert not Relation("", "", residual=0.0, allowed=0.1, must_fail=True).holds
     assert not Relation("", "", residual=float("nan"), allowed=0.1).holds

@@ -1,4 +1,4 @@
-"""The network that the closed form is compared with: it learns, and its book-keeping is right."""
+"""The network that the closed form is compared with: its scores, its time, its units."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from oism import OrnsteinUhlenbeck, VarianceExploding, VariancePreserving
 from oism.data.toys import WrappedMixture
-from oism.flow import ExactTrace, Flow, RungeKutta4, log_density
-from oism.nn import MLP, NoiseScore
-from oism.process import IdentityClock, Noising, Torus
-from oism.studies import neural
-from oism.studies.neural import DDPM, train
+from oism.flow import ExactTrace, Flow, NoiseScore, RungeKutta4, log_density
+from oism.nn import MLP
+from oism.process import (
+    IdentityClock,
+    Noising,
+    OrnsteinUhlenbeck,
+    Torus,
+    VarianceExploding,
+    VariancePreserving,
+)
+from studies import neural
+from studies.neural import DDPM, train
 
 OU = Noising(OrnsteinUhlenbeck(), VariancePreserving())
 MEAN = torch.tensor([1.0, -0.5], dtype=torch.float64)
@@ -29,8 +35,8 @@ VARIANCE = torch.tensor([0.25, 1.0], dtype=torch.float64)
 
 
 @contextmanager
-def one_tick_a_look() -> Iterator[None]:
-    """Let every look at the clock take a second: then ``seconds`` are steps, on any machine."""
+def one_second_per_call() -> Iterator[None]:
+    """Let every call of the clock take a second: then ``seconds`` are steps, on any machine."""
     with pytest.MonkeyPatch.context() as patch:
         count = itertools.count()
         patch.setattr(neural, "time", SimpleNamespace(perf_counter=lambda: float(next(count))))
@@ -39,19 +45,19 @@ def one_tick_a_look() -> Iterator[None]:
 
 def trained(data: Tensor, noising: Noising, steps: int, seed: int = 0, **more: Any) -> NoiseScore:
     generator = torch.Generator().manual_seed(seed)
-    with one_tick_a_look():
+    with one_second_per_call():
         score, taken = train(data, noising, seconds=steps, generator=generator, **more)
     assert taken == steps
     return score
 
 
 def test_a_network_learns_the_scores_of_an_angle(generator: torch.Generator) -> None:
-    law = WrappedMixture((1.0,), (0.0,), (0.5,))
+    truth = WrappedMixture((1.0,), (0.0,), (0.5,))
     noising = Noising(Torus(), VarianceExploding(sigma_max=5.0))
-    score = trained(law.sample(2000, generator), noising, 500, angular=4)
+    score = trained(truth.sample(2000, generator), noising, 500, angular=4)
     x = torch.linspace(-math.pi, math.pi, 513, dtype=torch.float64)[:-1, None]
     for t in (0.02, 0.1, 0.5):
-        weights, exact = law.density(x, t) / law.density(x, t).sum(), law.score(x, t)
+        weights, exact = truth.density(x, t) / truth.density(x, t).sum(), truth.score(x, t)
         loss, nothing = (
             float(weights @ (guess - exact).square()[:, 0]) for guess in (score(x, t), 0 * exact)
         )
@@ -79,10 +85,10 @@ def test_a_network_learns_the_scores_of_the_plane(generator: torch.Generator) ->
     assert float(log.exp().sum()) * 0.2**2 == pytest.approx(1, abs=5e-3)
 
 
-def test_a_network_is_asked_about_the_times_it_was_trained_on(
+def test_a_network_is_evaluated_at_the_times_of_its_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever the clock's horizon: else a third of its times only would have been seen."""
+    """For any horizon of the clock: else it would be trained on a third of its times."""
     seen: list[Tensor] = []
 
     class Watched(MLP):
@@ -112,7 +118,7 @@ def weights(score: NoiseScore) -> Tensor:
     return torch.cat([part.flatten() for part in net_of(score).parameters()])
 
 
-def test_the_generator_decides_everything_and_nothing_else_is_touched() -> None:
+def test_training_depends_on_the_generator_only_and_restores_the_global_one() -> None:
     data = torch.linspace(-1, 1, 50)[:, None]
     torch.manual_seed(5)
     before = torch.get_rng_state()
@@ -122,7 +128,7 @@ def test_the_generator_decides_everything_and_nothing_else_is_touched() -> None:
     assert not torch.allclose(one, other)
 
 
-def test_the_first_weights_are_those_of_the_first_draw() -> None:
+def test_initial_weights_are_seeded_by_the_first_draw() -> None:
     """The rate of the first step is zero."""
     found = weights(trained(torch.zeros(5, 2), OU, 1, seed=3))
     seed = int(torch.randint(2**31, (), generator=torch.Generator().manual_seed(3)))
@@ -135,7 +141,7 @@ def test_the_first_weights_are_those_of_the_first_draw() -> None:
     )
 
 
-def test_threads_are_given_back() -> None:
+def test_the_number_of_threads_is_restored() -> None:
     seen = []
 
     class Watched(VariancePreserving):
@@ -153,8 +159,8 @@ def test_threads_are_given_back() -> None:
     assert set(seen) == {1}
 
 
-def test_time_is_what_ends_a_training() -> None:
-    """With looks at the clock half a second apart; and there is one step at least."""
+def test_training_ends_after_its_time() -> None:
+    """With half a second per call of the clock; and after one step at least."""
     with pytest.MonkeyPatch.context() as patch:
         ticks = itertools.count(step=0.5)
         patch.setattr(neural, "time", SimpleNamespace(perf_counter=lambda: next(ticks)))
@@ -173,7 +179,7 @@ class Standard(torch.nn.Module):
 
 @pytest.fixture
 def exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let training give the network that knows standardised normal data."""
+    """Let training return the exact predictor of standardised normal data."""
     net: Any = Standard()
     monkeypatch.setattr(neural, "train", lambda *_, **__: (NoiseScore(net, OU), 7))
 
@@ -182,16 +188,16 @@ def exact(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_densities_and_samples_are_in_the_units_of_the_data() -> None:
     x = np.random.default_rng(0).normal([3.0, -50.0], [0.1, 20.0], size=(400, 2))
     y = np.random.default_rng(1).normal([3.0, -50.0], [0.1, 20.0], size=(50, 2))
-    law = scipy.stats.norm(x.mean(axis=0), x.std(axis=0))
+    normal = scipy.stats.norm(x.mean(axis=0), x.std(axis=0))
     model = DDPM(seconds=1).fit(x)
     assert model.steps_ == 7
-    np.testing.assert_allclose(model.score_samples(y), law.logpdf(y).sum(axis=1), atol=1e-4)
+    np.testing.assert_allclose(model.score_samples(y), normal.logpdf(y).sum(axis=1), atol=1e-4)
     wide = DDPM(seconds=1).fit(10 * x)
     gap = wide.score_samples(10 * y) - model.score_samples(y)
     np.testing.assert_allclose(gap, -2 * math.log(10), atol=1e-4)
     drawn = model.sample(2000, random_state=1)
-    np.testing.assert_allclose((drawn.mean(axis=0) - law.mean()) / law.std(), 0, atol=0.1)
-    np.testing.assert_allclose(drawn.std(axis=0), law.std(), rtol=0.06)
+    np.testing.assert_allclose((drawn.mean(axis=0) - normal.mean()) / normal.std(), 0, atol=0.1)
+    np.testing.assert_allclose(drawn.std(axis=0), normal.std(), rtol=0.06)
     np.testing.assert_array_equal(drawn, model.sample(2000, random_state=1))
 
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from oism.studies.polynomials import LINES
+from studies.polynomials.study import LINES
 
 
-def test_the_noised_laws_of_the_line() -> None:
+def test_noised_distributions() -> None:
     for line in LINES[1:]:
         x, weights, score = line.noised(0.8, 0.6)
         assert float(weights.sum()) == pytest.approx(1)

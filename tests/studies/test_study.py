@@ -1,14 +1,12 @@
-"""What all studies share: claims, numbers as JSON, and a folder that is written whole."""
+"""The contract of studies: claims, numbers as JSON, files that are written completely."""
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import string
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -19,22 +17,20 @@ import torch
 from matplotlib.figure import Figure
 
 import oism
-from oism._core.plain import plain
-from oism.cli import main
-from oism.studies import STUDIES, by_name
-from oism.studies.study import (
+import studies
+import studies.__main__ as command
+from studies import STUDIES, folder_of, make_study
+from studies.study import (
     Claim,
     Findings,
+    Results,
     Study,
-    Written,
-    figure,
-    reproduce,
+    plain,
+    rounded,
+    run_study,
     table,
-    text,
     versions,
 )
-
-TEXTS = files("oism.studies").joinpath("texts")
 
 
 def findings(numbers: dict[str, Any] | None = None, word: str = "first") -> Findings:
@@ -78,10 +74,10 @@ def test_a_claim_holds_where_lower_is_less() -> None:
     assert str(Claim("large", math.inf, 2)) == "NO: large (not finite < 2)"
 
 
-def test_a_folder_holds_when_all_its_claims_do() -> None:
+def test_results_hold_if_all_claims_hold() -> None:
     good, bad = Claim("", 0, 1), Claim("", 1, 0)
-    assert Written(Path(), claims=[good, good]).holds
-    assert not Written(Path(), claims=[good, bad]).holds
+    assert Results(Path(), claims=[good, good]).holds
+    assert not Results(Path(), claims=[good, bad]).holds
 
 
 @pytest.mark.parametrize(
@@ -97,8 +93,8 @@ def test_a_folder_holds_when_all_its_claims_do() -> None:
         (7, "7"),
     ],
 )
-def test_numbers_for_people(value: float, expected: str) -> None:
-    assert figure(value) == expected
+def test_numbers_are_rounded_to_three_digits(value: float, expected: str) -> None:
+    assert rounded(value) == expected
 
 
 def test_a_table_in_markdown() -> None:
@@ -119,7 +115,7 @@ def test_versions_are_those_in_use() -> None:
     assert set(versions()) == {"oism", "python", "torch", "numpy"}
 
 
-def test_generators_are_streams_of_the_seed() -> None:
+def test_generators_depend_on_seed_and_stream() -> None:
     draws = {
         (seed, stream): float(torch.rand((), generator=Toy(seed).generator(stream)))
         for seed in (0, 1)
@@ -130,13 +126,13 @@ def test_generators_are_streams_of_the_seed() -> None:
     assert again == draws[1, 2]
 
 
-def test_a_folder_explains_itself(tmp_path: Path) -> None:
+def test_a_run_writes_numbers_figures_and_report(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "toy"
-    written = reproduce(Toy(4), folder)
+    results = run_study(Toy(4), folder)
     assert names(folder) == ["numbers.json", "picture.png", "report.md"]
-    assert sorted(written.files) == sorted(folder.iterdir())
-    assert not written.holds
-    assert written.seconds < 10
+    assert sorted(results.files) == sorted(folder.iterdir())
+    assert not results.holds
+    assert results.seconds < 10
     numbers = json.loads((folder / "numbers.json").read_text(encoding="utf-8"))
     assert numbers["study"] == "toy"
     assert numbers["settings"]["seed"] == 4
@@ -146,7 +142,7 @@ def test_a_folder_explains_itself(tmp_path: Path) -> None:
     assert [claim["holds"] for claim in numbers["claims"]] == [True, False]
     assert numbers["claims"][1]["lower"] == 2.0
     report = (folder / "report.md").read_text(encoding="utf-8")
-    assert report.startswith("# A toy\n\n`oism reproduce toy`, 0 s; seed = 4, size = 3")
+    assert report.startswith("# A toy\n\n`python -m studies toy`, 0 s; seed = 4, size = 3")
     assert "![picture](picture.png)\n\nfirst\n\n## Claims\n\n- yes: one is less than two" in report
     assert "- NO: two is less than one (2 < 1)" in report
     image = plt.imread(folder / "picture.png")
@@ -154,33 +150,33 @@ def test_a_folder_explains_itself(tmp_path: Path) -> None:
 
 
 def test_a_second_run_replaces_the_first(tmp_path: Path) -> None:
-    reproduce(Toy(), tmp_path)
+    run_study(Toy(), tmp_path)
     inodes = {path.name: path.stat().st_ino for path in tmp_path.iterdir()}
     kept = (tmp_path / "numbers.json").open(encoding="utf-8")
-    reproduce(Toy(work=lambda: findings({"value": 2}, "second")), tmp_path)
+    run_study(Toy(work=lambda: findings({"value": 2}, "second")), tmp_path)
     assert names(tmp_path) == sorted(inodes)
     assert json.loads((tmp_path / "numbers.json").read_text())["value"] == 2
     assert "second" in (tmp_path / "report.md").read_text()
-    with kept:  # who reads the old file goes on reading it: it was replaced, not written over
+    with kept:  # an open old file stays readable: it was replaced, not overwritten
         assert json.load(kept)["value"] == 3.14159
     assert {path.name: path.stat().st_ino for path in tmp_path.iterdir()} != inodes
 
 
 @pytest.mark.parametrize("error", [RuntimeError("diverged"), KeyboardInterrupt()])
-def test_a_run_that_fails_leaves_what_was_there(error: BaseException, tmp_path: Path) -> None:
-    reproduce(Toy(), tmp_path)
+def test_a_failed_run_keeps_the_old_files(error: BaseException, tmp_path: Path) -> None:
+    run_study(Toy(), tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def fail() -> Findings:
         raise error
 
     with pytest.raises(type(error)):
-        reproduce(Toy(work=fail), tmp_path)
+        run_study(Toy(work=fail), tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_numbers_that_json_has_no_word_for_are_null(tmp_path: Path) -> None:
-    reproduce(Toy(work=lambda: findings({"bad": [math.nan, np.inf]})), tmp_path)
+def test_numbers_that_are_not_finite_are_null(tmp_path: Path) -> None:
+    run_study(Toy(work=lambda: findings({"bad": [math.nan, np.inf]})), tmp_path)
     content = (tmp_path / "numbers.json").read_text()
     assert json.loads(content)["bad"] == [None, None]
     assert "NaN" not in content
@@ -191,54 +187,121 @@ def never() -> Findings:
     raise AssertionError("too late")
 
 
-def test_a_folder_without_permission_is_told_of_before_the_work(
+def test_a_folder_without_permission_is_an_error_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a patched `os.access`, for root may write anywhere."""
-    monkeypatch.setattr("oism._core.atomic.os.access", lambda place, mode: Path(place) != tmp_path)
+    """`os.access` is patched, because root may write anywhere."""
+    monkeypatch.setattr("studies.study.os.access", lambda place, mode: Path(place) != tmp_path)
     with pytest.raises(PermissionError, match="no permission to write in this folder"):
-        reproduce(Toy(work=never), tmp_path)
+        run_study(Toy(work=never), tmp_path)
 
 
-def test_a_file_in_the_way_is_told_of_before_the_work(tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_an_error_before_the_work(tmp_path: Path) -> None:
     (tmp_path / "toy").write_text("in the way")
     with pytest.raises(FileExistsError):
-        reproduce(Toy(work=never), tmp_path / "toy")
+        run_study(Toy(work=never), tmp_path / "toy")
     with pytest.raises(NotADirectoryError):
-        reproduce(Toy(work=never), tmp_path / "toy" / "deeper")
+        run_study(Toy(work=never), tmp_path / "toy" / "deeper")
     (tmp_path / "other" / "numbers.json").mkdir(parents=True)
     with pytest.raises(IsADirectoryError):
-        reproduce(Toy(work=never), tmp_path / "other")
+        run_study(Toy(work=never), tmp_path / "other")
 
 
-def test_an_unknown_study_is_named() -> None:
+def test_an_unknown_study_is_an_error() -> None:
     with pytest.raises(ValueError, match=r"must be one of bart-simpson, .*, cifar10, got 'x'"):
-        by_name("x")
+        make_study("x")
 
 
-def test_the_command_finds_a_study_again_and_again(
+def test_hyphens_and_underscores_are_the_same() -> None:
+    assert make_study("bart_simpson") == make_study("bart-simpson")
+
+
+class Ran:
+    """Stands for `run_study`: records its arguments and returns fixed claims."""
+
+    def __init__(self, *claims: Claim) -> None:
+        self.claims = claims
+        self.calls: list[tuple[Study, Path]] = []
+
+    def __call__(self, study: Study, folder: Path) -> Results:
+        self.calls.append((study, folder))
+        return Results(folder, [folder / "numbers.json"], self.claims, 3.2)
+
+
+def test_the_command_runs_a_study_more_than_once(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A function of a package must not be called as one of its modules: an import replaces it."""
-    shown: list[Study] = []
-
-    def ran(one: Study, folder: Path) -> Written:
-        shown.append(one)
-        return Written(folder)
-
-    monkeypatch.setattr("oism.studies.study.reproduce", ran)
+    monkeypatch.setattr(command, "run_study", ran := Ran())
     for _ in range(2):
-        assert main(["reproduce", "stein", "-o", str(tmp_path)]) == 0, capsys.readouterr().err
-    assert shown == 2 * [by_name("stein")]
-    package = importlib.import_module("oism.studies")
-    modules = {path.stem for path in Path(*package.__path__).glob("*.py")}
-    own = {name for name, value in vars(package).items() if callable(value)}
+        assert command.main(["stein", "-o", str(tmp_path)]) == 0, capsys.readouterr().err
+    assert ran.calls == 2 * [(make_study("stein"), tmp_path)]
+
+
+def test_no_function_of_the_package_has_the_name_of_a_module() -> None:
+    """The import of a module would replace the function."""
+    modules = {path.stem for path in Path(studies.__file__).parent.glob("*.py")}
+    own = {name for name, value in vars(studies).items() if callable(value)}
+    assert "make_study" in own
     assert not modules & own
+
+
+def test_results_go_to_the_folder_of_the_study_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "run_study", ran := Ran())
+    command.main(["critically_damped"])
+    command.main(["critically-damped", "--quick"])
+    folders = [folder for _, folder in ran.calls]
+    assert folders == [folder_of("critically-damped"), Path("runs", "critically-damped-quick")]
+    assert (folders[0] / "study.py").is_file()
+
+
+def test_without_a_name_all_studies_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main([]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(STUDIES)
+
+
+def test_a_claim_that_fails_is_exit_status_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claims = [Claim("holds", 1, 2), Claim("fails", 2, 1), Claim("is not finite", math.nan, 1)]
+    monkeypatch.setattr(command, "run_study", ran := Ran(*claims))
+    words = ["plane", "-o", str(tmp_path), "--seed", "4"]
+    assert command.main(words) == 1
+    ended = capsys.readouterr()
+    assert ended.out.splitlines() == [
+        "yes: holds (1 < 2)",
+        "NO: fails (2 < 1)",
+        "NO: is not finite (not finite < 1)",
+        f"3 s; written: {tmp_path / 'numbers.json'}",
+    ]
+    assert ended.err == "error: 2 of 3 claims do not hold\n"
+    assert ran.calls == [(make_study("plane", seed=4), tmp_path)]
+    assert command.main([*words, "--quick"]) == 1
+    assert ran.calls[1] == (make_study("plane", quick=True, seed=4), tmp_path)
+    ran.claims = (claims[0],)
+    assert command.main(words) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["figure-7"], "must be one of bart-simpson, "),
+        (["plane", "--data", "cifar10"], "data must be None for plane"),
+        (["coefficients", "--data", "nowhere"], "no train*.parquet in nowhere"),
+    ],
+)
+def test_a_mistake_is_exit_status_two(
+    words: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        command.main([*words, "-o", str(tmp_path)])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_has_two_forms(name: str) -> None:
-    full, quick = by_name(name, seed=3), by_name(name, quick=True, seed=3)
+    full, quick = make_study(name, seed=3), make_study(name, quick=True, seed=3)
     assert type(full) is type(quick)
     assert full.name == name
     assert full.title
@@ -247,20 +310,21 @@ def test_every_study_has_two_forms(name: str) -> None:
     assert json.dumps(plain(vars(full)), allow_nan=False)
 
 
-def test_every_study_has_a_text_and_every_text_a_study() -> None:
-    found = [Path(str(entry)).stem for entry in TEXTS.iterdir() if str(entry).endswith(".md")]
-    assert sorted(found) == sorted(STUDIES)
+def test_every_folder_is_a_study() -> None:
+    found = [path.parent for path in Path(command.__file__).parent.glob("*/text.md")]
+    assert sorted(found) == sorted(map(folder_of, STUDIES))
 
 
 @pytest.mark.parametrize("name", STUDIES)
 def test_texts_are_filled(name: str) -> None:
-    words = TEXTS.joinpath(f"{name}.md").read_text(encoding="utf-8")
+    words = (folder_of(name) / "text.md").read_text(encoding="utf-8")
     blanks = {part for _, part, _, _ in string.Formatter().parse(words) if part is not None}
     assert blanks
-    filled = text(name, **{blank: f"<{blank}>" for blank in blanks})
+    study = make_study(name)
+    filled = study.text(**{blank: f"<{blank}>" for blank in blanks})
     assert "{" not in filled
     assert all(f"<{blank}>" in filled for blank in blanks)
     headings = [line for line in filled.splitlines() if line.startswith("## ")]
-    assert headings == ["## What the paper shows", "## What came out here", "## Why they differ"]
+    assert headings == ["## What the paper shows", "## Results", "## Why they differ"]
     with pytest.raises(KeyError):
-        text(name)
+        study.text()

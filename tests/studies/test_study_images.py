@@ -1,4 +1,4 @@
-"""Images of the studies: where they come from, and what is measured on them."""
+"""Images of the studies: their sources, and measurements on them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from oism.images import Pixels, Prior, fit_mixture, fit_prior
-from oism.studies import STUDIES, by_name
-from oism.studies.images import DIGITS, ImageSets, bits, image_sets, noise_errors
+from oism.flow import Pixels
+from oism.images import Prior, fit_mixture, fit_prior
+from studies import STUDIES, make_study
+from studies.images import DIGITS, ImageSets, bits, image_sets, noise_errors
 
 OF_IMAGES = {"coefficients", "closed-form-cifar", "cifar10"}
 
 
-# Where they come from
+# Sources
 
 
-def test_digits_are_parted() -> None:
-    """Every digit is on one side, as often as scikit-learn has it."""
+def test_digits_are_split() -> None:
+    """Every digit is in one of the sets, as often as in scikit-learn."""
     from sklearn.datasets import load_digits  # noqa: PLC0415
 
     sets = image_sets(DIGITS)
@@ -42,7 +43,7 @@ def test_digits_are_parted() -> None:
     assert not set(ordered(sets.train.numpy())) & set(ordered(sets.test.numpy()))
 
 
-def test_the_seed_parts_them() -> None:
+def test_the_split_depends_on_the_seed() -> None:
     one, again, other = (image_sets(DIGITS, seed) for seed in (2, 2, 3))
     assert torch.equal(one.train, again.train)
     assert torch.equal(one.test, again.test)
@@ -82,7 +83,7 @@ def test_a_folder_of_parquet(channels: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("there", "missing"), [("train", "test"), ("test", "train")])
-def test_a_part_that_is_missing_is_named(there: str, missing: str, tmp_path: Path) -> None:
+def test_missing_files_are_named(there: str, missing: str, tmp_path: Path) -> None:
     shard(tmp_path / f"{there}-00000-of-00001.parquet", np.zeros((2, 5, 4), np.uint8))
     with pytest.raises(FileNotFoundError, match=rf"no {missing}\*\.parquet in {tmp_path}"):
         image_sets(str(tmp_path))
@@ -90,12 +91,12 @@ def test_a_part_that_is_missing_is_named(there: str, missing: str, tmp_path: Pat
         image_sets("nowhere")
 
 
-# What is measured
+# Measurements
 
 
 @pytest.mark.parametrize("dequantise", [True, False])
 def test_errors_and_bits(dequantise: bool) -> None:
-    """Also of more images than are taken at a time."""
+    """Also for more images than one batch."""
     sets = image_sets(DIGITS)
     prior: Prior = fit_mixture(sets.train, components=2, pixels=sets.pixels, dequantise=dequantise)
     images, levels = sets.train[:1100], (0.01, 0.3)
@@ -121,7 +122,7 @@ def test_errors_are_those_that_a_prior_expects() -> None:
     prior = fit_prior(sets.train, order=2, pixels=sets.pixels)
     levels = (0.03, 0.1, 0.5)
     for tau, error in zip(levels, noise_errors(prior, sets.test, levels), strict=True):
-        assert error == pytest.approx(float(prior.skill(tau)), rel=0.05)
+        assert error == pytest.approx(float(prior.expected_error(tau)), rel=0.05)
 
 
 # By name
@@ -130,8 +131,8 @@ def test_errors_are_those_that_a_prior_expects() -> None:
 @pytest.mark.parametrize("name", STUDIES)
 def test_data_are_for_studies_of_images(name: str) -> None:
     if name in OF_IMAGES:
-        study = by_name(name, quick=True, seed=3, data="folder")
-        assert vars(study) == {**vars(by_name(name, quick=True, seed=3)), "data": "folder"}
+        study = make_study(name, quick=True, seed=3, data="folder")
+        assert vars(study) == {**vars(make_study(name, quick=True, seed=3)), "data": "folder"}
         return
     with pytest.raises(ValueError, match=f"data must be None for {name}, .* got 'folder'"):
-        by_name(name, data="folder")
+        make_study(name, data="folder")

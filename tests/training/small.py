@@ -10,13 +10,11 @@ from torch import Tensor, nn
 
 from oism import fit_prior
 from oism.basis import IdentityFrame
-from oism.images import ByError, Pixels, Prior
+from oism.flow import Pixels
+from oism.images import ByError, Prior
 from oism.nn import DDPMpp, OperatorInformed
-from oism.objectives import UniformLogSNR
-from oism.training import Rows, Run, Training
+from oism.training import Rows, Run, TrainingConfig, new_accelerator, read_metrics
 from oism.training import _checkpoint as checkpoint
-from oism.training import _metrics as lines
-from oism.training._loop import engine
 
 SHAPE = (1, 4, 4)
 PIXELS = Pixels(0, 16)
@@ -36,23 +34,23 @@ def fitted(data: Tensor | None = None, *, shared: bool = False) -> Prior:
     return fit_prior(data, order=4, frame=IdentityFrame(), pixels=PIXELS, shared=shared)
 
 
-def predictor(prior: Prior | None = None, *, dropout: float = 0.1, **net: Any) -> nn.Module:
-    """Return a network with weights of its own, and on what a prior leaves where there is one."""
+def predictor(prior: Prior | None = None, *, dropout: float = 0.1, **sizes: Any) -> nn.Module:
+    """Return a network with fixed weights, trained on the residual of a prior if there is one."""
     torch.manual_seed(0)
-    arguments: dict[str, Any] = {**NET, "dropout": dropout, **net}
+    arguments: dict[str, Any] = {**NET, "dropout": dropout, **sizes}
     if prior is None:
         return DDPMpp(SHAPE, **arguments)
-    shown = DDPMpp(SHAPE, extra=1, **arguments)
-    return OperatorInformed(shown, prior, gate=ByError(half=0.05), condition=True)
+    net = DDPMpp(SHAPE, extra=1, **arguments)
+    return OperatorInformed(net, prior, gate=ByError(half=0.05), condition=True)
 
 
-def told(**changes: Any) -> Training:
-    """Return the settings of a short run."""
+def config(**changes: Any) -> TrainingConfig:
+    """Return the configuration of a short run."""
     common: dict[str, Any] = {
         "steps": 12, "batch": 16, "rate": 1e-2, "warmup": 4, "decay": 0.9, "log_every": 1,
         "save_every": 4, "sample_every": 0,
     }  # fmt: skip
-    return Training(**{**common, **changes})
+    return TrainingConfig(**{**common, **changes})
 
 
 def short_run(
@@ -61,22 +59,20 @@ def short_run(
     *,
     data: Tensor | None = None,
     resume: bool = False,
-    picture: Any = None,
+    draw: Any = None,
     **changes: Any,
 ) -> Run:
     """Return a run of a few steps, by default of a network around a prior."""
-    prior = fitted()
     rows = Rows(images() if data is None else data, PIXELS)
-    net = predictor(prior) if net is None else net
-    levels = UniformLogSNR(prior.noising)
+    net = predictor(fitted()) if net is None else net
     return Run(
-        folder, net, rows, levels, told(**changes), prior.setting, resume=resume, picture=picture,
-        accelerator=engine(cpu=True),
+        folder, net, rows, config(**changes), resume=resume, draw=draw,
+        accelerator=new_accelerator(cpu=True),
     )  # fmt: skip
 
 
 def state_of(folder: Path) -> dict[str, Tensor]:
-    """Return everything that a run goes on from, by name."""
+    """Return everything that a run continues from, by name."""
     found = checkpoint.read_latest(folder / "checkpoints")
     assert found is not None
     return {
@@ -94,4 +90,4 @@ def assert_same(one: Path, other: Path) -> None:
 
 
 def steps_and_losses(folder: Path) -> list[tuple[int, float]]:
-    return [(line["step"], line["loss"]) for line in lines.read(folder / "metrics.jsonl")]
+    return [(line["step"], line["loss"]) for line in read_metrics(folder)]

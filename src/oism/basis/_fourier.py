@@ -87,21 +87,21 @@ class Fourier(Basis):
             )
         checks.instance(self.process, Brownian, "process")
         norms, first = xi.square().sum(dim=1), leading(xi)
-        self._demand(xi, first != 0, "be other than zero")
+        self._check(xi, first != 0, "be other than zero")
         rising = torch.cat((norms[:1], norms)).diff() >= -1e-12 * norms  # ties may have rounded
-        self._demand(xi, rising, "be sorted by norm")
+        self._check(xi, rising, "be sorted by norm")
         if self.process.domain.period is not None:
             whole = (xi == xi.round()).all(dim=1)
-            self._demand(xi, whole, "be integers on the torus, where no other is an eigenfunction")
+            self._check(xi, whole, "be integers on the torus, where no other is an eigenfunction")
         twins = torch.unique(first.sign()[:, None] * xi, dim=0, return_inverse=True)[1]
         order = twins.argsort(stable=True)
         single = torch.ones(len(xi), dtype=torch.bool)
         single[order[1:][twins[order].diff() == 0]] = False
-        self._demand(xi, single, "differ from each other and from their opposites")
+        self._check(xi, single, "differ from each other and from their opposites")
         checks.settle(self, frequencies=xi)
 
     @staticmethod
-    def _demand(xi: Tensor, allowed: Tensor, demand: str) -> None:
+    def _check(xi: Tensor, allowed: Tensor, demand: str) -> None:
         """Raise unless every frequency is allowed, quoting the first that is not."""
         if not bool(allowed.all()):
             row = int((~allowed).nonzero()[0])

@@ -196,7 +196,7 @@ def multi_indices(dim: int, order: int) -> Tensor:
     return torch.cat(blocks)
 
 
-def demand_few(dim: int, order: int) -> None:
+def check_few(dim: int, order: int) -> None:
     """Raise where there are too many multi-indices to list."""
     size = math.comb(dim + order, dim) - 1
     if size > MOST_FUNCTIONS:
@@ -368,7 +368,7 @@ class TensorHermite(HermiteFamily):
         super().__post_init__()
         # Order 2 is the Gaussian, whose estimate needs no list of functions: any dimension will do.
         if self.order > 2:
-            demand_few(self.dim, self.order)
+            check_few(self.dim, self.order)
 
     @property
     def size(self) -> int:
@@ -378,7 +378,7 @@ class TensorHermite(HermiteFamily):
     @cached_property
     def indices(self) -> Tensor:
         """The multi-indices m: ``(size, dim)``, int64."""
-        demand_few(self.dim, self.order)
+        check_few(self.dim, self.order)
         return multi_indices(self.dim, self.order)
 
     @property

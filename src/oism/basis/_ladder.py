@@ -26,7 +26,7 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.transforms import matmul
-from oism.basis._hermite import demand_few, lowered, with_constant
+from oism.basis._hermite import check_few, lowered, with_constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,7 @@ class Ladder:
 
     def __post_init__(self) -> None:
         checks.integer(self.degree, "degree", minimum=0)
-        demand_few(checks.integer(self.dim, "dim", minimum=1), self.degree)
+        check_few(checks.integer(self.dim, "dim", minimum=1), self.degree)
         indices = with_constant(self.dim, self.degree)
         places, roots = lowered(indices)
         checks.settle(self, indices=indices, _places=places, _roots=roots)

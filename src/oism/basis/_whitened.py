@@ -18,7 +18,7 @@ from torch import Tensor
 from oism._core import checks
 from oism._core.transforms import matmul
 from oism.basis._base import Basis
-from oism.basis._hermite import demand_few, lowered, multi_indices, products
+from oism.basis._hermite import check_few, lowered, multi_indices, products
 from oism.process import Linear, Whitening
 from oism.storage import storable
 
@@ -46,7 +46,7 @@ class WhitenedHermite(Basis):
 
     def __post_init__(self) -> None:
         order, whitening = checks.integer(self.order, "order", minimum=1), Whitening(self.process)
-        demand_few(self.process.size, order)
+        check_few(self.process.size, order)
         indices = multi_indices(self.process.size, order)
         decay, slowest_first = (indices.double() @ whitening.rates).sort(stable=True)
         checks.settle(self, order=order, whitening=whitening, dim=self.process.size)

@@ -1,16 +1,17 @@
-"""The command ``oism``: fit, sample, densities, pictures, from files and through pipes.
+"""The command ``oism``: fit, sample, evaluate and plot models, from files and through pipes.
 
 A command is a frozen dataclass: its docstring is the help, its fields are the options, ``run`` does
-the work. A new one is a file of its own and a line in `COMMANDS`. What is heavy to import is
-imported where it is used, so that help comes at once.
+the work. A new one is a file of its own and a line in `COMMANDS`. Packages that are slow to import
+are imported where they are used, so that the help is printed at once.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import field, fields, make_dataclass
 from inspect import cleandoc
-from typing import Annotated, Any, Union
+from typing import Annotated, Any, Union, get_type_hints
 
 import tyro
 
@@ -18,18 +19,19 @@ import oism
 from oism.cli.data import Data
 from oism.cli.demo import Demo
 from oism.cli.density import Density
-from oism.cli.ending import guarded
 from oism.cli.evaluate import Evaluate
+from oism.cli.exit_codes import exit_code_of
 from oism.cli.fit import Fit
+from oism.cli.fit_images import FitImages
 from oism.cli.info import Info
 from oism.cli.options import Command
 from oism.cli.plot import Plot
-from oism.cli.reproduce import Reproduce
 from oism.cli.sample import Sample
 from oism.cli.train import Train
 
 COMMANDS: dict[str, type[Command]] = {
     "fit": Fit,
+    "fit-images": FitImages,
     "train": Train,
     "sample": Sample,
     "density": Density,
@@ -38,14 +40,13 @@ COMMANDS: dict[str, type[Command]] = {
     "info": Info,
     "data": Data,
     "demo": Demo,
-    "reproduce": Reproduce,
 }
 
-ABOUT = """Density estimation and sampling by a diffusion model that is fitted in closed form.
+ABOUT = """Density estimation and sampling by diffusion models that are fitted in closed form.
 
-Tables are CSV, TSV, Parquet, NPY or NPZ, by their suffix; - is standard input or output. Images
-are a folder of them, Parquet, NPY or NPZ.
-`oism COMMAND --help` explains a command with examples; `oism --version` says the version.
+Tables are CSV, TSV, Parquet, NPY or NPZ files, by their suffix; - is standard input or output.
+Images are a folder, Parquet, NPY or NPZ. `oism COMMAND --help` explains a command with examples;
+`oism --version` prints the version.
 
 Examples:
   oism data moons -n 1000 -o moons.csv
@@ -53,13 +54,15 @@ Examples:
   oism sample moons.safetensors -n 5
 
 Exit codes:
-  0    all went well
-  1    the data or a file is wrong: one line on standard error says how; or a claim failed
-       (with OISM_TRACEBACK=1 in the environment, the traceback too)
-  2    the command was not understood
-  130  interrupted (SIGINT), 143 terminated (SIGTERM): no half-written file is left
-  141  whoever read the output stopped reading
+  0    success
+  1    an error in the data or a file, explained in one line on standard error
+       (with OISM_TRACEBACK=1 in the environment, with its traceback)
+  2    invalid arguments
+  130  interrupted (SIGINT), 143 terminated (SIGTERM): no incomplete file is left
+  141  the reader of the output closed the pipe
 """
+
+HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,28 +71,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words == ["--version"]:
         print(f"oism {oism.__version__}")
         return 0
-    return guarded(lambda: parse(words).run())
+    return exit_code_of(lambda: parse(words).run())
 
 
 def parse(words: Sequence[str]) -> Command:
-    """Return the command that words mean; tyro leaves with exit code 2 where they mean none."""
+    """Return the command of some words; tyro exits with code 2 if they are invalid."""
+    brief = any(word in HELP for word in words) and HELP_ALL not in words
     # The list of commands has a line for each; the page of one has all of its docstring.
-    options: list[Any] = [
+    kinds: list[Any] = [
         Annotated[
-            command,
+            _without_further(command) if brief else command,
             tyro.conf.subcommand(name, description=_help(command, whole=name in words[:1])),
         ]
         for name, command in COMMANDS.items()
     ]
-    one: Any = Union[tuple(options)]  # noqa: UP007
+    one: Any = Union[tuple(kinds)]  # noqa: UP007
     command: Command = tyro.cli(
         one,
         prog="oism",
         description=ABOUT,
-        args=words,
-        config=(tyro.conf.FlagCreatePairsOff,),
+        args=["--help" if word == HELP_ALL else word for word in words],
+        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
     )
     return command
+
+
+def _without_further(command: type[Command]) -> Any:  # noqa: ANN401
+    """Return a command whose help leaves out the groups that only ``--help-all`` shows."""
+    if not command.further:
+        return command
+    hints = get_type_hints(command, include_extras=True)
+    hidden: list[Any] = [
+        (one.name, Annotated[hints[one.name], tyro.conf.Suppress], field(default=one.default))
+        for one in fields(command)  # type: ignore[arg-type]
+        if one.name in command.further
+    ]
+    return make_dataclass(command.__name__, hidden, bases=(command,), frozen=True)
 
 
 def _help(command: type[Command], *, whole: bool) -> str:

@@ -1,55 +1,62 @@
-"""``oism demo``: a model from data to a report, for a person who has never seen one."""
+"""``oism demo``: a first model, from data to a report."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from tyro.conf import arg
 
-from oism.cli.options import Command, Law, demand_count, print_json
+from oism.cli.options import (
+    Command,
+    Folder,
+    Seed,
+    ToyName,
+    check_count,
+    options,
+    print_json,
+)
 
 
-@dataclass(frozen=True)
+@options
 class Demo(Command):
-    """Fit a toy law without training, compare with kernels, and write a picture and a report.
+    """Fit a toy distribution, compare with a kernel density estimate, and write a report.
 
-    The folder then holds report.html (one page that opens offline), picture.png, numbers.json and
+    The folder gets report.html (one page that opens offline), picture.png, numbers.json and
     model.safetensors.
 
     Examples:
       oism demo
-      oism demo --law pinwheel --points 5000 -o pinwheel
+      oism demo --name pinwheel --rows 5000 -o pinwheel
     """
 
-    law: Law = "2spirals"
-    """What is fitted."""
-    points: int = 10_000
-    """How many rows."""
-    tested: int = 5000
-    """How many rows are held out."""
-    output: Annotated[str, arg(aliases=["-o"], metavar="FOLDER")] = "runs/demo"
+    name: ToyName = "2spirals"
+    """The distribution, one of those of `oism data`."""
+    rows: Annotated[int, arg(metavar="N")] = 10_000
+    """The number of rows that are fitted."""
+    test_rows: Annotated[int, arg(metavar="N")] = 5000
+    """The number of rows that are held out."""
+    output: Folder = "runs/demo"
     """The folder."""
-    random_state: int = 0
-    """The seed."""
+    seed: Seed = 0
+    """The seed of the rows."""
     json: bool = False
     """Print the numbers as JSON."""
 
     def run(self) -> None:
-        """Fit, compare, write."""
-        demand_count(self.points, 20, "--points")
-        demand_count(self.tested, 2, "--tested")
+        """Fit, compare and write."""
+        check_count(self.rows, 20, "--rows")
+        check_count(self.test_rows, 2, "--test-rows")
         import matplotlib as mpl
 
         mpl.use("Agg")
-        from oism.studies import demo
+        from oism.cli.demo_report import run
 
         folder = Path(self.output)
-        outcome = demo.Demo(self.law, self.points, self.tested, self.random_state).run(folder)
+        report = run(self.name, self.rows, self.test_rows, self.seed, folder)
         if self.json:
-            print_json(outcome.numbers())
+            print_json(report.numbers())
             return
-        print(f"{self.law}: {self.points:,} rows, {self.tested:,} held out\n")
-        print(outcome.table())
+        print(f"{self.name}: {self.rows:,} rows, {self.test_rows:,} held out\n")
+        print(report.table())
         print(f"\nreport: {folder / 'report.html'}\npicture: {folder / 'picture.png'}")

@@ -1,14 +1,17 @@
-"""A diffusion model fitted without training, from data to a report, in half a minute.
+"""The report of ``oism demo``: a closed-form fit beside a kernel density estimate (KDE).
 
-`Demo` draws one of the laws of `oism.data.toys`, fits `OISM` and kernels, compares them on held-out
-rows, and writes a folder: ``report.html`` (one page, opens offline), ``picture.png``,
-``numbers.json`` and ``model.safetensors``, which the commands of ``oism`` read.
+Both are fitted to the same rows of a distribution of `oism.data.toys` and compared on held-out
+rows. `run` writes ``report.html`` (one page, opens offline), ``picture.png``, ``numbers.json`` and
+``model.safetensors``, which the commands of ``oism`` read.
 """
 
 from __future__ import annotations
 
+import json
+import math
+import platform
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,78 +19,72 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
-from oism._core.atomic import demand_writable
+import oism
+from oism._core.atomic import check_writable, replacing
+from oism._core.plain import plain
+from oism.cli import html_page
 from oism.data.toys import PLANE
-from oism.plot import coefficient_traces, noise_of, overview, score_field, validation_loss
-from oism.studies import page
-from oism.studies.contest import DEFAULT, KERNELS, Contest, Entry, contest
-from oism.studies.study import versions, write_json, write_picture, write_text
-from oism.tables import OISM
+from oism.plot import (
+    Limits,
+    coefficient_traces,
+    grid,
+    limits_of,
+    noise_of,
+    overview,
+    score_field,
+    validation_loss,
+)
+from oism.tables import KDE, OISM
+
+Array = NDArray[np.float64]
 
 NOISES = (0.05, 0.2, 0.8)
-"""The noise levels whose scores are drawn, in the coordinates of the box: half a turn is π."""
+"""The noise levels whose scores are drawn, in the coordinates of the box, whose half width is π."""
 
 SIDE = 121
+"""The number of cells on a side of the grid over which a density is integrated."""
+
+DPI, DIGITS = 130, 6
+
+COMMANDS = """oism sample model.safetensors -n 1000 -o samples.csv
+oism density model.safetensors samples.csv -o densities.csv
+oism fit mydata.csv -o mymodel.safetensors
+oism plot mymodel.safetensors -o picture.png"""
 
 
 @dataclass(frozen=True)
-class Demo:
-    """What is fitted: a law of `oism.data.toys`, and how many rows of it."""
+class Measured:
+    """A fitted estimator: held-out negative log-likelihood, seconds, and mass in the box.
 
-    law: str = "2spirals"
-    points: int = 10_000
-    tested: int = 5000
-    seed: int = 0
+    ``excess_standard_error`` is that of the difference to the exact log-density.
+    """
 
-    def run(self, folder: Path) -> Outcome:
-        """Fit, compare and write; return what was found."""
-        folder.mkdir(parents=True, exist_ok=True)
-        demand_writable(folder / "report.html")
-        generator = torch.Generator().manual_seed(self.seed)
-        law = PLANE[self.law]
-        train, test = (law.sample(n, generator).numpy() for n in (self.points, self.tested))
-        found = contest(
-            self.law, (train, test), side=SIDE, seed=self.seed, which=(DEFAULT, KERNELS)
-        )
-        model: OISM = found.entries[DEFAULT].model
-        start = time.perf_counter()
-        model.sample(self.points, random_state=self.seed)
-        outcome = Outcome(self, found, time.perf_counter() - start)
-        model.save(folder / "model.safetensors")
-        picture = overview(model, train, random_state=self.seed)
-        write_picture(folder / "picture.png", picture)
-        write_text(folder / "report.html", outcome.page(picture))
-        write_json(folder / "numbers.json", outcome.numbers())
-        return outcome
+    nll: float
+    excess_standard_error: float
+    fit_seconds: float
+    density_seconds: float
+    mass: float
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a demo found: the contest with kernels, and the seconds that samples took."""
+class Report:
+    """The results of a demo."""
 
-    demo: Demo
-    contest: Contest
+    name: str
+    rows: int
+    test_rows: int
+    seed: int
+    model: OISM
+    exact: float
+    fit: Measured
+    kde: Measured
     sample_seconds: float
 
-    @property
-    def ours(self) -> Entry:
-        """The closed form."""
-        return self.contest.entries[DEFAULT]
-
-    @property
-    def kernels(self) -> Entry:
-        """What it is compared with."""
-        return self.contest.entries[KERNELS]
-
-    @property
-    def head(self) -> list[str]:
-        """The head of the table."""
-        return ["", "held-out NLL [nats]", "fit [s]", "densities [s]", "mass in the box"]
-
-    @property
-    def rows(self) -> list[list[str]]:
-        """The lines of the table: the closed form, kernels, the truth."""
+    def lines(self) -> list[list[str]]:
+        """Return the table: its head, the fit, the KDE, and the exact density."""
+        head = ["", "held-out NLL [nats]", "fit [s]", "densities [s]", "mass in the box"]
         lines = [
             [
                 name,
@@ -96,105 +93,167 @@ class Outcome:
                 f"{one.density_seconds:.2f}",
                 f"{one.mass:.4f}",
             ]
-            for name, one in (("oism", self.ours), ("kernels", self.kernels))
+            for name, one in (("oism", self.fit), ("KDE", self.kde))
         ]
-        return [*lines, ["truth", f"{self.contest.truth:.4f}", "", "", ""]]
+        return [head, *lines, ["exact", f"{self.exact:.4f}", "", "", ""]]
 
     def table(self) -> str:
         """Return the table as text."""
-        widths = [max(map(len, column)) for column in zip(self.head, *self.rows, strict=True)]
-        lines = [
+        lines = self.lines()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
             "  ".join(
                 cell.ljust(width) if place == 0 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
-            for row in (self.head, *self.rows)
-        ]
-        return "\n".join(lines)
+            for line in lines
+        )
 
     def numbers(self) -> dict[str, Any]:
-        """Return what is written as JSON."""
+        """Return the results for JSON."""
         return {
-            "settings": asdict(self.demo),
+            "settings": {
+                "name": self.name,
+                "rows": self.rows,
+                "test_rows": self.test_rows,
+                "seed": self.seed,
+            },
             "versions": versions(),
-            "truth": self.contest.truth,
-            "oism": {**self.ours.numbers(), "sample_seconds": self.sample_seconds},
-            "kernels": self.kernels.numbers(),
+            "exact": self.exact,
+            "oism": {**vars(self.fit), "sample_seconds": self.sample_seconds},
+            "kde": vars(self.kde),
         }
 
     def page(self, picture: Figure) -> str:
         """Return the report as one HTML page."""
-        model: OISM = self.ours.model
-        demo = self.demo
-        score = model.model_.score
+        score = self.model.model_.operator_score
         lead = (
-            f"{demo.points:,} points of “{demo.law}”, a diffusion model of {score.basis.size:,} "
-            f"functions fitted to them by averages and linear solves in "
-            f"{self.ours.fit_seconds:.1f} s, and {demo.points:,} samples in "
-            f"{self.sample_seconds:.1f} s. No network, no gradient steps."
+            f"{self.rows:,} points of “{self.name}”, a diffusion model of {score.basis.size:,} "
+            f"functions fitted to them by averages and linear solves in {self.fit.fit_seconds:.1f} "
+            f"s, and {self.rows:,} samples in {self.sample_seconds:.1f} s. No network, no gradient "
+            "steps."
         )
-        best = int(np.argmin([self.ours.nll, self.kernels.nll]))
         words = (
-            f"Likelihoods are means over {demo.tested:,} held-out points. Kernels have a width "
-            "chosen among 30 by cross-validation; their sums are exact. One draw of the law: the "
-            "benchmarks have three, and eight laws."
+            f"Likelihoods are means over {self.test_rows:,} held-out points. The kernel density "
+            "estimate (KDE) has a width chosen among 30 by cross-validation; its sums are exact. "
+            "This is one draw of the distribution: the benchmarks have three, and eight "
+            "distributions."
         )
-        summary = page.table(self.head, self.rows, best) + f"\n<p>{words}</p>"
-        sections = [
-            page.Section(
+        head, *lines = self.lines()
+        best = int(np.argmin([self.fit.nll, self.kde.nll]))
+        summary = html_page.table(head, lines, best) + f"\n<p>{words}</p>"
+        foot = ", ".join(f"{name} {version}" for name, version in versions().items())
+        title = "A diffusion model without training"
+        return html_page.page(title, lead, summary, self._sections(picture), foot)
+
+    def _sections(self, picture: Figure) -> list[html_page.Section]:
+        section = html_page.Section
+        return [
+            section(
                 "Data, density, samples",
-                "The density is that of the probability flow, exact along it, and the samples "
-                "are those of the same flow run backwards.",
+                "The density is that of the probability flow, exact along it, and the samples are "
+                "those of the same flow run backwards.",
                 picture,
             ),
-            page.Section(
+            section(
                 "The score at three noise levels",
                 "The gradient of the log-density of the noised data, over a shade of that density. "
                 "All noise levels come from the same averages: an eigenfunction of the generator "
                 "decays at the rate of its eigenvalue.",
-                self._fields(model),
+                _score_fields(self.model),
             ),
-            page.Section(
+            section(
                 "Loss and coefficients over the noise",
-                "Left: the mean square error of the predicted noise per column, on held-out folds, "
-                "in closed form; 1 is that of no prediction. Ridge and cutoff are chosen on it at "
-                "every noise level. Right: the 60 largest coefficients, times √-λ; dark ones are "
-                "those of slow waves.",
-                self._curves(model),
+                "Left: the mean squared error of the predicted noise per column, on held-out "
+                "folds, in closed form; 1 is that of no prediction. Ridge and cutoff are chosen on "
+                "it at every noise level. Right: the 60 largest coefficients, times √-λ; dark ones "
+                "are those of slow waves.",
+                _curves(self.model),
             ),
-            page.Section(
+            section(
                 "What was chosen",
                 "Automatically: no parameter was given.",
-                verbatim=model.summary(),
+                verbatim=self.model.summary(),
             ),
-            page.Section(
-                "Go on",
-                "The model lies beside this page, and there are commands for your own data.",
+            section(
+                "Next steps",
+                "The model is in the folder of this page, and there are commands for your data.",
                 verbatim=COMMANDS,
             ),
         ]
-        foot = ", ".join(f"{name} {version}" for name, version in versions().items())
-        return page.page("A diffusion model without training", lead, summary, sections, foot)
-
-    def _fields(self, model: OISM) -> Figure:
-        figure, panels = plt.subplots(1, len(NOISES), figsize=(13, 4.4), layout="constrained")
-        low, high = model.model_.score.times
-        for panel, noise in zip(panels, NOISES, strict=True):
-            t = float(np.clip(noise**2 / 2, low, high))
-            score_field(model, t, panel)
-            panel.set_title(f"noise σ = {noise:g}, t = {t:.3g}")
-        return figure
-
-    def _curves(self, model: OISM) -> Figure:
-        figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4), layout="constrained")
-        score = model.model_.score
-        validation_loss(score, left)
-        coefficient_traces(score, right)
-        left.set_xlim(*noise_of(score, torch.tensor(score.times, dtype=torch.float64)))
-        return figure
 
 
-COMMANDS = """oism sample model.safetensors -n 1000 -o samples.csv
-oism density model.safetensors samples.csv -o densities.csv
-oism fit mydata.csv -o mymodel.safetensors
-oism plot mymodel.safetensors -o picture.png"""
+def run(name: str, rows: int, test_rows: int, seed: int, folder: Path) -> Report:
+    """Fit, compare and write to a folder; return the results."""
+    folder.mkdir(parents=True, exist_ok=True)
+    check_writable(folder / "report.html")
+    generator = torch.Generator().manual_seed(seed)
+    distribution = PLANE[name]
+    train, test = (distribution.sample(n, generator).numpy() for n in (rows, test_rows))
+    exact = distribution.log_density(torch.from_numpy(test)).numpy()
+    model, kde = OISM(), KDE()
+    fit = measure(model, (train, test), exact)
+    other = measure(kde, (train, test), exact, limits_of(model))
+    start = time.perf_counter()
+    model.sample(rows, random_state=seed)
+    seconds = time.perf_counter() - start
+    report = Report(name, rows, test_rows, seed, model, -float(exact.mean()), fit, other, seconds)
+    model.save(folder / "model.safetensors")
+    picture = overview(model, train, random_state=seed)
+    with replacing(folder / "picture.png") as draft:
+        picture.savefig(draft, dpi=DPI, format="png")
+    _write(folder / "report.html", report.page(picture))
+    numbers = plain(report.numbers(), DIGITS)
+    _write(folder / "numbers.json", json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
+    return report
+
+
+def measure(
+    model: OISM | KDE, rows: tuple[Array, Array], exact: Array, limits: Limits | None = None
+) -> Measured:
+    """Fit a model to the first rows and return its measures on the second; ``exact`` is log p."""
+    train, test = rows
+    start = time.perf_counter()
+    model.fit(train)
+    fitted = time.perf_counter()
+    log = np.asarray(model.score_samples(test))
+    done = time.perf_counter()
+    limits = limits_of(model) if limits is None else limits  # type: ignore[arg-type]
+    density = np.exp(model.score_samples(grid(limits, SIDE)[2]))
+    return Measured(
+        nll=-float(log.mean()),
+        excess_standard_error=float((exact - log).std(ddof=1)) / math.sqrt(len(test)),
+        fit_seconds=fitted - start,
+        density_seconds=done - fitted,
+        mass=float(density.mean()) * math.prod(high - low for low, high in limits),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that determine the numbers."""
+    found = {"oism": oism.__version__, "python": platform.python_version()}
+    return {**found, "torch": torch.__version__, "numpy": np.__version__}
+
+
+def _score_fields(model: OISM) -> Figure:
+    figure, panels = plt.subplots(1, len(NOISES), figsize=(13, 4.4), layout="constrained")
+    low, high = model.model_.operator_score.times
+    for panel, noise in zip(panels, NOISES, strict=True):
+        t = float(np.clip(noise**2 / 2, low, high))
+        score_field(model, t, panel)
+        panel.set_title(f"noise σ = {noise:g}, t = {t:.3g}")
+    return figure
+
+
+def _curves(model: OISM) -> Figure:
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4), layout="constrained")
+    score = model.model_.operator_score
+    validation_loss(score, left)
+    coefficient_traces(score, right)
+    left.set_xlim(*noise_of(score, torch.tensor(score.times, dtype=torch.float64)))
+    return figure
+
+
+def _write(path: Path, content: str) -> None:
+    with replacing(path) as draft:
+        draft.write_text(content, encoding="utf-8")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import arg
 
 from oism.cli.options import (
     STANDARD,
@@ -14,25 +15,27 @@ from oism.cli.options import (
     Missing,
     ModelFile,
     Output,
-    demand_one_stdin,
-    demand_one_stdout,
-    report,
+    Report,
+    ReportOptions,
+    check_one_stdin,
+    check_table,
+    options,
 )
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from oism.data.files import Sheet
 
 
-@dataclass(frozen=True)
+@options
 class Density(Command):
     """Append the log-density of each row to a table.
 
-    Columns of the table are found by the names that the model was fitted with, in any order, or by
-    position where there are no names; the others pass through. To NPY only the log-densities are
-    written.
+    Columns are found by the names that the model was fitted with, in any order, or by position if
+    there are no names. Other columns are copied. An NPY file gets the log-densities only.
 
     Examples:
       oism density moons.safetensors moons.csv -o scored.csv
@@ -45,33 +48,29 @@ class Density(Command):
     data: DataFile
     """The table; - is standard input."""
     output: Output = STANDARD
-    """Where to write; - is standard output."""
+    """The table to write; - is standard output."""
     columns: ColumnNames = ()
-    """Columns of the table, by name or number from 0, in the order of the model's."""
-    name: str = "log_density"
-    """What to call the new column."""
+    """The columns of the table in the model's order, by name or number."""
+    name: Annotated[str, arg(metavar="NAME")] = "log_density"
+    """The name of the new column."""
     missing: Missing = "error"
-    """Refuse rows that lack a number, or leave their log-density empty."""
-    format: Format | None = None
+    """Refuse rows with an empty cell, or leave their log-density empty."""
+    format: Format = None
     """The format of the table."""
-    output_format: Format | None = None
-    """The format to write; by default that of the suffix, or of --format on standard output."""
-    json: bool = False
-    """Report rows, mean and lowest log-density as JSON."""
-    quiet: bool = False
-    """Show no bar and no report."""
+    output_format: Format = None
+    """The format to write, if the suffix does not determine it."""
+    report: ReportOptions = Report()
 
     def run(self) -> None:
         """Load, evaluate and write."""
         from oism.cli import models
-        from oism.cli.outputs import demand_table
         from oism.data import files
 
-        demand_one_stdout(self.output, json=self.json)
-        demand_one_stdin(self.model, self.data)
+        self.report.check_stdout(self.output)
+        check_one_stdin(self.model, self.data)
         format_out = self.output_format or (self.format if self.output == STANDARD else None)
-        kind = demand_table(self.output, format_out)
-        model = models.load(self.model)
+        kind = check_table(self.output, format_out)
+        model = models.load_table_model(self.model)
         sheet = files.read(self.data, self.format)
         if self.name in sheet.names and kind != "npy":
             raise files.FileError(
@@ -80,49 +79,47 @@ class Density(Command):
         columns = models.matching(sheet, model, self.columns)
         rows = sheet.numbers(columns)
         kept = sheet.complete(rows, columns, skip=self.missing == "skip")
-        sheet.demand_finite(rows, columns)
-        with models.bars(quiet=self.quiet):
-            found = model.score_samples(models.frame(rows[kept], models.own_names(model)))
-        self._write(sheet, columns, rows, _spread(found, kept), kind)
-        self._tell(found, len(rows))
-
-    def _write(
-        self,
-        sheet: Sheet,
-        columns: list[str],
-        rows: NDArray[np.float64],
-        densities: NDArray[np.float64],
-        kind: str,
-    ) -> None:
-        import pyarrow as pa
-
-        from oism.data import files
-
+        sheet.check_finite(rows, columns)
+        with self.report.bars():
+            found = model.score_samples(models.frame(rows[kept], models.column_names(model)))
+        densities = _one_per_row(found, kept)
         if kind == "npy":
             files.write_array(densities, self.output)
-            return
-        table = sheet.table
-        if kind not in files.TEXT_FORMATS:  # text goes from text to text as it is written
-            for name, column in zip(columns, rows.T, strict=True):
-                numbers = pa.array(column.copy(), from_pandas=True)
-                table = table.set_column(table.column_names.index(name), name, numbers)
-        table = table.append_column(self.name, pa.array(densities, from_pandas=True))
-        files.write(table, self.output, kind)
-
-    def _tell(self, found: NDArray[np.float64], rows: int) -> None:
-        if self.output == STANDARD:
-            return
-        mean, lowest = float(found.mean()), float(found.min())
-        facts = {"rows": rows, "skipped": rows - len(found), "mean": mean, "lowest": lowest}
-        text = (
-            f"{rows} rows written to {self.output}, {rows - len(found)} skipped: log-densities "
-            f"{mean:.4g} on average, {lowest:.4g} the lowest"
-        )
-        facts_out = {**facts, "output": self.output}
-        report(text, facts_out, self.output, json=self.json, quiet=self.quiet)
+        else:
+            # Cells of a text are copied as they are; other formats get numbers.
+            numbers = {} if kind in files.TEXT_FORMATS else dict(zip(columns, rows.T, strict=True))
+            files.write(_extended(sheet, numbers, self.name, densities), self.output, kind)
+        if self.output != STANDARD:
+            _report(found, len(rows), self.output, self.report)
 
 
-def _spread(found: NDArray[np.float64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
+def _extended(
+    sheet: Sheet,
+    numbers: dict[str, NDArray[np.float64]],
+    name: str,
+    densities: NDArray[np.float64],
+) -> pa.Table:
+    """Return a table with some columns replaced by numbers, and a new one."""
+    import pyarrow as pa
+
+    table = sheet.table
+    for column, values in numbers.items():
+        array = pa.array(values.copy(), from_pandas=True)
+        table = table.set_column(table.column_names.index(column), column, array)
+    return table.append_column(name, pa.array(densities, from_pandas=True))
+
+
+def _report(found: NDArray[np.float64], rows: int, output: str, report: Report) -> None:
+    mean, lowest = float(found.mean()), float(found.min())
+    facts = {"rows": rows, "skipped": rows - len(found), "mean": mean, "lowest": lowest}
+    text = (
+        f"{rows} rows written to {output}, {rows - len(found)} skipped: log-densities "
+        f"{mean:.4g} on average, {lowest:.4g} the lowest"
+    )
+    report.print(text, {**facts, "output": output}, output)
+
+
+def _one_per_row(found: NDArray[np.float64], kept: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return one value for each row, NaN for those left out."""
     import numpy as np
 

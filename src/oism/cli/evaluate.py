@@ -1,53 +1,72 @@
-"""``oism evaluate``: what a prior or a trained model is worth on images."""
+"""``oism evaluate``: errors of the predicted noise and bits per dimension on images."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from oism.cli.ending import UsageError
+from oism.cli.exit_codes import UsageError
 from oism.cli.options import (
     Command,
-    ImageColumn,
-    Mode,
+    Device,
+    ImageFiles,
     ModelFile,
+    Number,
+    Report,
+    ReportOptions,
     Seed,
-    Split,
-    demand_count,
-    demand_default,
-    demand_one_stdin,
+    check_count,
+    check_not_given,
+    check_one_stdin,
+    options,
+    print_json,
 )
-from oism.cli.priors import LEVELS, shape_text
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
+    from oism.cli.models import Stored
     from oism.data.files import Images
-    from oism.images._display import OfTensors
+    from oism.flow import TensorSpec
 
-Levels = Annotated[tuple[float, ...], arg(metavar="TAU ...", help_behavior_hint="")]
-
+LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
 PRIORS_ONLY = ("levels",)
 TRAINED_ONLY = ("intervals", "steps", "tolerance", "features", "samples")
 
 
-@dataclass(frozen=True)
+@options
+class PriorMeasures:
+    """What is measured of a prior."""
+
+    levels: Annotated[
+        tuple[float, ...], arg(metavar="TAU ...", help_behavior_hint="(default: 8 levels)")
+    ] = LEVELS
+    """The noise levels, from 0 to 1."""
+
+
+@options
+class TrainedMeasures:
+    """What is measured of a trained model."""
+
+    intervals: Annotated[int, arg(metavar="N")] = 6
+    """The number of parts of the log-SNR range; 0 for no errors."""
+    steps: Number = None
+    """Runge-Kutta steps of the flow, 4 evaluations each (default: 24)."""
+    tolerance: Annotated[float | None, arg(metavar="NUMBER")] = None
+    """Follow the flow by adaptive steps of this tolerance instead."""
+    features: Annotated[str | None, arg(metavar="NAME")] = None
+    """Fréchet distance: pixels, torch-fidelity, torchmetrics or package.module:callable."""
+    samples: Number = None
+    """The number of samples of that distance, by default that of the images."""
+
+
+@options
 class Evaluate(Command):
-    """Say what a prior or a trained model is worth on images: noise errors and bits per dimension.
+    """Measure a prior or a trained model on images: error of the predicted noise, bits, samples.
 
-    For a prior, at each noise level the images, dequantised if it is, are noised once, the same
-    noise at every level, and the error is that of the noise that it predicts, squared and per
-    dimension: 1 is to know nothing. Next to it stands what the prior expected when it was fitted.
-    Bits per dimension are those of the density, on dequantised pixels. Images are read a few at a
-    time.
-
-    For a trained model, or the folder of a run, the errors are those within equal parts of the
-    range of log-SNR, next to what its prior has alone; their mean is the loss of training. Bits per
-    dimension follow the probability flow from the least noise, and are told with how it was
-    followed. With --features the Fréchet distance between images and samples comes last.
+    The error is the mean square per dimension; 1 is that of predicting no noise. For a prior it is
+    measured at noise levels, beside the error that the prior expects; for a trained model or the
+    folder of a run in equal parts of the log-SNR range, beside that of its prior alone. Bits per
+    dimension are those of dequantised pixels.
 
     Examples:
       oism evaluate prior.safetensors images
@@ -57,88 +76,119 @@ class Evaluate(Command):
     """
 
     model: ModelFile
-    """The prior that `oism fit` makes of images, - is standard input; or what `oism train` made,
-    a file or the folder of a run."""
+    """The file of a prior or a trained model, or the folder of a run."""
     data: Annotated[Positional[str], arg(metavar="DATA")]
-    """The images: a folder, Parquet, NPY, NPZ, or the id of a dataset of the Hub."""
-    levels: Levels = LEVELS
-    """Priors: the noise levels τ, from 0 to 1; by default eight from 0.001 to 0.9."""
-    intervals: int = 6
-    """Trained models: the number of parts of the range of noise levels; 0 for none."""
+    """The images, as for `oism fit-images`."""
     limit: Annotated[int | None, arg(aliases=["-n"], metavar="N")] = None
-    """Take the first N images only."""
+    """Use the first N images only."""
     no_bits: bool = False
-    """Leave out bits per dimension, which take longest for polynomials of order 3 and more and for
-    trained models."""
-    steps: int | None = None
-    """Trained models: the Runge-Kutta steps of the flow, four evaluations each; 24 by default."""
-    tolerance: float | None = None
-    """Trained models: follow the flow by adaptive steps with this tolerance instead."""
-    features: Annotated[str | None, arg(metavar="NAME")] = None
-    """Trained models: the Fréchet distance of features: pixels, torch-fidelity or torchmetrics for
-    Inception's, or package.module:callable for one's own."""
-    samples: int | None = None
-    """Trained models: how many are drawn for it; by default as many as there are images."""
-    batch: int = 256
-    """How many images are evaluated at a time."""
-    random_state: Seed = 0
-    """The seed of the noise, of the dequantisation and of samples."""
-    column: ImageColumn = None
-    """The column of a Parquet file, or the array of an NPZ file, where there is a choice."""
-    split: Split = None
-    """The part of a dataset whose Parquet files are named by such; by default test, or where there
-    is none validation, or train."""
-    mode: Mode | None = None
-    """Convert all images to grey (L) or colour (RGB)."""
-    skip_broken: bool = False
-    """Leave damaged images out."""
-    device: str | None = None
-    """Where the work is done, as cuda; trained models choose a GPU where there is one."""
-    json: bool = False
-    """Print JSON instead of text."""
-    quiet: bool = False
-    """Show no bar."""
+    """Omit bits per dimension, which take longest."""
+    batch: Annotated[int, arg(metavar="N")] = 256
+    """The number of images at a time."""
+    seed: Seed = 0
+    """The seed of noise, dequantisation and samples."""
+    device: Device = None
+    """The device, as cuda; trained models use a GPU if there is one."""
+    prior: PriorMeasures = PriorMeasures()
+    trained: TrainedMeasures = TrainedMeasures()
+    images: ImageFiles = ImageFiles()
+    report: ReportOptions = Report()
 
     def run(self) -> None:
-        """Load, read, evaluate and tell."""
-        demand_one_stdin(self.model, self.data)
-        demand_count(self.batch, 1, "--batch")
+        """Load, read, evaluate and print."""
+        check_one_stdin(self.model, self.data)
+        check_count(self.batch, 1, "--batch")
         if self.limit is not None:
-            demand_count(self.limit, 1, "--limit")
-        if not self.levels and self.no_bits:
+            check_count(self.limit, 1, "--limit")
+        if not self.prior.levels and self.no_bits:
             raise UsageError("--levels: without levels and with --no-bits there is nothing to do")
-        from oism.cli import models, prior_worth, trained_worth
+        from oism.cli import models
 
         with models.opened(self.model) as stored:
-            if stored.is_trained:
-                demand_default(self, PRIORS_ONLY, f"an option for priors, not for {self.model}")
-                trained_worth.evaluate(self, stored)
-                return
-            prior = stored.prior()
-        demand_default(self, TRAINED_ONLY, f"an option for trained models, not for {self.model}")
-        prior_worth.evaluate(self, prior)
+            if stored.kind == "trained":
+                why = f"an option for priors, not for {self.model}"
+                check_not_given(self, PRIORS_ONLY, why)
+                self._evaluate_trained(stored)
+            else:
+                if stored.kind == "prior":
+                    why = f"an option for trained models, not for {self.model}"
+                    check_not_given(self, TRAINED_ONLY, why)
+                self._evaluate_prior(stored)
 
-    def open_images(self, model: OfTensors) -> Images:
-        """Return the images, which are like those of a model."""
-        from oism.data import files
-        from oism.data.files._splits import TESTING
-        from oism.images import Prior
-        from oism.images._display import picture_shape
+    def _evaluate_prior(self, stored: Stored) -> None:
+        from oism._core.checks import device
+        from oism.cli import evaluation
+        from oism.images import evaluate
 
-        kind = "prior" if isinstance(model, Prior) else "model"
-        if model.pixels is None:
-            raise files.FileError(
-                f"{files.called(self.model)}: a {kind} without pixels knows no images"
+        prior = stored.prior()
+        horizon = prior.clock.horizon
+        for tau in self.prior.levels:
+            if not 0 <= tau <= horizon:
+                raise UsageError(f"--levels: expected τ from 0 to {horizon:g}, got {tau:g}")
+        with self.report.bars():
+            images = self._open(prior.spec, "prior")
+            prior = prior if self.device is None else prior.to(device(self.device))
+            batches = evaluation.first_images(images, self.limit)
+            found = evaluate(
+                prior,
+                (batch.reshape(-1, *prior.shape) for batch in batches),
+                self.prior.levels,
+                bits=not self.no_bits,
+                seed=self.seed,
+                total=len(images) if self.limit is None else min(self.limit, len(images)),
             )
-        images = files.open_images(
-            self.data,
-            column=self.column,
-            mode=self.mode,
-            skip_broken=self.skip_broken,
-            batch=self.batch,
-            split=TESTING if self.split is None else self.split,
-        )
-        own = picture_shape(model) or model.shape
+        if self.report.json:
+            heads = {"prior": self.model, "data": self.data}
+            print_json({**heads, **evaluation.prior_facts(found, images, prior.shape)})
+        else:
+            print(evaluation.prior_text(found, images, prior.shape))
+
+    def _evaluate_trained(self, stored: Stored) -> None:
+        from oism.cli import evaluation
+        from oism.cli.sample import on_device
+        from oism.training import stacked
+
+        measures = self.trained
+        _check(measures, no_bits=self.no_bits)
+        method = evaluation.method_of(measures.steps, measures.tolerance)
+        extractor = evaluation.extractor_of(measures.features)
+        with self.report.bars():
+            model = stored.trained()
+            images = self._open(model.spec, "model")
+            model = on_device(model, self.device)
+            batches = evaluation.first_images(images, self.limit)
+            values = stacked(batch.numpy() for batch in batches)
+            how = evaluation.How(model.method if method is None else method, self.seed, self.batch)
+            intervals, alone = evaluation.errors(model, values, measures.intervals, how)
+            found = evaluation.Measured(
+                count=len(values),
+                first=model.first,
+                method=how.method,
+                intervals=intervals,
+                alone=alone,
+                bits=None if self.no_bits else evaluation.bits(model, values, how),
+                distance=None
+                if extractor is None
+                else evaluation.distance(model, values, extractor, measures.samples, how),
+            )
+        if self.report.json:
+            heads = {"model": self.model, "data": self.data}
+            print_json({**heads, **evaluation.trained_facts(found, images, model.shape)})
+        else:
+            print(evaluation.trained_text(found, images, model.shape))
+
+    def _open(self, spec: TensorSpec, kind: str) -> Images:
+        """Return the images, which must be like those of the model."""
+        from oism.cli.reports import shape_text
+        from oism.data import files
+        from oism.images import image_shape
+
+        if spec.pixels is None:
+            raise files.FileError(
+                f"{files.called(self.model)}: a {kind} without pixels, which is not one of images"
+            )
+        images = self.images.open(self.data, files.TESTING, batch=self.batch)
+        own = image_shape(spec) or spec.shape
         if own != images.shape:
             raise files.FileError(
                 f"{images.source}: the images have shape {shape_text(images.shape)} (channels × "
@@ -146,14 +196,15 @@ class Evaluate(Command):
             )
         return images
 
-    def batches(self, images: Images) -> Iterator[Tensor]:
-        """Yield the images that are wanted."""
-        import torch
 
-        left = self.limit
-        for batch in images:
-            yield torch.from_numpy(batch[:left])
-            if left is not None:
-                left -= len(batch)
-                if left <= 0:
-                    return
+def _check(measures: TrainedMeasures, *, no_bits: bool) -> None:
+    """Raise if options of trained models contradict each other."""
+    check_count(measures.intervals, 0, "--intervals")
+    if not measures.intervals and no_bits and measures.features is None:
+        raise UsageError("--intervals: without any and with --no-bits there is nothing to do")
+    if measures.steps is not None and measures.tolerance is not None:
+        raise UsageError("--tolerance: chooses its own steps: not together with --steps")
+    if measures.samples is not None:
+        check_count(measures.samples, 2, "--samples")
+        if measures.features is None:
+            raise UsageError("--samples: those of the Fréchet distance, which needs --features")

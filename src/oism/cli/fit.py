@@ -20,6 +20,7 @@ from oism.cli.options import (
     OptionalSeed,
     Output,
     Report,
+    ReportOptions,
     check_file,
     check_not_input,
     clock_of,
@@ -64,13 +65,13 @@ class Model:
     """The parameters of `OISM`."""
 
     process: Annotated[Literal["auto", "torus", "ou"], arg(metavar="auto|torus|ou")] = "auto"
-    """The noise: torus up to three columns, else Ornstein-Uhlenbeck."""
+    """Noise; auto: torus up to 3 columns, else Ornstein-Uhlenbeck."""
     max_eigenvalue: Annotated[float | Auto, arg(metavar="NUMBER")] = "auto"
-    """Torus: the largest squared frequency."""
+    """torus: the largest squared frequency."""
     order: Annotated[int | Auto, arg(metavar="N")] = "auto"
-    """Ornstein-Uhlenbeck: the largest degree of the polynomials."""
+    """ou: the largest degree of the polynomials."""
     frame: Annotated[Literal["pca", "identity"], arg(metavar="pca|identity")] = "pca"
-    """Ornstein-Uhlenbeck: along principal directions or columns."""
+    """ou: along principal directions or columns."""
     shrinkage: Annotated[
         Literal["none", "james-stein", "modulation", "monotone"], arg(metavar="RULE")
     ] = "none"
@@ -100,7 +101,7 @@ class Fit(Command):
     """
 
     data: DataFile
-    """The table: CSV, TSV, Parquet, NPY or NPZ; - is standard input."""
+    """The table: CSV, TSV, Parquet, NPY, NPZ; - is standard input."""
     output: Output
     """The file of the model; - is standard output."""
     seed: OptionalSeed = None
@@ -109,7 +110,7 @@ class Fit(Command):
     """Where scores are evaluated, for example cuda."""
     table: Table = Table()
     model: Model = Model()
-    report: Report = Report()
+    report: ReportOptions = Report()
 
     def run(self) -> None:
         """Read, fit, write and report."""

@@ -19,6 +19,7 @@ from oism.cli.options import (
     Number,
     Output,
     Report,
+    ReportOptions,
     check_count,
     check_file,
     check_not_given,
@@ -95,7 +96,7 @@ class FitImages(Command):
     """Where the prior is fitted, for example cuda."""
     prior: Form = Form()
     images: ImageFiles = ImageFiles()
-    report: Report = Report()
+    report: ReportOptions = Report()
 
     def run(self) -> None:
         """Read, fit, write and report."""

@@ -1,4 +1,4 @@
-"""A report as one HTML file that opens without a network: pictures are inside of it."""
+"""A report as one HTML file with embedded figures, which opens without a network connection."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a sentence or two, and a picture or a piece of text as it is."""
+    """A heading, a sentence or two, and a figure or preformatted text."""
 
     heading: str
     words: str
-    picture: Figure | None = None
+    figure: Figure | None = None
     verbatim: str = ""
 
     def html(self) -> str:
         """Return the section."""
         parts = [f"<h2>{html.escape(self.heading)}</h2>", f"<p>{html.escape(self.words)}</p>"]
-        if self.picture is not None:
-            parts.append(f'<img alt="{html.escape(self.heading)}" src="{embedded(self.picture)}">')
+        if self.figure is not None:
+            parts.append(f'<img alt="{html.escape(self.heading)}" src="{embedded(self.figure)}">')
         if self.verbatim:
             parts.append(f"<pre>{html.escape(self.verbatim)}</pre>")
         return "\n".join(parts)
 
 
-def embedded(picture: Figure) -> str:
-    """Return a figure as the address of its own content, and close it."""
+def embedded(figure: Figure) -> str:
+    """Return a figure as a data URL, and close it."""
     content = io.BytesIO()
-    picture.savefig(content, format="png", dpi=DPI)
-    plt.close(picture)
+    figure.savefig(content, format="png", dpi=DPI)
+    plt.close(figure)
     return f"data:image/png;base64,{base64.b64encode(content.getvalue()).decode()}"
 
 

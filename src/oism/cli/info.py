@@ -1,25 +1,23 @@
-"""``oism info``: what a model, a prior or a run is."""
+"""``oism info``: the facts of a model, a prior or a training run."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from oism.cli.options import Command, ModelFile, print_json
+from oism.cli.options import Command, ModelFile, options, print_json
 
 if TYPE_CHECKING:
     from oism.cli.models import Stored
-    from oism.images import Prior
 
 
-@dataclass(frozen=True)
+@options
 class Info(Command):
-    """Say what a model is: columns, functions, process, clock, steps and parameters.
+    """Print the facts of a model: what it models, its noise levels, and what was chosen.
 
-    Of a prior of images: its shape, frame, order or components, clock and pixels, and the error of
-    the predicted noise that it expects of itself by noise level. Of a trained model, or of the
-    folder of a run: network, prior and how they are put together,
-    noise levels, precision.
+    For a model of a table these are columns, functions, process, clock and parameters; for a prior
+    of images its frame and its expected error by noise level; for a trained model, or the folder of
+    a run, the network and how a prior is combined with it.
 
     Examples:
       oism info moons.safetensors
@@ -35,46 +33,44 @@ class Info(Command):
     """Print JSON instead of text."""
 
     def run(self) -> None:
-        """Load and tell."""
+        """Load and print."""
         from oism.cli import models
 
         with models.opened(self.model) as stored:
-            if stored.is_prior:
-                self._tell_prior(stored.prior())
-                return
-            if stored.is_trained:
-                self._tell_trained(stored)
-                return
-            model = stored.model()
-        given = {name: _plain(value) for name, value in model.get_params(deep=False).items()}
+            read = {"prior": _prior, "trained": _trained}.get(stored.kind or "", _table)
+            facts, text = read(stored)
         if self.json:
-            print_json({**model.facts(), "parameters": given})
-            return
-        print(model.summary())
-        words = [f"{name}={value}" for name, value in given.items() if value is not None]
-        print(f"parameters  {', '.join(words)}")
-
-    def _tell_prior(self, prior: Prior) -> None:
-        from oism.cli import priors
-
-        found = priors.facts(prior)
-        if self.json:
-            print_json(found)
+            print_json(facts)
         else:
-            print(priors.summary(found))
+            print(text)
 
-    def _tell_trained(self, stored: Stored) -> None:
-        from oism.cli import trained
 
-        found = trained.facts(stored.trained(), stored.file)
-        if self.json:
-            print_json(found)
-        else:
-            print(trained.summary(found))
+def _table(stored: Stored) -> tuple[dict[str, Any], str]:
+    model = stored.table()
+    parameters = {name: _plain(value) for name, value in model.get_params(deep=False).items()}
+    words = [f"{name}={value}" for name, value in parameters.items() if value is not None]
+    text = f"{model.summary()}\nparameters  {', '.join(words)}"
+    return {**model.facts(), "parameters": parameters}, text
+
+
+def _prior(stored: Stored) -> tuple[dict[str, Any], str]:
+    from oism.cli import reports
+
+    facts = reports.prior_facts(stored.prior())
+    return facts, reports.prior_summary(facts)
+
+
+def _trained(stored: Stored) -> tuple[dict[str, Any], str]:
+    from oism.cli import reports
+    from oism.training import run_progress
+
+    progress = run_progress(stored.file) if stored.file.is_dir() else None
+    facts = reports.trained_facts(stored.trained(), progress)
+    return facts, reports.trained_summary(facts)
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
-    """Return a parameter as JSON can hold it."""
+    """Return a parameter as a value that JSON has."""
     if is_dataclass(value) and not isinstance(value, type):
         return {"kind": type(value).__name__, **asdict(value)}
     return value

@@ -1,13 +1,13 @@
-"""Models from and to files and pipes, and the rows of a table as a model takes them."""
+"""Models from and to files and pipes, and the columns of a table that a model uses."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from oism.cli.options import STANDARD
 
@@ -20,96 +20,76 @@ if TYPE_CHECKING:
     from oism.nn import Diffusion
     from oism.tables import OISM
 
+Kind = Literal["table", "prior", "trained"]
+
+PACKAGES: dict[str, Kind] = {"tables": "table", "images": "prior", "nn": "trained"}
+"""The kind of a model by the package of its class, which the header of a file names."""
+
+WORDS: dict[Kind, str] = {
+    "table": "a model of a table",
+    "prior": "a prior of images",
+    "trained": "a trained model of images",
+}
+ADVICE: dict[Kind, str] = {
+    "table": "`oism density` evaluates it on rows",
+    "prior": "`oism evaluate` evaluates it on images",
+    "trained": "`oism evaluate` evaluates it, `oism sample` draws from it",
+}
+
 
 @dataclass(frozen=True)
 class Stored:
-    """A file with a model of a table, a prior of images or a trained model, or a run's folder.
-
-    What it is called, and where it is.
-    """
+    """A file with a model, or the folder of a run: the name that was given, and the path."""
 
     path: str
     file: Path
 
     @property
-    def is_prior(self) -> bool:
-        """Whether it holds a prior, by its header."""
-        from oism.images._storage import is_prior
+    def kind(self) -> Kind | None:
+        """The kind of the model, from the header of its file; None if that cannot be read."""
+        from oism import storage
 
-        return self.file.is_file() and is_prior(self.file)
+        name = storage.class_of(self.file)
+        return None if name is None else PACKAGES.get(name.split(".")[1])
 
-    @property
-    def is_trained(self) -> bool:
-        """Whether it holds a model with a network, or is the folder of a run."""
-        from oism.nn._storage import is_diffusion
-
-        return self.file.is_dir() or is_diffusion(self.file)
-
-    def model(self) -> OISM:
+    def table(self) -> OISM:
         """Return the model of a table."""
-        from oism.data.files import FileError, called
-        from oism.tables import OISM
-
-        if self.is_prior:
-            raise FileError(
-                f"{called(self.path)}: a prior of images, not a model of a table; `oism evaluate` "
-                "evaluates it on images"
-            )
-        if self.is_trained:
-            raise FileError(
-                f"{called(self.path)}: a trained model of images, not a model of a table; `oism "
-                "evaluate` evaluates it, `oism sample` draws from it"
-            )
-        with self._told():
-            return OISM.load(self.file)
+        found: OISM = self.load("table")
+        return found
 
     def prior(self) -> Prior:
         """Return the prior of images."""
-        from oism.data.files import FileError, called, format_of
-        from oism.images import Prior
-
-        if self.is_trained:
-            raise FileError(f"{called(self.path)}: a trained model of images, not a prior of them")
-        if not self.is_prior and (format_of(self.file) or "").startswith("oism."):
-            raise FileError(
-                f"{called(self.path)}: a model of a table, not a prior of images; `oism density` "
-                "evaluates models of tables"
-            )
-        with self._told():
-            return Prior.load(self.file)
+        found: Prior = self.load("prior")
+        return found
 
     def trained(self) -> Diffusion:
         """Return the trained model of a file or a run."""
-        from oism.nn import Diffusion
-        from oism.training import model_of
+        found: Diffusion = self.load("trained")
+        return found
 
-        with self._told(advice=""):
-            return model_of(self.file) if self.file.is_dir() else Diffusion.load(self.file)
-
-    @contextmanager
-    def _told(self, advice: str = "; `oism fit` makes a model") -> Iterator[None]:
-        """Say in words what is wrong with a file, by its name."""
+    def load(self, wanted: Kind) -> Any:  # noqa: ANN401 (one of three)
+        """Return a model of the kind that is wanted, or raise an error that names the file."""
+        from oism import storage
         from oism.data.files import FileError, called
 
+        kind = self.kind
+        if kind not in (None, wanted):
+            assert kind is not None
+            raise FileError(
+                f"{called(self.path)}: {WORDS[kind]}, not {WORDS[wanted]}; {ADVICE[kind]}"
+            )
         try:
-            yield
-        except (KeyError, ValueError) as error:
-            message = str(error) if isinstance(error, ValueError) else f"it lacks {error}"
-            name = called(self.path)
-            message = message.replace(str(self.file), name)
-            message = message if name in message else f"{name}: {message}"
-            raise FileError(f"{message}{advice}") from error
+            return storage.load(self.file)
+        except storage.StorageError as error:
+            raise FileError(str(error).replace(str(self.file), called(self.path))) from error
 
 
 @contextmanager
 def opened(path: str) -> Iterator[Stored]:
-    """Give a file with a model: itself, or a copy of what a pipe or standard input holds.
-
-    The folder of a run will do as well.
-    """
+    """Yield a stored model: a file, the folder of a run, or a copy of what a pipe holds."""
     from oism.data.files import read_bytes
 
-    if path != STANDARD and (Path(path).is_file() or _is_run(path)):
+    if path != STANDARD and (Path(path).is_file() or Path(path).is_dir()):
         yield Stored(path, Path(path))
         return
     with _scratch() as scratch:  # a pipe cannot be mapped into memory
@@ -117,22 +97,10 @@ def opened(path: str) -> Iterator[Stored]:
         yield Stored(path, scratch)
 
 
-def _is_run(path: str) -> bool:
-    from oism.data.files import FileError
-
-    if not Path(path).is_dir():
-        return False
-    from oism.training._folder import holds_run
-
-    if not holds_run(Path(path)):
-        raise FileError(f"{path}: a folder, and it holds no run of `oism train`")
-    return True
-
-
-def load(path: str) -> OISM:
-    """Return the model of a table in a file, or on standard input."""
+def load_table_model(path: str) -> OISM:
+    """Return the model of a table in a file, or from standard input."""
     with opened(path) as stored:
-        return stored.model()
+        return stored.table()
 
 
 def save(model: OISM | Prior, path: str) -> None:
@@ -153,39 +121,39 @@ def _scratch() -> Iterator[Path]:
         yield Path(folder) / "model.safetensors"
 
 
-def own_names(model: OISM) -> list[str] | None:
-    """Return the names of a model's columns, if it knows any."""
+def column_names(model: OISM) -> list[str] | None:
+    """Return the names of a model's columns, or None if it has none."""
     names = getattr(model, "feature_names_in_", None)
     return None if names is None else [str(name) for name in names]
 
 
-def names_of(model: OISM) -> list[str]:
+def column_labels(model: OISM) -> list[str]:
     """Return the names of a model's columns, or their numbers."""
     from oism.data.files import numbering
 
-    return own_names(model) or numbering(model.n_features_in_)
+    return column_names(model) or numbering(model.n_features_in_)
 
 
 def frame(rows: NDArray[np.float64], names: list[str] | None) -> Any:  # noqa: ANN401
-    """Return rows as scikit-learn takes them: a frame where the columns have names."""
+    """Return rows as scikit-learn accepts them: a table if the columns have names."""
     import pyarrow as pa
 
     return rows if names is None else pa.table(dict(zip(names, rows.T.copy(), strict=True)))
 
 
-def matching(sheet: Sheet, model: OISM, said: tuple[str, ...] = ()) -> list[str]:
-    """Return the columns of a table that are a model's, in its order.
+def matching(sheet: Sheet, model: OISM, chosen: tuple[str, ...] = ()) -> list[str]:
+    """Return the columns of a table that are a model's, in the model's order.
 
-    By name, in whatever order they stand; by position where either side has no names and there are
-    as many.
+    They are found by name, in any order; by position if the model or the table has no names and
+    their numbers of columns agree.
     """
     from oism.data.files import FileError, unknown_column
 
-    count, names = model.n_features_in_, own_names(model)
-    if said:
-        if len(said) != count:
-            raise FileError(f"--columns names {len(said)} columns, but the model has {count}")
-        return sheet.choose(said)
+    count, names = model.n_features_in_, column_names(model)
+    if chosen:
+        if len(chosen) != count:
+            raise FileError(f"--columns names {len(chosen)} columns, but the model has {count}")
+        return sheet.choose(chosen)
     if names is not None and (sheet.named or set(names) <= set(sheet.names)):
         for name in names:
             if name not in sheet.names:
@@ -195,13 +163,6 @@ def matching(sheet: Sheet, model: OISM, said: tuple[str, ...] = ()) -> list[str]
         return sheet.choose(())
     raise FileError(
         f"{sheet.source}: the table has {len(sheet.names)} columns ({', '.join(sheet.names)}), "
-        f"the model {count} ({', '.join(names_of(model))}), and they cannot be matched by name: "
-        "choose with --columns"
+        f"the model {count} ({', '.join(column_labels(model))}), and they cannot be matched by "
+        "name: choose with --columns"
     )
-
-
-def bars(*, quiet: bool) -> Any:  # noqa: ANN401
-    """Return a context without progress bars, or one with."""
-    from oism._core.progress import no_bars
-
-    return no_bars() if quiet else nullcontext()

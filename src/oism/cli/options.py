@@ -42,7 +42,7 @@ STANDARD = "-"
 DataFile = Annotated[Positional[str], arg(metavar="DATA")]
 ModelFile = Annotated[Positional[str], arg(metavar="MODEL")]
 Output = Annotated[str, arg(aliases=["-o"], metavar="FILE")]
-Folder = Annotated[str, arg(aliases=["-o"], metavar="FOLDER")]
+Folder = Annotated[str, arg(aliases=["-o"], metavar="DIR")]
 Count = Annotated[int, arg(aliases=["-n"], metavar="N")]
 Seed = Annotated[int, arg(metavar="N")]
 OptionalSeed = Annotated[int | None, arg(metavar="N")]
@@ -76,10 +76,11 @@ def options(cls: C) -> C:
     """
     made: Any = dataclass(frozen=True)(cls)
     hints = get_type_hints(made, include_extras=True)
-    own: dict[str, Any] = made.__dict__["__annotations__"]
+    own: dict[str, Any] = made.__annotations__
     for field in fields(made):
         if field.name not in own:
             continue
+        hinted = any(getattr(m, "help_behavior_hint", None) for m in _metadata(hints[field.name]))
         unset = field.default is None or field.default is False or field.default == ()
         is_group = field.default is not MISSING and hasattr(field.default, "__dataclass_fields__")
         own[field.name] = Annotated[
@@ -87,11 +88,21 @@ def options(cls: C) -> C:
             arg(
                 prefix_name=False if not is_group else None,
                 help="" if is_group else None,
-                help_behavior_hint="" if unset else None,
+                help_behavior_hint="" if unset and not hinted else None,
             ),
         ]
     found: C = made
     return found
+
+
+def _metadata(hint: object) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = getattr(hint, "__metadata__", ())
+    return found
+
+
+def setting(default: object, metavar: str | None = None) -> Any:  # noqa: ANN401
+    """Return the annotation of an option that is None if not given; the help has its default."""
+    return arg(metavar=metavar, help_behavior_hint=f"(default: {default})")
 
 
 class Command(ABC):
@@ -133,6 +144,10 @@ class Report:
         from oism._core.progress import no_bars
 
         return nullcontext() if also and not self.quiet else no_bars()
+
+
+ReportOptions = Annotated[Report, arg(name="")]
+"""The type of a field with these options: without a name they are not in a box of their own."""
 
 
 @options

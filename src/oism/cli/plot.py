@@ -1,12 +1,13 @@
-"""``oism plot``: a picture of a model, or of a prior."""
+"""``oism plot``: a figure of a model of a table, or of a prior."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from oism.cli.ending import UsageError
+from tyro.conf import arg
+
+from oism.cli.exit_codes import UsageError
 from oism.cli.options import (
     STANDARD,
     ColumnNames,
@@ -15,9 +16,13 @@ from oism.cli.options import (
     Missing,
     ModelFile,
     Output,
+    Report,
+    ReportOptions,
     Seed,
-    demand_default,
-    demand_one_stdin,
+    check_file,
+    check_not_given,
+    check_one_stdin,
+    options,
 )
 
 if TYPE_CHECKING:
@@ -29,17 +34,30 @@ if TYPE_CHECKING:
     from oism.tables import OISM
 
 TABLES_ONLY = ("data", "columns", "missing", "format")
-PICTURES = ("png", "svg", "pdf")
+FORMATS = ("png", "svg", "pdf")
 
 
-@dataclass(frozen=True)
+@options
+class Table:
+    """The rows and columns that are shown, for a model of a table."""
+
+    data: Annotated[str | None, arg(metavar="FILE")] = None
+    """A table whose rows are shown too."""
+    columns: ColumnNames = ()
+    """The two columns of the model to show, by name or number from 0."""
+    missing: Missing = "error"
+    """Refuse rows with an empty cell, or skip them."""
+    format: Format = None
+    """The format of the table, if the suffix does not determine it."""
+
+
+@options
 class Plot(Command):
-    """Draw the density of a model, samples, and the rows of a table beside them.
+    """Draw the density, the scores and samples of a model of a table, or the errors of a prior.
 
-    Of a prior of images: the error of the predicted noise that it expects of itself over the noise
-    level, with gate and output scale for a network on top of it, and samples.
-
-    The picture is PNG, SVG or PDF, by its suffix.
+    For a prior of images the figure shows its expected error of the predicted noise over the noise
+    level, the gate and the output scale for a network, and samples. The figure is PNG, SVG or PDF,
+    by its suffix.
 
     Examples:
       oism plot moons.safetensors -o moons.png
@@ -50,85 +68,78 @@ class Plot(Command):
     model: ModelFile
     """The file of the model; - is standard input."""
     output: Output
-    """The picture."""
-    data: str | None = None
-    """A table whose rows are shown too."""
-    columns: ColumnNames = ()
-    """The two columns of the model to show, by name or number from 0."""
-    missing: Missing = "error"
-    """Refuse rows of the table that lack a number, or leave them out."""
-    format: Format | None = None
-    """The format of the table, where the suffix does not say it."""
-    random_state: Seed = 0
+    """The file of the figure."""
+    seed: Seed = 0
     """The seed of the samples."""
-    dpi: int = 150
+    dpi: Annotated[int, arg(metavar="N")] = 150
     """Dots per inch of a PNG."""
-    quiet: bool = False
-    """Show no bar and no report."""
+    table: Table = Table()
+    report: ReportOptions = Report()
 
     def run(self) -> None:
         """Load, draw and write."""
-        kind = self._picture()
-        demand_one_stdin(self.model, self.data)
+        kind = _format(self.output)
+        if self.dpi < 1:
+            raise UsageError(f"--dpi: expected at least 1, got {self.dpi}")
+        check_one_stdin(self.model, self.table.data)
+        check_file(self.output)
         import matplotlib as mpl
 
-        from oism.cli import models
-        from oism.cli.outputs import demand_file
-
-        demand_file(self.output)
         mpl.use("Agg")
         from oism._core.atomic import replacing
+        from oism.cli import models
 
-        with models.opened(self.model) as stored, models.bars(quiet=self.quiet):
-            figure = self._prior_figure(stored) if stored.is_prior else self._figure(stored)
+        with models.opened(self.model) as stored, self.report.bars():
+            figure = self._figure(stored)
         with replacing(self.output) as draft:
             figure.savefig(draft, format=kind, dpi=self.dpi)
-        if not self.quiet:
-            print(f"picture written to {self.output}")
+        text = f"figure written to {self.output}"
+        self.report.print(text, {"output": self.output})
 
     def _figure(self, stored: Stored) -> Figure:
         from oism.cli import models
-        from oism.plot import overview
+        from oism.plot import overview, prior_overview
 
-        model = stored.model()
-        chosen = self._chosen(models.names_of(model))
-        rows = None if self.data is None else self._rows(self.data, model)
-        return overview(model, rows, columns=chosen, random_state=self.random_state)
+        if stored.kind == "prior":
+            why = f"an option for tables, and {self.model} is a prior"
+            check_not_given(self.table, TABLES_ONLY, why)
+            return prior_overview(stored.prior(), random_state=self.seed)
+        model = stored.table()
+        columns = _columns(self.table.columns, models.column_labels(model), self.model)
+        rows = None if self.table.data is None else _rows(self.table.data, self.table, model)
+        return overview(model, rows, columns=columns, random_state=self.seed)
 
-    def _prior_figure(self, stored: Stored) -> Figure:
-        from oism.plot import prior_overview
 
-        demand_default(self, TABLES_ONLY, f"an option for tables, and {self.model} is a prior")
-        return prior_overview(stored.prior(), random_state=self.random_state)
+def _rows(data: str, table: Table, model: OISM) -> NDArray[np.float64]:
+    """Return the rows of a table in the model's columns."""
+    from oism.cli import models
+    from oism.data import files
 
-    def _rows(self, data: str, model: OISM) -> NDArray[np.float64]:
-        """Return the rows of the table in the model's columns."""
-        from oism.cli import models
-        from oism.data import files
+    sheet = files.read(data, table.format)
+    columns = models.matching(sheet, model)
+    rows = sheet.numbers(columns)
+    sheet.check_finite(rows, columns)
+    return rows[sheet.complete(rows, columns, skip=table.missing == "skip")]
 
-        sheet = files.read(data, self.format)
-        columns = models.matching(sheet, model)
-        rows = sheet.numbers(columns)
-        sheet.demand_finite(rows, columns)
-        return rows[sheet.complete(rows, columns, skip=self.missing == "skip")]
 
-    def _picture(self) -> str:
-        if self.output == STANDARD:
-            raise UsageError("-o: a picture is not written to standard output: name a file")
-        if self.dpi < 1:
-            raise UsageError(f"--dpi: expected at least 1, got {self.dpi}")
-        kind = Path(self.output).suffix.lower().removeprefix(".")
-        if kind not in PICTURES:
-            known = ", ".join(f".{name}" for name in PICTURES)
-            raise UsageError(f"-o: {self.output}: the suffix of a picture must be one of {known}")
-        return kind
+def _columns(chosen: tuple[str, ...], names: list[str], model: str) -> tuple[int, int] | None:
+    """Return the numbers of the two columns that were chosen."""
+    if not chosen:
+        return None
+    if len(chosen) != 2:
+        raise UsageError(f"--columns: expected two, got {len(chosen)}")
+    from oism.data.files import called, find_column
 
-    def _chosen(self, names: list[str]) -> tuple[int, int] | None:
-        if not self.columns:
-            return None
-        if len(self.columns) != 2:
-            raise UsageError(f"--columns: expected two, got {len(self.columns)}")
-        from oism.data.files import called, find_column
+    first, second = (find_column(column, names, called(model)) for column in chosen)
+    return first, second
 
-        first, second = (find_column(said, names, called(self.model)) for said in self.columns)
-        return first, second
+
+def _format(output: str) -> str:
+    """Return the format of a figure, from its suffix."""
+    if output == STANDARD:
+        raise UsageError("-o: a figure is not written to standard output: name a file")
+    kind = Path(output).suffix.lower().removeprefix(".")
+    if kind not in FORMATS:
+        known = ", ".join(f".{name}" for name in FORMATS)
+        raise UsageError(f"-o: {output}: the suffix of a figure must be one of {known}")
+    return kind

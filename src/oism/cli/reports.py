@@ -1,109 +1,164 @@
-"""Priors of images: what is said of them, and samples of theirs and of trained models."""
+"""What commands print about priors, trained models and images: facts for JSON, and text."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oism.cli.ending import UsageError
-from oism.cli.options import STANDARD
+from oism.cli.options import clock_text
 
 if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
+    from oism.flow import Estimate
     from oism.images import Prior
-    from oism.images._display import OfTensors
+    from oism.nn import Diffusion
 
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
-"""The noise levels τ at which errors are told."""
+"""The noise levels τ at which errors are printed."""
 
 NAMED = 3
-"""How many damaged images are named."""
-
-OUTPUTS = "samples of images go to a grid (.png), an array (.npy) or a folder (without suffix)"
+"""The number of damaged images that are named."""
 
 
-def facts(prior: Prior) -> dict[str, Any]:
-    """Return what a prior is and expects of itself, as JSON can hold it."""
+def prior_facts(prior: Prior) -> dict[str, Any]:
+    """Return the facts of a prior with its expected error at several noise levels."""
+    levels = [tau for tau in LEVELS if tau <= prior.clock.horizon]
+    errors = [
+        {
+            "tau": tau,
+            "sigma": float(prior.noising.sigma(tau)),
+            "expected": float(prior.expected_error(tau)),
+        }
+        for tau in levels
+    ]
     clock, pixels = prior.clock, prior.pixels
     assert dataclasses.is_dataclass(clock)
-    levels = [tau for tau in LEVELS if tau <= clock.horizon]
     return {
-        **prior.facts,
+        **prior.facts(),
         "clock": {"kind": type(clock).__name__, **dataclasses.asdict(clock)},
         "pixels": None if pixels is None else [pixels.low, pixels.high],
-        "dequantised": prior.setting.dequantised,
-        "noise": [
-            {
-                "tau": tau,
-                "sigma": float(prior.noising.sigma(tau)),
-                "expected": float(prior.skill(tau)),
-            }
-            for tau in levels
-        ],
+        "dequantised": prior.spec.dequantised,
+        "noise": errors,
     }
 
 
-def summary(found: Mapping[str, Any]) -> str:
-    """Return a page about the facts of a prior."""
-    size = (
-        f", order {found['order']}" if "order" in found else f", {found['components']} components"
-    )
-    settings = {name: value for name, value in found["clock"].items() if name != "kind"}
-    clock = ", ".join(f"{name} = {value:g}" for name, value in settings.items())
-    pixels = found["pixels"]
-    units = "no pixels" if pixels is None else f"pixels from {pixels[0]} to {pixels[1]}"
-    units += ", dequantised" if found["dequantised"] else ""
+def prior_summary(found: Mapping[str, Any]) -> str:
+    """Return the facts of a prior as text."""
     local = found.get("local terms")
     table = aligned(
         [
             ["τ", *(f"{level['tau']:g}" for level in found["noise"])],
-            ["σ", *(figure(level["sigma"]) for level in found["noise"])],
-            ["error", *(figure(level["expected"]) for level in found["noise"])],
+            ["σ", *(decimals(level["sigma"]) for level in found["noise"])],
+            ["error", *(decimals(level["expected"]) for level in found["noise"])],
         ]
     )
     return "\n".join(
         [
-            f"prior       {found['kind']}{size}",
-            f"shape       {shape_text(found['shape'])}, {units}",
+            f"prior       {found['kind']}, {_size(found)}",
+            f"shape       {shape_text(found['shape'])}, {_units(found)}",
             f"frame       {found['frame']}",
             *([] if local is None else [f"local       {local}"]),
-            f"clock       {found['clock']['kind']}, {clock}",
+            f"clock       {clock_text(found['clock'])}",
             "expected error of the predicted noise, per dimension",
             *(f"  {line}" for line in table),
         ]
     )
 
 
+def trained_facts(model: Diffusion, run: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Return the facts of a trained model; ``run`` are the steps taken and planned of a run."""
+    progress = {} if run is None else {"run": {"steps": run[0], "planned": run[1]}}
+    return {**model.facts(), **progress}
+
+
+def trained_summary(found: Mapping[str, Any]) -> str:
+    """Return the facts of a trained model as text."""
+    net, run, prior = found["network"], found.get("run"), found["prior"]
+    sizes = {name: value for name, value in net.items() if name not in ("kind", "shape")}
+    words = ", ".join(f"{name} {_words(value)}" for name, value in sizes.items())
+    lines = [
+        f"model       {net['kind']}, {found['parameters']:,} parameters",
+        *([f"            {words}"] if words else []),
+        f"shape       {shape_text(found['shape'])}, {_units(found)}",
+    ]
+    if prior is None:
+        lines.append("prior       none")
+    else:
+        local = prior.get("local terms")
+        lines.append(f"prior       {prior['kind']}, {_size(prior)}, {prior['frame']}")
+        lines += [] if local is None else [f"local       {local}"]
+        lines.append(f"form        {_form(found['form'])}")
+    precision = {"no": "full", "bf16": "bfloat16"}[found["precision"]]
+    lines += [
+        f"clock       {clock_text(found['clock'])}, from τ = {found['first']:g}",
+        f"precision   {precision}",
+        *([] if run is None else [f"run         {run['steps']} of {run['planned']} steps"]),
+    ]
+    return "\n".join(lines)
+
+
+def _size(prior: Mapping[str, Any]) -> str:
+    return f"order {prior['order']}" if "order" in prior else f"{prior['components']} components"
+
+
+def _units(found: Mapping[str, Any]) -> str:
+    pixels = found["pixels"]
+    units = "no pixels" if pixels is None else f"pixels from {pixels[0]} to {pixels[1]}"
+    return units + (", dequantised" if found["dequantised"] else "")
+
+
+def _form(form: Mapping[str, Any]) -> str:
+    """Return in words how a prior and a network are combined."""
+    if form["kind"] == "Combined":
+        return "average of network and prior, weighted by noise level"
+    gate = form["gate"]
+    where = {
+        "Open": "at all noise levels",
+        "ByError": f"where its error is below {gate.get('half')}",
+    }.get(gate["kind"], f"gated by {gate['kind']}")
+    shown = ", which it is given as input" if form["condition"] else ""
+    return f"network for the residual of the prior{shown}, {where}"
+
+
+def _words(value: object) -> str:
+    return " ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
+
+
 def shape_text(shape: Sequence[int]) -> str:
-    """Return a shape as people write it."""
+    """Return a shape as text.
+
+    >>> shape_text((3, 32, 32))
+    '3 × 32 × 32'
+    """
     return " × ".join(map(str, shape))
 
 
-def images_text(count: int) -> str:
-    """Return a number of images in words."""
+def count_text(count: int) -> str:
+    """Return a number of images as text."""
     return f"{count} image{'' if count == 1 else 's'}"
 
 
 def split_text(split: str | None) -> str:
-    """Return which part of a dataset images are, or nothing."""
+    """Return the split of a dataset as text, or nothing."""
     return "" if split is None else f" of the split {split}"
 
 
-def figure(value: float) -> str:
-    """Return a number between 0 and 1 with four digits, or with its power of ten.
+def decimals(value: float) -> str:
+    """Return a number between 0 and 1 with four decimals, or with its power of ten.
 
-    >>> figure(0.12345), figure(0.000012345)
+    >>> decimals(0.12345), decimals(0.000012345)
     ('0.1235', '1.2e-05')
     """
     return f"{value:.4f}" if value >= 1e-3 or value == 0 else f"{value:.1e}"
 
 
+def error_text(estimate: Estimate) -> str:
+    """Return a standard error as text; of one value there is none."""
+    return decimals(estimate.error) if estimate.count > 1 else "?"
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the rows of a table as lines, their columns flush right."""
+    """Return the rows of a table as lines, with columns aligned at the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
@@ -112,7 +167,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def skipped_text(broken: Sequence[str]) -> str:
-    """Return how many images were left out and where the first are, or nothing."""
+    """Return the number of images that were left out with the first names, or nothing."""
     if not broken:
         return ""
     more = f" and {len(broken) - NAMED} more" if len(broken) > NAMED else ""
@@ -120,71 +175,5 @@ def skipped_text(broken: Sequence[str]) -> str:
 
 
 def skipped_facts(broken: Sequence[str]) -> dict[str, object]:
-    """Return the same as JSON can hold it."""
+    """Return the same for JSON."""
     return {"skipped": len(broken), "broken": list(broken[:NAMED])}
-
-
-def seeded(seed: int | None) -> torch.Generator:
-    """Return a source of randomness; without a seed another one every time."""
-    import torch
-
-    generator = torch.Generator()
-    if seed is None:
-        generator.seed()
-    else:
-        generator.manual_seed(seed)
-    return generator
-
-
-def demand_pictures(output: str) -> None:
-    """Raise unless samples of images can be written there."""
-    from oism.cli.outputs import demand_file
-    from oism.data import files
-
-    if output == STANDARD:
-        raise UsageError(f"-o: {OUTPUTS}, not to standard output: name one")
-    suffix = Path(output).suffix.lower()
-    if suffix == ".png":
-        demand_file(output)
-    elif suffix not in ("", ".npy") and not Path(output).is_dir():
-        raise UsageError(f"-o: {output}: {OUTPUTS}")
-    else:
-        files.demand_images(output)
-
-
-def write_samples(prior: OfTensors, x: Tensor, output: str) -> None:
-    """Write samples in the units of a model as a grid, an array or a folder."""
-    from oism.data import files
-    from oism.images._display import pictures
-    from oism.plot import write_image_grid
-
-    suffix = Path(output).suffix.lower()
-    if suffix == ".npy":
-        files.write_array(_array(prior, x).numpy(), output)
-    elif suffix == ".png":
-        write_image_grid(output, pictures(prior, x).numpy())
-    else:
-        files.write_images(output, pictures(prior, x).numpy())
-
-
-def demand_drawable(prior: OfTensors, output: str) -> None:
-    """Raise where samples are no pictures, and would have to be."""
-    from oism.images._display import picture_shape
-
-    if picture_shape(prior) is None and Path(output).suffix.lower() != ".npy":
-        what = "pixels" if prior.pixels is None else "1 or 3 channels"
-        raise UsageError(
-            f"-o: {output}: samples of shape {shape_text(prior.shape)} without {what} are no "
-            "pictures; they go to an .npy file"
-        )
-
-
-def _array(prior: OfTensors, x: Tensor) -> Tensor:
-    """Return images as integers with channels last, other tensors in the model's units."""
-    from oism.images._display import picture_shape
-
-    shape = picture_shape(prior)
-    if shape is None or prior.pixels is None:
-        return x.cpu()
-    levels = prior.pixels.values(x).reshape(len(x), *shape).cpu()
-    return levels[:, 0] if shape[0] == 1 else levels.permute(0, 2, 3, 1).contiguous()

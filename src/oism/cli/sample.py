@@ -1,51 +1,83 @@
-"""``oism sample``: rows drawn from a model, images drawn from a prior or a trained model."""
+"""``oism sample``: rows or images drawn from a model."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from tyro.conf import arg
+
+from oism.cli.exit_codes import UsageError
 from oism.cli.options import (
     STANDARD,
     Command,
     Count,
+    Device,
     Format,
     ModelFile,
+    Number,
+    OptionalSeed,
     Output,
-    Pairs,
-    SeedOrNone,
-    demand_count,
-    demand_default,
-    demand_one_stdout,
+    Report,
+    ReportOptions,
+    check_count,
+    check_file,
+    check_not_given,
+    check_table,
     naming_options,
     number,
+    options,
     pairs,
-    report,
 )
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from oism.cli.models import Stored
-    from oism.images import Prior
+    from oism.flow import OrdinaryMethod, TensorSpec
     from oism.nn import Diffusion
 
-TABLES_ONLY = ("given", "method", "density", "format")
+ROWS_ONLY = ("given", "method", "density", "format")
 TRAINED_ONLY = ("steps", "device")
+OUTPUTS = "samples of images go to a grid (.png), an array (.npy) or a folder (without suffix)"
 
 
-@dataclass(frozen=True)
+@options
+class Rows:
+    """How rows of a table are drawn."""
+
+    given: Annotated[tuple[str, ...], arg(metavar="COL=X ...")] = ()
+    """Draw the other columns given these (torus, up to 3 columns)."""
+    method: Annotated[Literal["ode", "sde"], arg(metavar="ode|sde")] = "ode"
+    """The probability flow, or the reverse SDE."""
+    density: bool = False
+    """Append the column log_density."""
+    format: Format = None
+    """The format, if the suffix does not determine it."""
+
+
+@options
+class Trained:
+    """How images of a trained model are drawn."""
+
+    steps: Number = None
+    """Runge-Kutta steps of the flow, 4 evaluations each (default: 24)."""
+    device: Device = None
+    """Where the network runs; by default a GPU if there is one."""
+
+
+@options
 class Sample(Command):
-    """Draw rows from a model, with the names of its columns, or images.
+    """Draw rows or images from a model, a prior, or the folder of a training run.
 
-    Images come from a prior, a trained model, or the folder of a run, whatever it has reached.
-    Images go to a picture of all of them (.png), to an array (.npy), or to a folder of PNG files,
-    which is a path without suffix.
+    Images are written as one grid (.png), an array (.npy), or a folder of PNG files (a path without
+    suffix).
 
     Examples:
       oism sample moons.safetensors -n 5
       oism sample moons.safetensors -n 100 --density -o samples.parquet
-      oism sample moons.safetensors -n 10 --given x=0.5 --random-state 1 -o given.csv
+      oism sample moons.safetensors -n 10 --given x=0.5 --seed 1 -o given.csv
       oism sample moons.safetensors -n 20 --method sde --format npy > samples.npy
       oism sample prior.safetensors -n 64 -o grid.png
       oism sample prior.safetensors -n 10 --seed 1 -o drawn
@@ -55,102 +87,161 @@ class Sample(Command):
     model: ModelFile
     """The file of the model, or the folder of a run; - is standard input."""
     n: Count = 1
-    """How many rows or images."""
+    """The number of rows or images."""
     output: Output = STANDARD
-    """Where to write them; - is standard output, for rows."""
-    given: Pairs = ()
-    """Values of some columns: the others are drawn given these (torus, at most three columns)."""
-    method: Literal["ode", "sde"] = "ode"
-    """The probability flow, or the reverse SDE."""
-    random_state: SeedOrNone = None
-    """The seed; without one every run draws other rows, unless the model was fitted with one."""
-    density: bool = False
-    """Append the column log_density."""
-    steps: int | None = None
-    """Trained models: the Runge-Kutta steps of the flow, four evaluations each; 24 by default."""
-    device: str | None = None
-    """Trained models: where they work, as cpu; by default a GPU where there is one."""
-    format: Format | None = None
-    """The format, where the suffix does not say it."""
-    json: bool = False
-    """Report as JSON."""
-    quiet: bool = False
-    """Show no bar and no report."""
+    """The file or folder to write; - is standard output, for rows."""
+    seed: OptionalSeed = None
+    """The seed; by default samples differ from run to run."""
+    rows: Rows = Rows()
+    trained: Trained = Trained()
+    report: ReportOptions = Report()
 
     def run(self) -> None:
         """Load, draw and write."""
         from oism.cli import models
 
-        demand_count(self.n, 0)
-        demand_one_stdout(self.output, json=self.json)
-        given = pairs(self.given, "--given", number)
+        check_count(self.n, 0)
+        self.report.check_stdout(self.output)
+        given = pairs(self.rows.given, "--given", number)
         with models.opened(self.model) as stored:
-            if stored.is_prior or stored.is_trained:
-                self._draw_images(stored)
+            if stored.kind in ("prior", "trained"):
+                self._write_images(stored)
             else:
-                self._draw_rows(stored, given)
+                self._write_rows(stored, given)
 
-    def _draw_rows(self, stored: Stored, given: dict[str, float]) -> None:
-        from oism.cli.outputs import demand_table
-        from oism.data.files import format_of
-
-        demand_default(self, TRAINED_ONLY, f"an option for trained models, not for {self.model}")
-        if format_of(stored.file) is None:
-            stored.model()  # raises: what is damaged may be a model of images, and -o right for it
-        demand_table(self.output, self.format)
-        self._draw(stored, given)
-        if self.output != STANDARD:
-            text = f"{self.n} rows written to {self.output}"
-            facts = {"rows": self.n, "output": self.output}
-            report(text, facts, self.output, json=self.json, quiet=self.quiet)
-
-    def _draw_images(self, stored: Stored) -> None:
-        from oism.cli import models, priors
-
-        kind = "a prior" if stored.is_prior else "a trained model"
-        demand_default(self, TABLES_ONLY, f"an option for tables, and {self.model} is {kind}")
-        if stored.is_prior:
-            demand_default(self, TRAINED_ONLY, f"an option for trained models, not for {kind}")
-        demand_count(self.n, 1)
-        priors.demand_pictures(self.output)
-        model = stored.prior() if stored.is_prior else stored.trained()
-        priors.demand_drawable(model, self.output)
-        with models.bars(quiet=self.quiet):
-            x = self._images(model)
-        priors.write_samples(model, x, self.output)
-        text = f"{priors.images_text(self.n)} written to {self.output}"
-        facts = {"images": self.n, "output": self.output}
-        report(text, facts, self.output, json=self.json, quiet=self.quiet)
-
-    def _images(self, model: Prior | Diffusion) -> Tensor:
-        from oism.cli import priors, trained
-        from oism.flow import RungeKutta4
-        from oism.nn import Diffusion
-        from oism.nn._model import METHOD
-
-        source = priors.seeded(self.random_state)
-        if not isinstance(model, Diffusion):
-            return model.sample(self.n, source)
-        with naming_options({"steps": "steps"}):
-            method = METHOD if self.steps is None else RungeKutta4(self.steps)
-        return trained.placed(model, self.device).sample(self.n, source, method=method)
-
-    def _draw(self, stored: Stored, given: dict[str, float]) -> None:
+    def _write_rows(self, stored: Stored, given: dict[str, float]) -> None:
         import pyarrow as pa
 
         from oism.cli import models
         from oism.data import files
 
-        model = stored.model()
-        own, names = models.own_names(model), models.names_of(model)
+        check_not_given(self, TRAINED_ONLY, f"an option for trained models, not for {self.model}")
+        if stored.kind is None:
+            stored.table()  # raises: a damaged file is the first thing to report
+        check_table(self.output, self.rows.format)
+        model = stored.table()
+        names = models.column_labels(model)
         keys = {
-            files.find_column(said, names, files.called(self.model)): value
-            for said, value in given.items()
+            files.find_column(column, names, files.called(self.model)): value
+            for column, value in given.items()
         }
-        with models.bars(quiet=self.quiet):
-            rows = model.sample(self.n, self.random_state, given=keys or None, method=self.method)
+        with self.report.bars():
+            rows = model.sample(self.n, self.seed, given=keys or None, method=self.rows.method)
             table = pa.table(dict(zip(names, rows.T.copy(), strict=True)))
-            if self.density:
-                found = model.score_samples(models.frame(rows, own)) if len(rows) else rows[:, 0]
+            if self.rows.density:
+                named = models.frame(rows, models.column_names(model))
+                found = model.score_samples(named) if len(rows) else rows[:, 0]
                 table = table.append_column("log_density", pa.array(found))
-        files.write(table, self.output, self.format)
+        files.write(table, self.output, self.rows.format)
+        if self.output != STANDARD:
+            facts = {"rows": self.n, "output": self.output}
+            self.report.print(f"{self.n} rows written to {self.output}", facts, self.output)
+
+    def _write_images(self, stored: Stored) -> None:
+        from oism.cli import reports
+
+        what = "a prior" if stored.kind == "prior" else "a trained model"
+        check_not_given(self, ROWS_ONLY, f"an option for tables, and {self.model} is {what}")
+        if stored.kind == "prior":
+            check_not_given(self, TRAINED_ONLY, "an option for trained models, not for a prior")
+        check_count(self.n, 1)
+        check_image_output(self.output)
+        source = generator(self.seed)
+        with self.report.bars():
+            if stored.kind == "prior":
+                prior = stored.prior()
+                check_drawable(prior.spec, self.output)
+                spec, x = prior.spec, prior.sample(self.n, source)
+            else:
+                model = on_device(stored.trained(), self.trained.device)
+                check_drawable(model.spec, self.output)
+                method = flow_method(self.trained.steps)
+                spec, x = model.spec, model.sample(self.n, source, method=method)
+        write_images(spec, x, self.output)
+        facts = {"images": self.n, "output": self.output}
+        text = f"{reports.count_text(self.n)} written to {self.output}"
+        self.report.print(text, facts, self.output)
+
+
+def generator(seed: int | None) -> torch.Generator:
+    """Return a source of random numbers; without a seed another one every time."""
+    import torch
+
+    source = torch.Generator()
+    if seed is None:
+        source.seed()
+    else:
+        source.manual_seed(seed)
+    return source
+
+
+def on_device(model: Diffusion, device: str | None) -> Diffusion:
+    """Return a model on a device, by default a GPU if there is one."""
+    import torch
+
+    from oism._core import checks
+
+    default = "cuda" if torch.cuda.is_available() else "cpu"
+    return model.to(checks.device(default if device is None else device))
+
+
+def flow_method(steps: int | None) -> OrdinaryMethod | None:
+    """Return how the flow is integrated, None for the model's default."""
+    from oism.flow import RungeKutta4
+
+    with naming_options({"steps": "steps"}):
+        return None if steps is None else RungeKutta4(steps)
+
+
+def check_image_output(output: str) -> None:
+    """Raise unless samples of images can be written there."""
+    from oism.data import files
+
+    if output == STANDARD:
+        raise UsageError(f"-o: {OUTPUTS}, not to standard output: name one")
+    suffix = Path(output).suffix.lower()
+    if suffix == ".png":
+        check_file(output)
+    elif suffix not in ("", ".npy") and not Path(output).is_dir():
+        raise UsageError(f"-o: {output}: {OUTPUTS}")
+    else:
+        files.check_images(output)
+
+
+def check_drawable(spec: TensorSpec, output: str) -> None:
+    """Raise if samples are not images, and the output must be."""
+    from oism.cli.reports import shape_text
+    from oism.images import image_shape
+
+    if image_shape(spec) is None and Path(output).suffix.lower() != ".npy":
+        what = "pixels" if spec.pixels is None else "1 or 3 channels"
+        raise UsageError(
+            f"-o: {output}: samples of shape {shape_text(spec.shape)} without {what} are not "
+            "images; they go to an .npy file"
+        )
+
+
+def write_images(spec: TensorSpec, x: Tensor, output: str) -> None:
+    """Write samples, in the units of a model, as a grid, an array or a folder."""
+    from oism.data import files
+    from oism.images import as_images
+    from oism.plot import write_image_grid
+
+    suffix = Path(output).suffix.lower()
+    if suffix == ".npy":
+        files.write_array(_array(spec, x).numpy(), output)
+    elif suffix == ".png":
+        write_image_grid(output, as_images(spec, x).numpy())
+    else:
+        files.write_images(output, as_images(spec, x).numpy())
+
+
+def _array(spec: TensorSpec, x: Tensor) -> Tensor:
+    """Return images as integers with channels last, other tensors in the model's units."""
+    from oism.images import image_shape
+
+    shape = image_shape(spec)
+    if shape is None or spec.pixels is None:
+        return x.cpu()
+    levels = spec.pixels.values(x).reshape(len(x), *shape).cpu()
+    return levels[:, 0] if shape[0] == 1 else levels.permute(0, 2, 3, 1).contiguous()

@@ -1,231 +1,268 @@
-"""``oism train``: from images to a diffusion model that starts from a prior."""
+"""``oism train``: a diffusion model of images, with a prior."""
 
 from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import arg
+from tyro.conf import Positional, arg
 
+from oism.cli.exit_codes import UsageError
 from oism.cli.options import (
-    ClockName,
+    STANDARD,
+    ClockText,
     Command,
-    DataFile,
-    ImageColumn,
-    Mode,
-    Seed,
-    Split,
-    naming_options,
-    report,
+    Device,
+    ImageFiles,
+    Number,
+    Report,
+    ReportOptions,
+    check_not_input,
+    given,
+    options,
+    setting,
 )
 
 if TYPE_CHECKING:
-    from accelerate import Accelerator
+    from oism.cli.runs import Plan, Prepared
+    from oism.training import Run
 
-    from oism.cli.head_start import Ready
-    from oism.training import Training
-
-Numbers = Annotated[tuple[int, ...] | None, arg(metavar="N ...", help_behavior_hint="")]
-
-SETTINGS = {
-    "steps": "steps", "batch": "batch", "rate": "rate", "warmup": "warmup", "clip": "clip",
-    "decay": "ema", "first": "first", "seed": "random-state", "precision": "precision",
-    "log_every": "log-every", "save_every": "save-every", "sample_every": "sample-every",
-    "keep": "keep",
-}  # fmt: skip
-"""The settings of a run, and the options they are."""
+Numbers = Annotated[tuple[int, ...] | None, arg(metavar="N ...")]
 
 
-@dataclass(frozen=True)
+@options
+class PriorOptions:
+    """The prior, and how the network is combined with it."""
+
+    prior: Annotated[str | None, setting("pca", "KIND|FILE")] = None
+    """pca, pixel, none, or a file from `oism fit-images`."""
+    order: Annotated[int | None, setting(2, "N")] = None
+    """The degree of the prior's polynomials, 1 to 9; 2 is Gaussian."""
+    components: Number = None
+    """A mixture of N Gaussians as the prior instead."""
+    gate: Annotated[tuple[float, float] | None, arg(metavar="HALF SHARPNESS")] = None
+    """Train on the residual where the prior's error < HALF, as 0.001 4."""
+    paper: bool = False
+    """The paper's form: train on the residual at all noise levels."""
+
+
+@options
+class Network:
+    """The size of the network, by default one that suits the images."""
+
+    width: Number = None
+    """The number of features at full resolution."""
+    multipliers: Numbers = None
+    """The widths of the levels, as multiples of the width."""
+    blocks: Number = None
+    """The number of residual blocks of a level."""
+    attention: Numbers = None
+    """The numbers of rows at which there is attention."""
+    dropout: Annotated[float | None, setting(0.1, "SHARE")] = None
+    """The share of features that dropout removes in a block."""
+
+
+@options
+class Schedule:
+    """What determines the weights."""
+
+    steps: Annotated[int | None, setting("500,000", "N")] = None
+    """The number of steps, those before --resume included."""
+    batch: Annotated[int | None, setting(128, "N")] = None
+    """The number of images of a step, over all processes."""
+    rate: Annotated[float | None, setting(0.0002, "RATE")] = None
+    """The learning rate of Adam."""
+    seed: Annotated[int | None, setting(0, "N")] = None
+    """The seed of weights, batches and noise."""
+    no_flip: bool = False
+    """Do not mirror images at random."""
+
+
+@options
+class Details:
+    """Further settings that determine the weights."""
+
+    warmup: Annotated[int | None, setting(500, "N")] = None
+    """The number of steps over which the rate increases."""
+    clip: Annotated[float | None, setting(1.0, "NORM")] = None
+    """The largest norm of a gradient."""
+    ema: Annotated[float | None, setting(0.9999, "DECAY")] = None
+    """The decay of the average weights."""
+    first: Annotated[float | None, setting(1e-05, "TAU")] = None
+    """The smallest noise level."""
+    clock: ClockText = None
+    """Noise levels vp:BETA_0:BETA_1, by default the prior's or vp:0.1:20."""
+    no_dequantise: bool = False
+    """Do not spread pixels over one level, as densities need."""
+    precision: Annotated[Literal["no", "bf16"] | None, setting("no", "no|bf16")] = None
+    """bf16 for layers in bfloat16."""
+    compile: bool = False
+    """Compile the network, and record its step as a graph on one GPU."""
+
+
+@options
+class Records:
+    """What is written during the run."""
+
+    log_every: Annotated[int | None, setting(50, "N")] = None
+    """Steps between two lines of metrics.jsonl."""
+    save_every: Annotated[int | None, setting(5000, "N")] = None
+    """Steps between two checkpoints; 0 for the last only."""
+    sample_every: Annotated[int | None, setting(5000, "N")] = None
+    """Steps between two grids of 64 samples; 0 for none."""
+    keep: Annotated[int | None, setting(2, "N")] = None
+    """The number of checkpoints that are kept."""
+
+
+@options
 class Train(Command):
-    """Train a diffusion model of images with a head start: a prior that is fitted in closed form.
+    """Train a diffusion model of images with a prior, which is fitted in closed form.
 
-    The network learns to predict the noise, and counts at every noise level as much as it is worth
-    there beside the prior. The folder then holds settings.json, prior.safetensors, metrics.jsonl,
-    samples, checkpoints to go on from and, at the end, model.safetensors with the average weights;
-    `oism sample`, `evaluate` and `info` take the folder at any time. `accelerate launch -m oism
-    train ...` or `torchrun ... -m oism train ...` trains with several processes.
-
-    The schedule is by default the paper's for CIFAR-10, but for the warm-up: half a million steps
-    are days without a GPU. The network has a size that suits the images, unless it is given.
+    The network learns to predict the noise. At every noise level its prediction and the prior's are
+    averaged with the weight that minimises the error. The folder gets the model, metrics, samples
+    and checkpoints; `oism sample`, `evaluate` and `info` take the folder at any time after the
+    first checkpoint. --resume continues a run with its own settings. Several processes: `torchrun
+    --nproc_per_node N -m oism train ...`. `oism train --help-all` lists all options.
 
     Examples:
       oism train images -o run --steps 20 --batch 32 --width 8
       oism train images -o small --steps 10 --batch 32 --width 8 --multipliers 1 --blocks 2
       oism train images -o own --prior prior.safetensors --no-flip --steps 10 --batch 32 --width 8
       oism train images -o paper --prior pixel --order 9 --paper --steps 10 --batch 32 --width 8
+      oism train --resume run --steps 30
     """
 
-    data: DataFile
-    """The images: a folder, Parquet, NPY, NPZ, or the id of a dataset of the Hub."""
-    output: Annotated[str, arg(aliases=["-o"], metavar="FOLDER")]
-    """The folder of the run."""
-    prior: Annotated[str, arg(metavar="pca|pixel|none|FILE")] = "pca"
-    """Along principal directions, by pixel, none, or the file of one that `oism fit` made."""
-    order: int = 2
-    """The largest degree of the prior's polynomials, 1 to 9: 2 is the Gaussian."""
-    components: Annotated[int | None, arg(metavar="K")] = None
-    """Make the prior a mixture of K Gaussians instead, along principal directions."""
-    gate: Annotated[tuple[float, float] | None, arg(metavar="HALF SHARPNESS")] = None
-    """Learn what the prior leaves where its error is below HALF, as 0.001 4, not everything."""
-    paper: bool = False
-    """The paper's form: learn what the prior leaves, at every noise level."""
-    clock: ClockName = None
-    """The range of noise levels, by default that of the prior's file or vp:0.1:20."""
-    width: int | None = None
-    """The number of features at full resolution."""
-    multipliers: Numbers = None
-    """The widths of the levels of the network, each of half the resolution, as multiples of it."""
-    blocks: int | None = None
-    """The number of residual blocks of a level."""
-    attention: Numbers = None
-    """The numbers of rows at which positions attend to each other."""
-    dropout: float | None = None
-    """The share of features that is dropped in a block; 0.1 by default."""
-    steps: int = 500_000
-    """The number of steps, those of a run that is resumed included."""
-    batch: int = 128
-    """The number of images of a step, of all processes together."""
-    rate: float = 2e-4
-    """The learning rate of Adam."""
-    warmup: int = 500
-    """The number of steps over which the rate rises."""
-    clip: float = 1.0
-    """The largest norm of a gradient."""
-    ema: float = 0.9999
-    """The decay of the average weights."""
-    first: float = 1e-5
-    """The least noise level τ."""
-    no_flip: bool = False
-    """Show no mirror images."""
-    no_dequantise: bool = False
-    """Do not spread each pixel over one level, as densities of bytes need."""
-    random_state: Seed = 0
-    """The seed of weights, batches and noise."""
-    precision: Literal["no", "bf16"] = "no"
-    """Layers in bfloat16, or in full precision."""
-    compile: bool = False
-    """Compile the network, and on one GPU record its step as a graph."""
-    log_every: int = 50
-    """Write a line of metrics.jsonl every so many steps."""
-    save_every: int = 5000
-    """Write a checkpoint every so many steps; 0 for the last only."""
-    sample_every: int = 5000
-    """Draw 64 samples every so many steps; 0 for none."""
-    keep: int = 2
-    """How many checkpoints are kept."""
-    resume: bool = False
-    """Go on from the newest checkpoint of the folder, if there is one, as if never stopped."""
-    device: str | None = None
-    """Where to train, as cpu; by default a GPU where there is one."""
-    column: ImageColumn = None
-    """The column of a Parquet file, or the array of an NPZ file, where there is a choice."""
-    split: Split = None
-    """The part of a dataset whose Parquet files are named by such, train by default."""
-    mode: Mode | None = None
-    """Convert all images to grey (L) or colour (RGB)."""
-    skip_broken: bool = False
-    """Leave damaged images out."""
-    json: bool = False
-    """Report as JSON."""
-    quiet: bool = False
-    """Show no bar and no report."""
+    further = ("network", "details", "records", "images")
+
+    data: Annotated[Positional[str | None], arg(metavar="DATA")] = None
+    """The images, as for `oism fit-images`; with --resume, if they moved."""
+    output: Annotated[str | None, arg(aliases=["-o"], metavar="RUN")] = None
+    """The folder of a new run."""
+    resume: Annotated[str | None, arg(metavar="RUN")] = None
+    """Continue the run in this folder from its newest checkpoint."""
+    device: Device = None
+    """Where to train, for example cpu; by default a GPU if there is one."""
+    prior: PriorOptions = PriorOptions()
+    training: Schedule = Schedule()
+    network: Network = Network()
+    details: Details = Details()
+    records: Records = Records()
+    images: ImageFiles = ImageFiles()
+    report: ReportOptions = Report()
 
     def run(self) -> None:
         """Read, fit the prior, train and report."""
-        from oism.cli import head_start, models
-        from oism.cli.outputs import demand_other
+        from oism.cli import runs
         from oism.training import Run
-        from oism.training._folder import demand_place
 
-        head_start.demand_options(self)
-        settings, folder = self._settings(), Path(self.output)
-        demand_other(self.output, self.data)
-        head_start.demand_folder(self)
-        demand_place(folder, resume=self.resume)
-        accelerator = head_start.accelerator(self.device)
+        folder = run_folder(self.data, self.output, self.resume)
+        found = given(self)
+        if self.resume is not None and runs.can_resume(folder, self.data):
+            plan = runs.resumed_plan(folder, self.data, found, self.images)
+        else:
+            assert self.data is not None
+            plan = runs.new_plan(folder, self.data, found, self.images)
+        accelerator = runs.accelerator_on(self.device)
         is_main = bool(accelerator.is_main_process)
-        with models.bars(quiet=self.quiet or not is_main):
-            ready = head_start.ready(self, accelerator)
+        has_lines = is_main and not self.report.quiet and not sys.stderr.isatty()
+        with self.report.bars(also=is_main):
+            prepared = runs.prepare(plan, accelerator)
             run = Run(
-                folder, ready.predictor, ready.rows, ready.levels, settings, ready.setting,
-                picture=head_start.draw, resume=self.resume, accelerator=accelerator,
+                plan.folder, prepared.predictor, prepared.rows, plan.config, clock=prepared.clock,
+                resume=plan.resumes, draw=runs.draw, accelerator=accelerator, notes=prepared.notes,
+                listener=runs.Lines() if has_lines else None,
             )  # fmt: skip
             begun, start = run.loop.step_number, time.perf_counter()
-            if is_main:
-                self._begin(ready, begun)
-            with head_start.way_on(run):
+            if has_lines and begun < plan.config.steps:
+                print(f"oism: {_start(plan, prepared, begun)}", file=sys.stderr, flush=True)
+            with runs.stopping_gently(run):
                 run.run()
         if is_main:
-            self._tell(ready, begun, time.perf_counter() - start, accelerator)
+            seconds = time.perf_counter() - start
+            facts = _facts(plan, prepared, run, begun, seconds)
+            self.report.print(_text(plan, prepared, facts), facts)
 
-    def _settings(self) -> Training:
-        from oism.training import Training
 
-        given = {name: getattr(self, option.replace("-", "_")) for name, option in SETTINGS.items()}
-        with naming_options(SETTINGS):
-            return Training(
-                **given,
-                flip=not self.no_flip,
-                dequantise=not self.no_dequantise,
-                compile=self.compile,
+def run_folder(data: str | None, output: str | None, resume: str | None) -> Path:
+    """Return the folder of the run; raise if the arguments do not determine it."""
+    if output is not None and resume is not None and Path(output) != Path(resume):
+        raise UsageError(f"--resume: names the folder of the run, and -o another one, {output}")
+    name = output if resume is None else resume
+    if name is None:
+        raise UsageError("-o: name the folder of the run")
+    if name == STANDARD:
+        raise UsageError("-o: a run is a folder, and cannot be written to standard output")
+    if data is None and resume is None:
+        raise UsageError("DATA: name the images to train on")
+    folder = Path(name)
+    if data is not None:
+        check_not_input(name, data)
+        if Path(data).is_dir() and folder.resolve().is_relative_to(Path(data).resolve()):
+            raise UsageError(
+                f"-o: {name} is within the images of {data}, and its samples would become some of "
+                "them: name another folder"
             )
+    return folder
 
-    def _begin(self, ready: Ready, begun: int) -> None:
-        """Say where numbers are to be found, to whom no bar is shown."""
-        from oism.cli import priors
-        from oism.training._folder import METRICS
 
-        if self.quiet or sys.stderr.isatty() or begun == self.steps:
-            return
-        print(
-            f"oism: training in {self.output}: {priors.images_text(len(ready.rows))} of "
-            f"{priors.shape_text(ready.rows.shape)}, {ready.parameters:,} parameters, steps "
-            f"{begun + 1} to {self.steps}; numbers in {Path(self.output) / METRICS}",
-            file=sys.stderr,
-            flush=True,
-        )
+def _start(plan: Plan, prepared: Prepared, begun: int) -> str:
+    """Return the line that is printed before the first step, if there is no terminal."""
+    from oism.cli import reports
 
-    def _tell(self, ready: Ready, begun: int, seconds: float, accelerator: Accelerator) -> None:
-        from oism.cli import priors
-        from oism.training import _metrics as metrics
-        from oism.training._folder import METRICS, MODEL
+    return (
+        f"training in {plan.folder}: {reports.count_text(len(prepared.rows))} of "
+        f"{reports.shape_text(prepared.rows.shape)}, {prepared.parameters:,} parameters, steps "
+        f"{begun + 1} to {plan.config.steps}; metrics in {plan.folder / 'metrics.jsonl'}"
+    )
 
-        folder = Path(self.output)
-        last = metrics.read(folder / METRICS)[-1]
-        count, skipped = len(ready.rows), ready.images.skipped
-        taken, prior = self.steps - begun, ready.prior
-        facts = {
-            "images": count,
-            "split": ready.images.split,
-            **priors.skipped_facts(skipped),
-            "shape": list(ready.rows.shape),
-            "flip": not self.no_flip,
-            "prior": None if prior is None else prior.facts,
-            "prior_seconds": ready.seconds,
-            "parameters": ready.parameters,
-            "processes": int(accelerator.num_processes),
-            "device": str(accelerator.device),
-            "resumed_from": begun,
-            "steps": self.steps,
-            "seconds": seconds,
-            "loss": last["loss"],
-            "output": self.output,
-            "model": str(folder / MODEL),
-        }
-        mirrored = "" if self.no_flip else ", mirrored at random"
-        head = "no prior" if prior is None else f"prior {prior.facts['kind']}"
-        text = (
-            f"{priors.images_text(count)} of {priors.shape_text(ready.rows.shape)}"
-            f"{priors.split_text(ready.images.split)}{priors.skipped_text(skipped)}{mirrored}; "
-            f"{head}; {ready.parameters:,} parameters\n"
-            f"{taken} steps{f' after {begun}' if begun else ''} in {seconds:.1f} s, loss "
-            f"{last['loss']:.4f}\n"
-            f"model written to {folder / MODEL}\n"
-            f"next: `oism sample {self.output} -n 64 -o grid.png` draws from it, "
-            f"`oism evaluate {self.output} DATA` measures it"
-        )
-        report(text, facts, self.output, json=self.json, quiet=self.quiet)
+
+def _facts(plan: Plan, prepared: Prepared, run: Run, begun: int, seconds: float) -> dict[str, Any]:
+    """Return the report of a run for JSON."""
+    from oism.cli import reports
+    from oism.training import read_metrics
+
+    assert run.error is not None
+    prior, images, accelerator = prepared.prior, prepared.images, run.accelerator
+    return {
+        "images": len(prepared.rows),
+        "split": images.split,
+        **reports.skipped_facts(images.skipped),
+        "shape": list(prepared.rows.shape),
+        "flip": plan.config.flip,
+        "prior": None if prior is None else prior.facts(),
+        "prior_seconds": prepared.seconds,
+        "parameters": prepared.parameters,
+        "processes": int(accelerator.num_processes),
+        "device": str(accelerator.device),
+        "resumed_from": begun,
+        "steps": plan.config.steps,
+        "seconds": seconds,
+        "loss": read_metrics(plan.folder)[-1]["loss"],
+        "model_error": run.error.mean,
+        "model_error_by_level": list(run.error.by_level),
+        "output": str(plan.folder),
+        "model": str(plan.folder / "model.safetensors"),
+    }
+
+
+def _text(plan: Plan, prepared: Prepared, facts: dict[str, Any]) -> str:
+    """Return the report of a run as text."""
+    from oism.cli import reports
+
+    begun = facts["resumed_from"]
+    mirrored = ", mirrored at random" if facts["flip"] else ""
+    prior = "no prior" if facts["prior"] is None else f"prior {facts['prior']['kind']}"
+    levels = " ".join(map(reports.decimals, facts["model_error_by_level"]))
+    return (
+        f"{reports.count_text(facts['images'])} of {reports.shape_text(facts['shape'])}"
+        f"{reports.split_text(facts['split'])}{reports.skipped_text(prepared.images.skipped)}"
+        f"{mirrored}; {prior}; {facts['parameters']:,} parameters\n"
+        f"{facts['steps'] - begun} steps{f' after {begun}' if begun else ''} in "
+        f"{facts['seconds']:.1f} s, loss {facts['loss']:.4f}\n"
+        f"error of the model {facts['model_error']:.4f}; from low to high noise {levels}\n"
+        f"model written to {facts['model']}\n"
+        f"next: `oism sample {plan.folder} -n 64 -o grid.png` draws from it, "
+        f"`oism evaluate {plan.folder} DATA` measures it"
+    )

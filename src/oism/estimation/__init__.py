@@ -1,4 +1,4 @@
-"""Estimation: from data to the scores of every noise level, with no training.
+"""Estimation: the scores of all noise levels from data, in closed form.
 
 data ─► moments ─► shrinkage ─► system ─► ridge and truncation over t ─► α(t) ─► score
 """
@@ -8,7 +8,7 @@ from oism.estimation._equations.hermite import HermiteEquations, TensorHermiteEq
 from oism.estimation._equations.linear import LinearEquations, start
 from oism.estimation._equations.products import ProductEquations
 from oism.estimation._fit import fit, fit_moments, fit_standardised
-from oism.estimation._fit_linear import fit_linear
+from oism.estimation._fit_linear import fit_linear, fit_linear_moments
 from oism.estimation._knots import EvenKnots, Knots, PlacedKnots, place_knots
 from oism.estimation._moments.base import Moments, averages
 from oism.estimation._moments.dither import dithered, uniform_averages, uniform_reach
@@ -24,11 +24,11 @@ from oism.estimation._moments.hermite import (
 from oism.estimation._moments.histogram import HistogramMoments
 from oism.estimation._moments.pairs import PairMoments
 from oism.estimation._moments.products import ProductMoments
-from oism.estimation._moments.rows import batches, demand_finite, fold_of, rows, tensor
+from oism.estimation._moments.rows import batches, check_finite, fold_of, rows, tensor
 from oism.estimation._moments.sharing import (
     Accumulator,
     across_processes,
-    demand_same,
+    check_same,
     gathered,
     of_first,
     processes,
@@ -83,12 +83,13 @@ __all__ = [
     "across_processes",
     "averages",
     "batches",
+    "check_finite",
+    "check_same",
     "choose",
-    "demand_finite",
-    "demand_same",
     "dithered",
     "fit",
     "fit_linear",
+    "fit_linear_moments",
     "fit_moments",
     "fit_ratio",
     "fit_standardised",

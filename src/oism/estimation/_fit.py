@@ -1,4 +1,4 @@
-"""Fitting: from data to the scores of every noise level, with no training.
+"""Fits: the scores of all noise levels from data, in closed form.
 
 data ─► moments ─► shrinkage ─► equations ─► ridge and truncation over t ─► α(t) ─► score
 """
@@ -19,7 +19,7 @@ from oism.process import Clock
 from oism.score import HermiteScore, OperatorScore, Table
 
 
-def fit(  # noqa: PLR0913 (the one place where everything is tied together)
+def fit(  # noqa: PLR0913 (one argument for each step of the fit)
     data: object,
     basis: Basis,
     *,
@@ -36,22 +36,24 @@ def fit(  # noqa: PLR0913 (the one place where everything is tied together)
     ----------
     data
         Rows: an array or tensor ``(n, dim)`` or ``(n, *shape)``, or an iterable of batches of rows,
-        read once. Any real dtype; sums are kept in float64. On the torus points count modulo 2π.
+        read once. Any real dtype; sums are kept in float64. On the torus points are taken modulo
+        2π.
     basis
-        `Fourier`, `Hermite`, `TensorHermite`, or any other that states the products of its
-        functions. Its size is an upper bound: what is used of it is chosen by cross-validation.
+        `Fourier`, `Hermite`, `TensorHermite`, or any other basis with `Basis.doubled` and
+        `Basis.rule`. Its size is an upper bound: the truncation is chosen by cross-validation.
     clock
         The range of times; by default that of the basis.
     shrinkage
-        How averages are estimated; `SampleMeans` by default.
+        The estimator of averages; `SampleMeans` by default.
     ridge
-        `CrossValidation`, the default, or a number ε ≥ 0 for all times (nothing is truncated then).
+        `CrossValidation`, the default, or a number ε ≥ 0 for all times, without truncation.
     knots
-        Where coefficients are tabulated: `PlacedKnots` (cubic), or for `Hermite` `EvenKnots`.
+        The times at which coefficients are tabulated: by default `PlacedKnots` (cubic), for
+        `Hermite` `EvenKnots`.
     sample_weight
         One weight per row, or for batches an iterable of them.
     progress
-        Show a progress bar; by default on a terminal, when a fit takes more than a second.
+        Whether to show a progress bar; by default on a terminal if a fit takes more than a second.
 
     Examples
     --------
@@ -88,9 +90,9 @@ def fit_moments(
     knots: Knots | None = None,
     progress: bool | None = None,
 ) -> OperatorScore:
-    """Return the scores that follow from moments, for instance merged ones; see `fit`.
+    """Return the scores of all noise levels from moments, for instance merged ones; see `fit`.
 
-    The folds of a cross-validation are those that the moments were gathered with.
+    Cross-validation uses the folds of the moments.
     """
     checks.instance(moments, Moments, "moments")
     shrinkage = SampleMeans() if shrinkage is None else shrinkage
@@ -108,18 +110,18 @@ def fit_standardised(
     knots: Knots | None = None,
     progress: bool | None = None,
 ) -> HermiteScore:
-    """Return the scores that follow from averages in standardised coordinates, one per direction.
+    """Return the scores of all noise levels from averages in standardised coordinates.
 
-    For averages that did not come from one accumulator. The equations are solved on the device of
-    the averages; the score is on the CPU.
+    For averages from several accumulators. The equations are solved on the device of the averages;
+    the score is on the CPU.
     """
     rule, system = ridge_of(ridge), HermiteSystem(basis, standard)
     if not system.has_choice:
         return system.score(clock, Table.empty(clock))
     if rule.folds > 1 and not len(standard.averages.shares):
         raise ValueError(
-            "data must fall into at least two folds for cross-validation, but all rows fell into "
-            "one (equal rows share a fold): give more rows, or a fixed ridge"
+            "data must fall into at least two folds for cross-validation, but all rows are in one "
+            "(equal rows share a fold): give more rows, or a fixed ridge"
         )
     with progress_bar(progress) as bar:
         return system.score(clock, tabulate(system, clock, rule, knots or PlacedKnots(), bar))
@@ -133,9 +135,9 @@ def _fit(
     knots: Knots | None,
     bar: Progress,
 ) -> OperatorScore:
-    moments.demand()
+    moments.check()
     system = moments.system(shrinkage)
-    moments.demand(folds=ridge.folds > 1 and system.has_choice)
+    moments.check(folds=ridge.folds > 1 and system.has_choice)
     clock = moments.basis.default_clock() if clock is None else clock
     checks.instance(clock, Clock, "clock")
     table = tabulate(system, clock, ridge, knots or moments.default_knots(), bar)

@@ -1,4 +1,4 @@
-"""Where coefficients are solved for: evenly, or where a cubic spline needs it."""
+"""The clock times at which coefficients are solved for: evenly spaced, or placed adaptively."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from oism._core import checks
 from oism.score import Curve
 
 Solve = Callable[[Tensor, Tensor | None], Tensor]
-"""Coefficients at clock times, given a guess or None."""
+"""A function that returns coefficients at clock times, given a guess or None."""
 
 Error = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""The relative errors of a guess at clock times: ``error(tau, exact, guess)``."""
+"""A function that returns relative errors of a guess: ``error(tau, exact, guess)``."""
 
 
 class Knots(ABC):
-    """How coefficients are tabulated over clock time."""
+    """A rule for tabulating coefficients over clock time."""
 
     @abstractmethod
     def curve(
         self, solve: Solve, error: Error, known: Tensor, horizon: float
     ) -> tuple[Curve, float]:
-        """Return coefficients on [0, horizon], and the largest error that was tested, or NaN.
+        """Return coefficients on [0, horizon], and the largest measured error, or NaN.
 
         ``known`` are coefficients at evenly spaced times, from 0 to the horizon.
         """
@@ -35,7 +35,7 @@ class Knots(ABC):
 
 @dataclass(frozen=True)
 class EvenKnots(Knots):
-    """Solve on evenly spaced clock times and join linearly; the paper's 1,000 by default."""
+    """Evenly spaced times with linear interpolation; by default 1,000, as in the paper."""
 
     count: int = 1000
 
@@ -43,18 +43,22 @@ class EvenKnots(Knots):
         checks.settle(self, count=checks.integer(self.count, "count", minimum=2))
 
     def curve(
-        self, solve: Solve, error: Error, known: Tensor, horizon: float
-    ) -> tuple[Curve, float]:  # noqa: ARG002
-        """Return the table of solutions, whose error is not tested."""
+        self,
+        solve: Solve,
+        error: Error,  # noqa: ARG002
+        known: Tensor,  # noqa: ARG002
+        horizon: float,
+    ) -> tuple[Curve, float]:
+        """Return the table of solutions; its error is not measured."""
         tau = torch.linspace(0, horizon, self.count, dtype=torch.float64)
         return Curve(tau, solve(tau, None), order=2), math.nan
 
 
 @dataclass(frozen=True)
 class PlacedKnots(Knots):
-    """Solve where a cubic spline needs it: until no midpoint is off by more than ``tolerance``.
+    """Knots of a cubic spline, added until the error at all midpoints is at most ``tolerance``.
 
-    The error is that of the score in L²(ρ_t), relative to its size. ``most`` bounds the number of
+    The error is that of the score in L²(ρ_t), relative to its norm. ``most`` bounds the number of
     knots.
     """
 
@@ -68,7 +72,7 @@ class PlacedKnots(Knots):
     def curve(
         self, solve: Solve, error: Error, known: Tensor, horizon: float
     ) -> tuple[Curve, float]:
-        """Return a table that begins with the values ``known`` at evenly spaced times."""
+        """Return a table refined from the values ``known`` at evenly spaced times."""
         start = torch.linspace(0, horizon, len(known), dtype=torch.float64)
         return place_knots(solve, error, start, known, tolerance=self.tolerance, most=self.most)
 
@@ -82,13 +86,12 @@ def place_knots(
     tolerance: float,
     most: int,
 ) -> tuple[Curve, float]:
-    """Return a cubic curve whose error between knots is below a tolerance, tested at midpoints.
+    """Return a cubic curve with an error below ``tolerance`` at midpoints, and its last error.
 
-    ``solve(tau, guess)`` gives values at times, ``error(tau, exact, guess)`` the relative error of
-    a guess. Begins with given knots and values; every midpoint is solved, starting from the
-    interpolated value, and joins the knots; an interval whose midpoint was off by more than the
-    tolerance is halved again. Stops at ``most`` knots. The second result is the largest error of
-    the last test.
+    ``solve(tau, guess)`` returns values at times, ``error(tau, exact, guess)`` the relative error
+    of a guess. Starting with given knots and values, all midpoints are solved for, with the
+    interpolated values as guesses, and added to the knots. Intervals whose midpoint had an error
+    above the tolerance are halved again, up to ``most`` knots.
     """
     pending = torch.ones(len(knots) - 1, dtype=torch.bool)
     while True:

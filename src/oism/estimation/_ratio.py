@@ -1,17 +1,17 @@
-"""Density ratios by integrating a fitted time score.
+"""Density ratios as integrals of a fitted time score.
 
 Time score matching in closed form (``oism.estimation._equations.products``) gives, for every t,
 
     g_t = Σ a_k(t) φ_k ≈ ∂_t log ρ_t,    M_t a = b_t,
 
-with the constant among the φ_k, so that E_t[g_t] = 0: mass is kept. What is left is one integral,
+with the constant among the φ_k, so that E_t[g_t] = 0: mass is conserved. Its integral is
 
     log(ρ_t/π) = log(ρ_T/π) - ∫_t^T g_s ds = Σ α_k(t) φ_k,    α(t) = α(T) - ∫_t^T a(s) ds,
 
-a sum of eigenfunctions again, normalised by itself. No path is followed and no divergence taken: a
-log-density is one series. At the late time T the ratio is one plus little, and its logarithm is
-α_k(T) = e^{λ_kT}E[φ_k] but for the square of that. The integral is taken in log s, where short and
-long times weigh alike, by Gauss's rule on equal panels.
+again a sum of eigenfunctions, already normalised. A log-density is one series, without a flow and
+without a divergence. At the last time T the ratio is close to 1, so its logarithm has
+α_k(T) = e^{λ_kT}E[φ_k] to first order. The integral is computed in log s, so that short and long
+times are resolved equally, by Gauss's rule on equal panels.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from oism.process import Clock, Logarithmic, Process
 from oism.score import SpectralModule
 from oism.storage import storable
 
-SETTLED = 1e-6
-"""How small the slowest decay e^{λT} is at the default last time."""
+LAST_DECAY = 1e-6
+"""The slowest decay e^{λT} at the default last time."""
 
 FIRST = 1e-3
 """The default time of the data."""
 
 RIDGE = 1e-3
-"""Enough for a few thousand rows; exact averages need none."""
+"""The default ridge, for a few thousand rows; exact averages need none."""
 
 
 @storable
@@ -50,7 +50,7 @@ RIDGE = 1e-3
 class GaussPanels:
     """Gauss's rule with ``nodes`` points on each of ``panels`` equal panels.
 
-    The error falls like panels^(-order), order = 2·nodes, for smooth integrands.
+    For smooth integrands the error is O(panels^(-order)) with order = 2·nodes.
     """
 
     panels: int = 16
@@ -83,14 +83,14 @@ class DensityRatio(SpectralModule, FittedModel):
     equations
         M_t and b_t of the data in a basis.
     last
-        The time at which ρ_t is taken to be π but for first order; by default one at which the
+        The time at which log(ρ_t/π) is taken to first order; by default the time at which the
         slowest function has decayed to 1e-6.
     rule
         The quadrature in log t.
     ridge
-        Added to the diagonal of M_t, whose limit is the identity; not for the constant.
+        Added to the diagonal of M_t, whose limit is the identity, except for the constant.
     first
-        The time of the data: samples and log-densities without a time are those of ρ_first.
+        The time of the data: `sample` and, by default, `log_density` use ρ_first.
     """
 
     means: Tensor
@@ -110,7 +110,7 @@ class DensityRatio(SpectralModule, FittedModel):
         rule = GaussPanels() if rule is None else rule
         checks.instance(rule, GaussPanels, "rule")
         slowest = -float(equations.basis.eigenvalues[0])
-        last = math.log(1 / SETTLED) / slowest if last is None else checks.positive(last, "last")
+        last = math.log(1 / LAST_DECAY) / slowest if last is None else checks.positive(last, "last")
         if checks.number(ridge, "ridge") < 0:
             raise ValueError(f"ridge must be a finite number >= 0, got {ridge!r}")
         if not checks.positive(first, "first") < last:
@@ -126,7 +126,7 @@ class DensityRatio(SpectralModule, FittedModel):
 
     @property
     def clock(self) -> Clock:
-        """Noise levels that are even in log t."""
+        """Noise levels evenly spaced in log t."""
         return Logarithmic(self.first, self.last)
 
     @property
@@ -136,7 +136,7 @@ class DensityRatio(SpectralModule, FittedModel):
 
     @property
     def flow(self) -> Flow:
-        """The probability flow, from the time of the data on."""
+        """The probability flow, starting at the time of the data."""
         clock = self.clock
         return Flow(self, clock=clock, span=(float(clock.inverse(self.first)), clock.horizon))
 
@@ -164,7 +164,7 @@ class DensityRatio(SpectralModule, FittedModel):
         }
 
     @classmethod
-    def from_config(  # noqa: PLR0913
+    def from_config(
         cls,
         *,
         basis: Basis,
@@ -174,7 +174,7 @@ class DensityRatio(SpectralModule, FittedModel):
         ridge: float,
         first: float,
     ) -> DensityRatio:
-        """Return the ratio of the averages."""
+        """Return the ratio for stored averages."""
         equations = ProductEquations(basis, means)
         return cls(equations, last=last, rule=rule, ridge=ridge, first=first)
 
@@ -187,13 +187,13 @@ class DensityRatio(SpectralModule, FittedModel):
         t = checks.instants(t, "t", low=0.0, high=self.last, slack=1e-12)
         if not checks.holds(t > 0):
             raise ValueError(
-                f"t must be in (0, {self.last:g}], where the law has a density and log t exists, "
+                f"t must be in (0, {self.last:g}], where ρ_t has a density and log t is defined, "
                 f"got {float(t.detach().min())!r}"
             )
-        return t.cpu()  # spectral quantities live there
+        return t.cpu()  # spectral quantities are on the CPU
 
     def time_coefficients(self, t: Tensor | float) -> Tensor:
-        """Return a(t), that of the constant first: the shape of t, then ``(1 + size,)``."""
+        """Return a(t), the constant's first: of the shape of t, followed by ``(1 + size,)``."""
         t = self._times(t)
         return self._solve(t.reshape(-1)).reshape(*t.shape, -1)
 
@@ -204,9 +204,9 @@ class DensityRatio(SpectralModule, FittedModel):
         return nested_solve(matrix + penalty.diag(), right, [right.shape[1]])[..., 0, :]
 
     def coefficients(self, t: Tensor | float) -> Tensor:
-        """Return α(t), that of the constant first: the shape of t, then ``(1 + size,)``.
+        """Return α(t), the constant's first: of the shape of t, followed by ``(1 + size,)``.
 
-        Each time takes ``panels · nodes`` solves.
+        Each time needs ``panels · nodes`` solves.
         """
         t = self._times(t)
         flat = t.reshape(-1, 1)
@@ -226,14 +226,14 @@ class DensityRatio(SpectralModule, FittedModel):
 
     def time_score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ∂_t log ρ_t at points ``(n, dim)``: ``(n,)``; t is one number or one per row."""
-        return self._series(x, self.time_coefficients(t))
+        return self._series(x, self._matched(self.time_coefficients(t), x))
 
     def log_ratio(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return log(ρ_t/π), normalised: ``(n,)``."""
-        return self._series(x, self.coefficients(t))
+        return self._series(x, self._matched(self.coefficients(t), x))
 
-    def log_density(self, x: Tensor, t: Tensor | float | None = None) -> Tensor:  # type: ignore[override]  # no flow is followed
-        """Return log ρ_t, one series: ``(n,)``; by default at the time of the data."""
+    def log_density(self, x: Tensor, t: Tensor | float | None = None) -> Tensor:  # type: ignore[override]  # without a flow
+        """Return log ρ_t as one series: ``(n,)``; by default at the time of the data."""
         t = self.first if t is None else t
         return self.log_ratio(x, t) + self.basis.process.invariant.log_density(x)
 
@@ -243,9 +243,19 @@ class DensityRatio(SpectralModule, FittedModel):
 
     def score_and_divergence(self, x: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
         """Return the score and its divergence, of the shape of ``x`` and ``(n,)``."""
-        alpha, invariant = self.coefficients(t)[..., 1:], self.process.invariant
+        alpha = self._matched(self.coefficients(t), x)[..., 1:]
+        invariant = self.process.invariant
         score = invariant.score(x) + self.basis.series(x, alpha, 1)
         return score, invariant.score_divergence(x) + self.basis.series(x, alpha, 2)
+
+    @staticmethod
+    def _matched(alpha: Tensor, x: Tensor) -> Tensor:
+        """Return coefficients of one time, or of one time per row of ``x``."""
+        if alpha.ndim == 2 and len(alpha) != len(x):
+            raise ValueError(
+                f"t must be one number or one per row: {len(x)} rows, {len(alpha)} values"
+            )
+        return alpha
 
     def _series(self, x: Tensor, alpha: Tensor) -> Tensor:
         return self.basis.series(x, alpha[..., 1:]) + alpha[..., 0].to(x)
@@ -266,10 +276,11 @@ def fit_ratio(  # noqa: PLR0913
     Parameters
     ----------
     data
-        Rows, or an iterable of batches of rows, as `oism.fit` takes them. Polynomials are those of
-        the invariant law: data should have its mean and spread, about 0 and 1.
+        Rows, or an iterable of batches of rows, as for `oism.fit`. Polynomials are orthogonal under
+        the invariant distribution: standardise data to its mean and variance.
     basis
-        `TensorHermite`, `Fourier` on the torus, or any other that states its products.
+        `TensorHermite`, `Fourier` on the torus, or any other basis with `Basis.doubled` and
+        `Basis.rule`.
     last, rule, ridge, first
         See `DensityRatio`.
     sample_weight

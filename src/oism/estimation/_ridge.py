@@ -20,7 +20,7 @@ TIMES = 41
 
 
 class Choice(NamedTuple):
-    """Ridge and level over time, with their cross-validated losses at the times of choice."""
+    """Ridge and level over time, with cross-validated losses at the times ``tau``."""
 
     schedule: Schedule
     loss: Tensor  # (K, *batch), NaN without cross-validation
@@ -28,7 +28,7 @@ class Choice(NamedTuple):
 
 
 class Ridge(ABC):
-    """How ridge and truncation are chosen. ``folds`` is 1 where no rows are held out."""
+    """A rule that chooses ridge and truncation; ``folds`` is 1 if no rows are held out."""
 
     folds: int
 
@@ -39,7 +39,7 @@ class Ridge(ABC):
 
 @dataclass(frozen=True)
 class FixedRidge(Ridge):
-    """One ridge ε for all times; nothing is truncated."""
+    """One ridge ε for all times, without truncation."""
 
     value: float
     folds: ClassVar[int] = 1  # type: ignore[misc]  # a constant of the class
@@ -51,7 +51,7 @@ class FixedRidge(Ridge):
 
 @dataclass(frozen=True)
 class CrossValidation(Ridge):
-    """Choose ridge and truncation by cross-validation in closed form, at evenly spaced times."""
+    """Ridge and truncation by cross-validation in closed form, at evenly spaced times."""
 
     folds: int = 5
     times: int = TIMES
@@ -61,16 +61,19 @@ class CrossValidation(Ridge):
         checks.settle(self, folds=folds, times=checks.integer(self.times, "times", minimum=4))
 
     def choose(self, system: System, clock: Clock, bar: Progress) -> Choice:
-        """Return the choices of least loss on held-out rows, smoothed over time."""
+        """Return the ridge and level with the smallest held-out loss, smoothed over time."""
         if not system.has_choice:
             return _constant(0.0, system, clock, self.times)
         tau = torch.linspace(0, clock.horizon, self.times, dtype=torch.float64)
         advance = bar.shares("choosing ridge and truncation")
         picks = []
-        step = max(4, 40_000 // system.basis.size)  # few at a time where they are long
+        step = max(4, 40_000 // system.basis.size)  # batches of times, to bound memory
         for run in torch.split(tau, step):
-            part = len(run) / self.times
-            losses = system.losses(clock._time(run), advance=lambda s, part=part: advance(part * s))
+
+            def partly(share: float, part: float = len(run) / self.times) -> None:
+                advance(part * share)
+
+            losses = system.losses(clock._time(run), advance=partly)
             picks.append([pick.cpu() for pick in choose(losses)])
         log_ridge, level, loss = (torch.cat(many) for many in zip(*picks, strict=True))
         return Choice(Schedule(tau, log_ridge, level), loss, tau)
@@ -83,7 +86,7 @@ def _constant(ridge: float, system: System, clock: Clock, times: int) -> Choice:
 
 
 def ridge_of(ridge: Ridge | float | None) -> Ridge:
-    """Return how the ridge is chosen: by cross-validation, or as the number that is given."""
+    """Return the rule for an argument ``ridge``: cross-validation for None, or a fixed number."""
     if ridge is None:
         return CrossValidation()
     if isinstance(ridge, Ridge):

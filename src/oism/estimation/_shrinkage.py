@@ -1,20 +1,20 @@
-"""Estimates of E[φ] that beat the sample mean, and the way back to the moments of a true density.
+"""Estimates of E[φ] with a smaller risk than the sample mean, projected to moments of a density.
 
 Given sample means θ̂_k with variances σ̂_k², a linear estimate γ_kθ̂_k has the risk
-Σ γ_k²σ_k² + (1 - γ_k)²θ_k². The estimates differ in what γ may be:
+Σ γ_k²σ_k² + (1 - γ_k)²θ_k². The estimates differ in γ:
 
 - `SampleMeans`: γ = 1;
 - `JamesStein`: one γ for all, (1 - Σσ̂²/Σθ̂²)₊;
-- `Modulation`: each its own (the paper's), m/(σ̂² + m) with m = (θ̂² - σ̂²)₊;
+- `Modulation`: one γ_k for each k (the paper's), m/(σ̂² + m) with m = (θ̂² - σ̂²)₊;
 - `Monotone`: not increasing in -λ (Beran and Dümbgen's monotone modulation): the isotonic
   regression of 1 - σ̂²/θ̂² with weights θ̂², within [0, 1].
 
-One γ for all is a mixture with the invariant law (for Hermite: with the Gaussian of the data),
-hence still a probability. Several are not: shrinking each mean by itself gives moments that no
-density has, A_t becomes indefinite, and single runs explode. So moments are then projected back:
+With one γ for all, the estimate is a mixture with the invariant distribution (for Hermite: with the
+Gaussian of the data), hence a probability distribution. With several γ_k it is not: no density has
+these moments, A_t can be indefinite and the score unbounded. So moments are projected:
 
-- on the torus the density is rebuilt on a grid, clipped from below, normalised, and its moments are
-  taken again;
+- on the torus the density is evaluated on a grid, clipped from below and normalised, and its
+  moments are computed;
 - Hermite moments are mixed with those of the Gaussian until E[φ_kφ_ℓ] is positive. P_t of a square
   is a sum of squares, so a functional that is positive on squares at t = 0 stays so at every t.
 """
@@ -31,7 +31,7 @@ from torch import Tensor
 
 
 class Shrinkage(ABC):
-    """An estimate γθ̂ of means; ``project`` follows it by a projection where it can break them."""
+    """An estimate γθ̂ of means; ``project`` asks for a projection to the moments of a density."""
 
     needs_variances: ClassVar[bool] = True
     keeps_positivity: ClassVar[bool] = False
@@ -60,7 +60,7 @@ class SampleMeans(Shrinkage):
 
 @dataclass(frozen=True)
 class JamesStein(Shrinkage):
-    """γ = (1 - Σσ̂²/Σθ̂²)₊, the same for all functions; unbiased estimation of the risk gives it.
+    """γ = (1 - Σσ̂²/Σθ̂²)₊ for all functions, the minimum of the unbiased estimate of the risk.
 
     >>> means, variances = torch.tensor([3.0, 0.5]), torch.tensor([1.0, 1.0])
     >>> JamesStein().factors(means, variances, torch.tensor([-1.0, -4.0]))
@@ -88,7 +88,7 @@ class Modulation(Shrinkage):
     project: bool = True
 
     def factors(self, means: Tensor, variances: Tensor, eigenvalues: Tensor) -> Tensor:  # noqa: ARG002
-        """Return each its own γ; 1 where nothing varies."""
+        """Return one γ for each function; 1 for functions that do not vary."""
         signal = (means.square() - variances).clamp(min=0)
         total = variances + signal
         return torch.where(total > 0, signal / total.where(total > 0, 1.0), 1.0)
@@ -96,7 +96,9 @@ class Modulation(Shrinkage):
 
 @dataclass(frozen=True)
 class Monotone(Shrinkage):
-    """The best γ that does not increase with -λ; equal eigenvalues share one γ.
+    """The γ with the smallest estimated risk that do not increase with -λ.
+
+    Equal eigenvalues share one γ.
 
     >>> means, variances = torch.tensor([1.0, 2.0, 0.5]), torch.tensor([0.5, 0.5, 0.5])
     >>> Monotone().factors(means, variances, torch.tensor([-1.0, -4.0, -9.0]))

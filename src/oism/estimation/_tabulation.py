@@ -13,7 +13,7 @@ from oism.process import Clock
 from oism.score import Curve, Diagnostics, Schedule, System, Table
 
 NEGLIGIBLE = 1e-2
-"""A score of this size in L²(ρ_t) need not be known relatively: it is added to the size."""
+"""Added to the norm of a score in L²(ρ_t), so that small scores need no relative accuracy."""
 
 
 def tabulate(
@@ -23,7 +23,7 @@ def tabulate(
     knots: Knots,
     bar: Progress,
 ) -> Table:
-    """Choose ridge and truncation, and solve at the knots."""
+    """Return the table of a fit: chosen ridge and truncation, and coefficients at knots."""
     if not system.has_coefficients:
         return Table.empty(clock)
     with system.workers():
@@ -55,7 +55,7 @@ def _curve(
     known: Tensor,
     bar: Progress,
 ) -> tuple[Curve, float]:
-    """Return the table of coefficients, and its tested error."""
+    """Return the curve of coefficients, and its measured error."""
     checks.instance(knots, Knots, "knots")
 
     def solve(tau: Tensor, guess: Tensor | None) -> Tensor:

@@ -267,7 +267,7 @@ class Flow:
             for rows, report in chunks(len(x), chunk, ends, bar, "running the reverse SDE"):
                 part = x[rows]
                 for tau, to, size in zip(grid[:-1], grid[1:], spread.tolist(), strict=True):
-                    noise = process._kick(part, generator).mul_(size)
+                    noise = process._sample_noise(part, generator).mul_(size)
                     part = method.step(drift, part, tau, to, noise)
                     report(to)
                 x[rows] = process.wrap(part)

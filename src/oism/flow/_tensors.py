@@ -216,7 +216,7 @@ class TensorModel(FittedModel):
         arguments are those of `log_density`.
         """
         if self.pixels is None:
-            raise ValueError("pixels must be given to the model of integers to have bits per dim")
+            raise ValueError("bits per dimension need a model of integers: spec must have pixels")
         self.pixels.check(values, "values")
         x = self.pixels.units(values.to(self.device))
         nats = self._dequantised_log_density(

@@ -17,7 +17,7 @@ from oism.estimation import (
     CrossValidation,
     HermiteSystem,
     PlacedKnots,
-    demand_same,
+    check_same,
     fit_standardised,
     processes,
     together,
@@ -142,9 +142,10 @@ def image_statistics(  # noqa: PLR0913
         checks.optional(pixels, Pixels, "pixels")
         place = device_of(data, device)
     if shared:
-        size = {"dim": getattr(frame, "dim", None), "count": getattr(frame, "count", None)}
-        named = (type(frame).__name__, size)
-        demand_same(order=order, folds=folds, flip=flip, dequantise=dequantise, frame=named)
+        named = (
+            frame if isinstance(frame, PCA) else (type(frame).__name__, getattr(frame, "dim", None))
+        )
+        check_same(order=order, folds=folds, flip=flip, dequantise=dequantise, frame=named)
     stream = Stream(data, pixels, folds, place, shared)
     with progress_bar(progress) as bar:
         passes = Passes(stream, order, flip=flip, dequantise=dequantise, bar=bar)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.estimation import batches, demand_finite, fold_of, gathered, tensor, together
+from oism.estimation import batches, check_finite, fold_of, gathered, tensor, together
 from oism.flow import Pixels
 
 Kind = tuple[tuple[int, ...], Pixels | None]
@@ -95,7 +95,7 @@ class Stream:
 
     def _checked(self, piece: Tensor) -> tuple[Tensor, Tensor]:
         if self.pixels is None:
-            demand_finite(piece, self.rows)
+            check_finite(piece, self.rows)
             rows = piece.double()
             return rows, fold_of(rows, self.folds)
         rows = self.pixels.offsets(piece, self.rows)

@@ -1,11 +1,11 @@
-"""Networks that predict noise, and those that start from a prior."""
+"""Networks that predict noise, alone or together with a prior, and trained models."""
 
 from oism.nn._combined import Combined
-from oism.nn._ddpmpp import DDPMpp
+from oism.nn._contexts import eval_mode, full_precision, half_precision
+from oism.nn._ddpmpp import DDPMpp, compile_blocks
 from oism.nn._informed import Informed, OperatorInformed
 from oism.nn._mlp import MLP
 from oism.nn._model import Diffusion
-from oism.nn._score import NoisePredictor, NoiseScore
 from oism.nn._sizes import unet_for
 from oism.nn._velocity import VelocityScore
 
@@ -15,9 +15,11 @@ __all__ = [
     "DDPMpp",
     "Diffusion",
     "Informed",
-    "NoisePredictor",
-    "NoiseScore",
     "OperatorInformed",
     "VelocityScore",
+    "compile_blocks",
+    "eval_mode",
+    "full_precision",
+    "half_precision",
     "unet_for",
 ]

@@ -1,48 +1,49 @@
-"""A network and a prior, each by itself, and of both what is best at every noise level.
+"""A network and a prior, fitted separately, and at every noise level their best combination.
 
-A network that learns the whole of the noise is at first wrong everywhere, and at high noise for
-long; the prior is right there from the start, and never learns. Of all mixtures
+A network that learns the whole noise is at first wrong everywhere, and at high noise for long; the
+prior is right there from the start, and does not improve. Of all combinations
 
     ε̂ = ε̂_prior + c(τ)·(net - ε̂_prior),    0 ≤ c ≤ 1,
 
-that with the least error at τ has
+that with the smallest error at τ has
 
-    c = E⟨ε - ε̂_prior, net - ε̂_prior⟩ / E‖net - ε̂_prior‖², or the nearest of 0 and 1 beyond,
+    c = E⟨ε - ε̂_prior, net - ε̂_prior⟩ / E‖net - ε̂_prior‖², clipped to [0, 1],
 
 and its error is at most that of either. Both expectations are sample averages, so the share c of
-the network is known in closed form whenever it is wanted. It is told in equal intervals of the
-log-SNR, where it is the best constant, and interpolated between their midpoints. What is lost by
-that is of second order in how much c changes from one interval to the next, where it is not cut.
+the network has a closed form at any stage of training. It is the best constant in each of a number
+of equal intervals of the log-SNR, and is interpolated between their midpoints. The loss by that is
+of second order in the change of c from one interval to the next, where c is not clipped.
 
-Nothing changes for the network in training, and that is the reason for it. A network that is
-trained on what a prior leaves (`OperatorInformed`) no longer sees at high noise what it would have
-learned from there, and falls behind at the levels in between.
+The training of the network does not change, and that is the purpose. A network that is trained on
+the residual of a prior (`OperatorInformed`) has nothing to learn from at high noise, and is worse
+at the levels in between.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from oism._core import checks
-from oism._core.transforms import per_row
+from oism._core.transforms import one_per_row, per_row
 from oism.images import Prior
-from oism.nn._contexts import at_rest, full_precision
-from oism.nn._embedding import one_per_row
-from oism.nn._informed import Informed
+from oism.nn._contexts import eval_mode, full_precision
+from oism.nn._informed import Draws, Informed
 from oism.process import first_time
+from oism.storage import External, storable
 
 INTERVALS = 48
-"""The number of intervals of the log-SNR, each half of its unit wide for the default clock."""
+"""The number of intervals of the log-SNR, each about half a unit wide for the default clock."""
 
 
+@storable
 class Combined(Informed):
-    """A noise predictor: the mixture of a network and a prior with the least error.
+    """A noise predictor: the combination of a network and a prior with the smallest error.
 
-    The network is trained by itself, ``loss(predictor.net, x)`` in a loop of one's own; then
-    `weigh` settles what it counts. `oism.training` does both.
+    The network is trained alone, ``loss(predictor.net, x)`` in a loop of one's own; then
+    `calibrate` sets its share. `oism.training` does both.
 
     Parameters
     ----------
@@ -51,7 +52,7 @@ class Combined(Informed):
     prior
         The prior, which is not trained.
     first
-        The least clock time that the network is trained on.
+        The smallest clock time that the network is trained on.
     intervals
         The number of intervals of the log-SNR, from ``first`` to the horizon of the clock.
 
@@ -63,11 +64,12 @@ class Combined(Informed):
     >>> prior = fit_prior(images.byte(), order=2)
     >>> predictor = Combined(DDPMpp(prior.shape, width=16, multipliers=(1, 2), blocks=1), prior)
     >>> x, tau = torch.randn(3, 1, 8, 8), torch.full((3,), 0.9)
-    >>> torch.equal(predictor(x, tau), prior.noise(x, tau))  # until it is told what the network can
+    >>> torch.equal(predictor(x, tau), prior.noise(x, tau))  # the share is 0 before `calibrate`
     True
     """
 
     share: Tensor
+    trains_net_alone: ClassVar[bool] = True
 
     def __init__(
         self, net: nn.Module, prior: Prior, *, first: float = 1e-5, intervals: int = INTERVALS
@@ -79,36 +81,56 @@ class Combined(Informed):
         count = checks.integer(intervals, "intervals", minimum=1)
         self.register_buffer("share", torch.zeros(count, dtype=torch.float64))
 
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of `from_config`."""
+        return {
+            "net": External(self.net),
+            "prior": self.prior,
+            "first": self.first,
+            "share": self.share,
+        }
+
+    @classmethod
+    def from_config(cls, *, net: nn.Module, prior: Prior, first: float, share: Tensor) -> Self:
+        """Return the combination with a share of the network in each interval."""
+        combined = cls(net, prior, first=first, intervals=len(share))
+        combined.share.copy_(share)
+        return combined
+
+    def facts(self) -> dict[str, Any]:
+        """Return the smallest clock time and the number of intervals."""
+        return {"kind": "Combined", "first": self.first, "intervals": len(self.share)}
+
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is.
 
-        ``tau`` is one per row or one number; the network is given one per row.
+        ``tau`` is one per row or one number; the network gets one per row.
         """
         with full_precision(x.device):
-            known, share = self._known(x, tau), self._share_at(tau)
+            known, share = self._prior_noise(x, tau), self._share_at(tau)
         found: Tensor = self.net(x, one_per_row(tau, x))
         return torch.lerp(known, found.to(known.dtype), per_row(share, known))
 
     @torch.no_grad()
-    def weigh(self, draws: Iterable[tuple[Tensor, Tensor, Tensor]]) -> None:
-        """Settle the share of the network, from noised tensors, their times and their noise.
+    def calibrate(self, draws: Draws) -> None:
+        """Set the share of the network from noised tensors, their times and their noise.
 
-        Dropout is off. Where nothing was drawn the share stays what it was. Raises
-        `FloatingPointError` where the network predicts what is no number.
+        Dropout is off. The share of an interval without draws does not change. Raises
+        `FloatingPointError` where the network's predictions are not finite.
         """
         sums = torch.zeros(2, len(self.share), dtype=torch.float64, device=self.share.device)
-        with at_rest(self):
+        with eval_mode(self):
             for x, tau, noise in draws:
                 times = one_per_row(tau, x)
                 with full_precision(x.device):
-                    known = self._known(x, times)
+                    known = self._prior_noise(x, times)
                 step = self.net(x, times).to(known.dtype) - known
                 products = torch.stack(((noise - known) * step, step.square())).double()
                 place = self._place(times).clamp(0.0, len(self.share) - 1).long()
                 sums.index_add_(1, place, products.flatten(2).sum(dim=2))
         if not bool(sums.isfinite().all()):
             raise FloatingPointError("net must predict finite noise to be combined with a prior")
-        seen = sums[1] > 0  # elsewhere both say the same, or nothing was drawn
+        seen = sums[1] > 0  # elsewhere network and prior agree, or nothing was drawn
         share = torch.where(seen, sums[0] / sums[1].where(seen, 1.0), self.share)
         self.share.copy_(share.clamp(0.0, 1.0))
 
@@ -121,7 +143,7 @@ class Combined(Informed):
         return torch.lerp(self.share[low], self.share[high], place - low)
 
     def _place(self, tau: Tensor) -> Tensor:
-        """Return where τ lies, in intervals from the least noise; the prior has checked it."""
+        """Return the place of a checked τ in units of intervals, from the lowest noise."""
         process, t = self.prior.process, self.prior.clock._time(tau.to(self.share))
         log_snr = 2 * process._alpha(t).log() - process._variance(t).log()
         part: Tensor = (self._highest - log_snr) / (self._highest - self._lowest)

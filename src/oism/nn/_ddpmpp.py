@@ -1,19 +1,19 @@
 """DDPM++: the U-Net of Song et al. (2021) for variance preserving noise in continuous time.
 
-Features of the noised image walk down through levels of ever coarser resolution and up again; on
-the way up each block is also shown what the way down had seen at its place. Every block is a
-residual block in the manner of BigGAN,
+Features of the noised image pass down through levels of coarser and coarser resolution and up
+again; on the way up each block also gets the features of the same level on the way down. Every
+block is a residual block in the manner of BigGAN,
 
     h = conv(silu(norm(x))) + linear(silu(time)),    x' = (x + conv(dropout(silu(norm(h)))))/√2,
 
 which halves or doubles the resolution where a level ends, on both branches. At chosen resolutions
-every position also attends to every other. The sums are divided by √2 so that features keep their
-size; the last convolution of a block starts at zero, and so does that of the network: it begins
-by predicting no noise.
+every position also attends to every other. The sums are divided by √2 so that the variance of
+features stays the same; the last convolution of a block starts at zero, and so does that of the
+network, whose first predictions are zero.
 
-At the lowest noise levels the noise is a thousandth of the image: more than the 8 bits of bfloat16,
-or the 11 of TF32, can show beside it. The first convolution is therefore given the image in two
-parts, what bfloat16 holds of it and what is left, and works in full precision, as does the last.
+At the lowest noise levels the noise is a thousandth of the image: less than the 8 bits of bfloat16,
+or the 11 of TF32, resolve. The first convolution therefore gets the image in two parts, its
+rounding to bfloat16 and the remainder, and is computed in full precision, as is the last.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from oism._core import checks
-from oism.nn._embedding import one_per_row, waves_of_time
+from oism._core.transforms import one_per_row
+from oism.nn._embedding import waves_of_time
+from oism.storage import storable
 
 SHRUNK = 1 / math.sqrt(2)
 
@@ -37,8 +39,8 @@ Layer = TypeVar("Layer", nn.Conv2d, nn.Linear)
 class Norm(nn.GroupNorm):
     """Group normalisation that keeps channels last where it is compiled.
 
-    PyTorch's own has two ways to do it, and both turn channels first and back on a device. Sums
-    over positions come before sums over the channels of a group: neighbours in memory are added.
+    Both implementations of PyTorch transpose to channels first and back on a device. Sums over
+    positions come before sums over the channels of a group: neighbours in memory are added.
     """
 
     def __init__(self, channels: int) -> None:
@@ -67,16 +69,16 @@ class Norm(nn.GroupNorm):
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype in which layers work here: that of autocast, or of ``x``."""
+    """Return the dtype in which layers compute: that of autocast, or of ``x``."""
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
 
-def _begun(layer: Layer) -> Layer:
-    """Return a layer that keeps variances both ways (Glorot's uniform weights, no bias).
+def _initialised(layer: Layer) -> Layer:
+    """Return a layer that keeps variances in both directions (Glorot's uniform weights, no bias).
 
-    PyTorch's own weights have a third of that variance: after the forty blocks of a large network
-    nothing would be left for the norms to bring up again.
+    PyTorch's default weights have a third of that variance: over the forty blocks of a large
+    network features would vanish.
     """
     nn.init.xavier_uniform_(layer.weight)
     assert layer.bias is not None
@@ -85,36 +87,38 @@ def _begun(layer: Layer) -> Layer:
 
 
 def _conv(inner: int, outer: int, size: int = 3) -> nn.Conv2d:
-    return _begun(nn.Conv2d(inner, outer, size, padding=size // 2))
+    return _initialised(nn.Conv2d(inner, outer, size, padding=size // 2))
 
 
-def _silent(inner: int, outer: int, size: int = 3) -> nn.Conv2d:
-    """Return a convolution that starts by answering nothing."""
+def _zero_conv(inner: int, outer: int, size: int = 3) -> nn.Conv2d:
+    """Return a convolution with weights of zero."""
     layer = _conv(inner, outer, size)
     nn.init.zeros_(layer.weight)
     return layer
 
 
 class Attention(nn.Module):
-    """Every position looks at every other, with one head; a residual branch."""
+    """Self-attention over positions with one head; a residual branch."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.norm = Norm(channels)
         self.inner = _conv(channels, 3 * channels, 1)
-        self.outer = _silent(channels, channels, 1)
+        self.outer = _zero_conv(channels, channels, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return features of the shape of ``x``."""
-        asked = self.inner(self.norm(x)).flatten(2).mT
-        query, key, value = asked[:, None].chunk(3, dim=3)
+        projected = self.inner(self.norm(x)).flatten(2).mT
+        query, key, value = projected[:, None].chunk(3, dim=3)
         found = functional.scaled_dot_product_attention(query, key, value)[:, 0]
         result: Tensor = (x + self.outer(found.mT.reshape(x.shape))) * SHRUNK
         return result
 
 
 class Block(nn.Module):
-    """A residual block; ``resize`` is ½, 1 or 2, ``attention`` follows where it is wanted."""
+    """A residual block; ``resize`` is ½, 1 or 2, and ``attention`` may follow it."""
+
+    compiles_alone = True
 
     def __init__(
         self,
@@ -130,16 +134,16 @@ class Block(nn.Module):
         self.resize = resize
         self.norm = Norm(inner)
         self.conv = _conv(inner, outer)
-        self.time = _begun(nn.Linear(time, outer))
+        self.time = _initialised(nn.Linear(time, outer))
         self.second_norm = Norm(outer)
         self.dropout = nn.Dropout(dropout)
-        self.second_conv = _silent(outer, outer)
+        self.second_conv = _zero_conv(outer, outer)
         changes = inner != outer or resize != 1
         self.around = _conv(inner, outer, 1) if changes else nn.Identity()
         self.attention = Attention(outer) if attention else nn.Identity()
 
     def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        """Return the features after the block; ``time`` is embedded and bent already."""
+        """Return the features after the block; ``time`` are the activated features of τ."""
         h = self._resized(functional.silu(self.norm(x)))
         h = self.conv(h) + self.time(time)[:, :, None, None]
         h = self.second_conv(self.dropout(functional.silu(self.second_norm(h))))
@@ -154,6 +158,7 @@ class Block(nn.Module):
         return functional.interpolate(x, scale_factor=2.0, mode="nearest")
 
 
+@storable
 class DDPMpp(nn.Module):
     """A noise predictor for images ``(n, channels, height, width)``.
 
@@ -164,7 +169,7 @@ class DDPMpp(nn.Module):
     shape
         Channels, height and width of an image; the sides must be halvable once per level.
     extra
-        The number of channels that are shown beside the image, as `OperatorInformed` does.
+        The number of further channels of the input, as `OperatorInformed` needs.
     width
         The number of features at full resolution, even.
     multipliers
@@ -172,8 +177,8 @@ class DDPMpp(nn.Module):
     blocks
         The number of residual blocks of a level on the way down; one more on the way up.
     attention
-        The resolutions, by height, at which positions attend to each other; those that no level
-        has are passed over.
+        The resolutions, by height, at which positions attend to each other; those of no level are
+        ignored.
     dropout
         The share of features that is dropped in every block, in [0, 1).
 
@@ -183,6 +188,8 @@ class DDPMpp(nn.Module):
     >>> net(torch.randn(5, 1, 8, 8), torch.rand(5)).shape
     torch.Size([5, 1, 8, 8])
     """
+
+    stores_state = True
 
     def __init__(  # noqa: PLR0913 (the settings of an architecture, by name)
         self,
@@ -207,18 +214,18 @@ class DDPMpp(nn.Module):
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {dropout!r}")
         attended = sorted({checks.integer(a, "attention", minimum=1) for a in attention})
-        self.settings: dict[str, Any] = {
-            "shape": list(self.shape), "extra": self.extra, "width": width, "blocks": blocks,
-            "multipliers": list(multipliers), "attention": attended, "dropout": dropout,
+        self._config: dict[str, Any] = {
+            "shape": self.shape, "extra": self.extra, "width": width, "blocks": blocks,
+            "multipliers": multipliers, "attention": tuple(attended), "dropout": dropout,
         }  # fmt: skip
         height, widths = self.shape[1], [width * multiplier for multiplier in multipliers]
         time = 4 * width
-        first, second = _begun(nn.Linear(width, time)), _begun(nn.Linear(time, time))
+        first, second = _initialised(nn.Linear(width, time)), _initialised(nn.Linear(time, time))
         self.embed = nn.Sequential(first, nn.SiLU(), second)
         self.down, self.up, kept, now = nn.ModuleList(), nn.ModuleList(), [width], width
 
-        def block(inner: int, outer: int, **settings: float | bool) -> Block:
-            return Block(inner, outer, time, dropout=dropout, **settings)  # type: ignore[arg-type]
+        def block(inner: int, outer: int, **options: float | bool) -> Block:
+            return Block(inner, outer, time, dropout=dropout, **options)  # type: ignore[arg-type]
 
         for level, wide in enumerate(widths):
             for _ in range(blocks):
@@ -241,14 +248,18 @@ class DDPMpp(nn.Module):
                 self.up.append(block(now, now, resize=2))
                 self.joins.append(False)
         self.leave_norm = Norm(now)
-        self.leave = _silent(now, self.shape[0])
+        self.leave = _zero_conv(now, self.shape[0])
         self.enter = _widened(_conv(self.shape[0], width), extra)
-        # Channels last, as matrix units want convolutions; torch's types do not know the argument.
+        # Channels last is fastest for convolutions; torch's types lack the argument.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return dict(self._config)
 
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the predicted noise for clock times ``(n,)``, in float32."""
-        self._demand(x)
+        self._check(x)
         waves = waves_of_time(one_per_row(tau, x), self.width)
         with torch.autocast(x.device.type, enabled=False):
             time = functional.silu(self.embed(waves))
@@ -274,7 +285,7 @@ class DDPMpp(nn.Module):
             found = functional.conv2d(parts, weight, self.enter.bias, padding=1)
         return found.to(compute_dtype(x))
 
-    def _demand(self, x: Tensor) -> None:
+    def _check(self, x: Tensor) -> None:
         channels, height, width = self.shape
         wanted = (channels + self.extra, height, width)
         if tuple(x.shape[1:]) != wanted:
@@ -284,10 +295,19 @@ class DDPMpp(nn.Module):
             )
 
 
-def _widened(layer: nn.Conv2d, extra: int) -> nn.Conv2d:
-    """Return a layer that looks at further channels and begins by making nothing of them.
+def compile_blocks(module: nn.Module) -> None:
+    """Compile the blocks that repeat in a module: much faster than to compile the whole."""
+    # Every width and resolution is a variant of the same code.
+    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
+    for part in module.modules():
+        if getattr(part, "compiles_alone", False):
+            part.compile()
 
-    Networks with and without such channels then begin with the same weights.
+
+def _widened(layer: nn.Conv2d, extra: int) -> nn.Conv2d:
+    """Return a layer with further channels of the input, whose weights are zero.
+
+    Networks with and without such channels then start with the same weights.
     """
     if extra:
         weight = layer.weight.detach()

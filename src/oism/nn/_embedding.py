@@ -1,4 +1,4 @@
-"""Clock times as networks see them: one per row, as sines and cosines of many frequencies."""
+"""Clock times as features of a network: sines and cosines of many frequencies."""
 
 from __future__ import annotations
 
@@ -12,17 +12,6 @@ LONGEST = 1e4
 
 SCALE = 999.0
 """The phase of the fastest wave at τ = 1: as if τ counted a thousand steps."""
-
-
-def one_per_row(tau: Tensor, x: Tensor) -> Tensor:
-    """Return clock times ``(n,)`` for a batch of n rows, given that or one number."""
-    if tau.ndim == 0:
-        return tau.expand(len(x))
-    if tau.shape != x.shape[:1]:
-        raise ValueError(
-            f"tau must be one number or one per row: {len(x)} rows, got shape {tuple(tau.shape)}"
-        )
-    return tau
 
 
 def waves_of_time(tau: Tensor, count: int) -> Tensor:

@@ -1,68 +1,96 @@
-"""A network that starts from what is already known.
+"""A network that learns the residual of a prior.
 
 A noise predictor is a function ε̂(x, τ) of noised tensors ``(n, *shape)`` and clock times ``(n,)``.
-A network alone is one. Around it, with a prior whose scores are known in closed form,
+A network alone is one. Together with a prior, whose scores have a closed form,
 
     ε̂(x, τ) = g(τ)·ε̂_prior(x, τ) + c(τ)·net(x, τ),    ε̂_prior = σ(x - s̃),
 
-so that the network learns the residual only. The paper has g = c = 1. By default the gate g follows
-the prior's own expected error, and c is the deviation of what is then left. With ``condition`` the
-network is also shown g·ε̂_prior, as further channels: it knows what it adds to, and where the gate
-is closed it sees nothing of the prior, whose predictions are large just where they are wrong.
+the network learns the residual only. The paper has g = c = 1. By default the gate g follows the
+prior's own expected error, and c is the standard deviation of the residual. With ``condition`` the
+network also gets g·ε̂_prior as input, in further channels; where the gate is closed these are zero,
+because the predictions of the prior are large where they are wrong.
 
-A network that learns the residual has less to learn at high noise, and learns less there that it
-needs at the levels in between: `oism.nn._combined` leaves it everything.
+A network that learns the residual gets less to learn at high noise, and does not learn there what
+it needs at the levels in between: `Combined` trains it on the whole noise.
 """
 
 from __future__ import annotations
 
-from typing import Self
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from oism._core import checks
-from oism._core.transforms import per_row
-from oism.images import Gate, Open, Prior
-from oism.images._gate import GATE
+from oism._core.plain import plain
+from oism._core.transforms import one_per_row, per_row
+from oism.flow import TensorSpec
+from oism.images import DEFAULT_GATE, Gate, Open, Prior
 from oism.nn._contexts import full_precision
-from oism.nn._embedding import one_per_row
+from oism.storage import External, public_name, storable
+
+Draws = Iterable[tuple[Tensor, Tensor, Tensor]]
+"""Noised tensors, their clock times and their noise."""
 
 
-class Informed(nn.Module):
-    """A network, which is trained, with a prior beside it, which is not: buffers, no parameters."""
+class Informed(nn.Module, ABC):
+    """A network, which is trained, and a prior, which is not: it has buffers and no parameters."""
 
-    def __init__(self, net: nn.Module, prior: Prior, *, shown: int = 0) -> None:
+    trains_net_alone: ClassVar[bool] = False
+    """Whether the network is trained without the prior, and `calibrate` is to be called after."""
+
+    def __init__(self, net: nn.Module, prior: Prior, *, extra: int = 0) -> None:
         super().__init__()
         checks.instance(net, nn.Module, "net")
         checks.instance(prior, Prior, "prior")
-        _demand_fit(net, prior, shown)
+        _check_shapes(net, prior, extra)
         self.net, self.prior = net, prior
+
+    @property
+    def spec(self) -> TensorSpec:
+        """The tensors of the prior."""
+        return self.prior.spec
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a tensor."""
         return self.prior.shape
 
-    def _known(self, x: Tensor, tau: Tensor) -> Tensor:
+    @abstractmethod
+    def to_config(self) -> dict[str, Any]:
+        """Return what `storage` needs: network, prior and how they are combined."""
+
+    @abstractmethod
+    def facts(self) -> dict[str, Any]:
+        """Return how network and prior are combined, as plain numbers and texts."""
+
+    def calibrate(self, draws: Draws) -> None:
+        """Set what depends on the trained network; by default nothing does."""
+
+    def _prior_noise(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return what the prior predicts, in float32 or float64."""
         return self.prior.noise(x if x.dtype == torch.float64 else x.float(), tau)
 
 
+@storable
 class OperatorInformed(Informed):
-    """A noise predictor around a network ``net(x, tau)``, with a prior beside it.
+    """A noise predictor from a network ``net(x, tau)`` that learns the residual of a prior.
 
     Parameters
     ----------
     net
-        Any module of noised tensors and clock times. With ``condition`` it is given twice the
-        channels: those of the tensor, then the gated prediction of the prior.
+        Any module of noised tensors and clock times. With ``condition`` it gets twice the channels:
+        those of the tensor, then the gated prediction of the prior.
     prior
         The prior, which is not trained: it has buffers and no parameters.
     gate
-        How far the prior is trusted: by its expected error, or `Open()` for the paper's form.
+        The factor of the prior by noise level: by its expected error, or `Open()` for the paper's
+        form.
     condition
-        Whether the network is shown what the prior contributes, as ``extra`` channels.
+        Whether the network gets the gated prediction of the prior, as ``extra`` channels.
 
     Examples
     --------
@@ -73,16 +101,17 @@ class OperatorInformed(Informed):
     >>> net = DDPMpp(prior.shape, width=16, multipliers=(1, 2), blocks=1)
     >>> predictor = OperatorInformed(net, prior)
     >>> x, tau = torch.randn(3, 1, 8, 8), torch.full((3,), 0.9)
-    >>> known = prior.gate(tau).reshape(-1, 1, 1, 1) * prior.noise(x, tau)
-    >>> torch.allclose(predictor(x, tau), known)  # a network starts by adding nothing
+    >>> gated = prior.gate(tau).reshape(-1, 1, 1, 1) * prior.noise(x, tau)
+    >>> torch.allclose(predictor(x, tau), gated)  # the output of a new network is zero
     True
     """
 
     def __init__(
-        self, net: nn.Module, prior: Prior, *, gate: Gate = GATE, condition: bool = False
+        self, net: nn.Module, prior: Prior, *, gate: Gate = DEFAULT_GATE, condition: bool = False
     ) -> None:
+        checks.instance(prior, Prior, "prior")
         checks.instance(gate, Gate, "gate")
-        super().__init__(net, prior, shown=_channels(prior) if condition else 0)
+        super().__init__(net, prior, extra=prior.shape[0] if condition else 0)
         self.gate, self.condition = gate, bool(condition)
 
     @classmethod
@@ -90,33 +119,54 @@ class OperatorInformed(Informed):
         """Return the paper's form: ε̂ = σ(x - s̃) + net(x, τ)."""
         return cls(net, prior, gate=Open(), condition=False)
 
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {
+            "net": External(self.net),
+            "prior": self.prior,
+            "gate": External(self.gate),
+            "condition": self.condition,
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Return the gate, and whether the network gets the prior's prediction."""
+        return {
+            "kind": "OperatorInformed",
+            "gate": described(self.gate),
+            "condition": self.condition,
+        }
+
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is.
 
-        ``tau`` is one per row or one number; the network is given one per row.
+        ``tau`` is one per row or one number; the network gets one per row.
         """
         with full_precision(x.device):
-            error, known = self.prior.skill(tau), self._known(x, tau)
+            error, known = self.prior.expected_error(tau), self._prior_noise(x, tau)
             opening, scale = (
                 per_row(f(error), known) for f in (self.gate.opening, self.gate.scale)
             )
             known = opening * known
-        shown = torch.cat((x, known), dim=1) if self.condition else x
-        left: Tensor = self.net(shown, one_per_row(tau, x))
-        return torch.addcmul(known, scale, left.to(known.dtype))
+        given = torch.cat((x, known), dim=1) if self.condition else x
+        residual: Tensor = self.net(given, one_per_row(tau, x))
+        return torch.addcmul(known, scale, residual.to(known.dtype))
 
 
-def _channels(prior: object) -> int:
-    return prior.shape[0] if isinstance(prior, Prior) else 0  # who checks it comes later
+def described(part: object) -> dict[str, Any]:
+    """Return class and arguments of a part of oism, or the class alone of a user's own."""
+    name = public_name(type(part))
+    if not name.startswith("oism."):
+        return {"kind": name}
+    if dataclasses.is_dataclass(part) and not isinstance(part, type):
+        return {"kind": type(part).__name__, **plain(dataclasses.asdict(part))}
+    return {"kind": type(part).__name__, **plain(getattr(part, "to_config", dict)())}
 
 
-def _demand_fit(net: nn.Module, prior: Prior, shown: int) -> None:
-    """Raise where a network says which tensors it takes, and they are not the prior's."""
+def _check_shapes(net: nn.Module, prior: Prior, wanted: int) -> None:
+    """Raise where a network states which tensors it takes, and they are not the prior's."""
     shape, extra = getattr(net, "shape", None), getattr(net, "extra", None)
     if shape is not None and tuple(shape) != prior.shape:
         raise ValueError(f"net must take tensors of the prior's shape {prior.shape}, got {shape}")
-    if extra is not None and extra != shown:
-        raise ValueError(
-            f"net must have extra = {shown} channels {'to be' if shown else 'unless it is'} shown "
-            f"the prior, got {extra}"
-        )
+    if extra is not None and extra != wanted:
+        why = " for the prediction of the prior" if wanted else ""
+        raise ValueError(f"net must have extra = {wanted} channels{why}, got {extra}")

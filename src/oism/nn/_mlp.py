@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from oism._core import checks
-from oism.nn._embedding import one_per_row
+from oism._core.transforms import one_per_row
+from oism.storage import storable
 
 TIME_WAVES = 8
 
@@ -22,6 +23,7 @@ def waves(x: Tensor, count: int) -> Tensor:
     return torch.cat((phase.cos(), phase.sin()), dim=1)
 
 
+@storable
 class MLP(nn.Module):
     """ε̂(x, τ) for vectors ``(n, dim)``.
 
@@ -30,12 +32,12 @@ class MLP(nn.Module):
     dim
         The number of entries of a vector.
     extra
-        The number of entries that are shown beside it, as `OperatorInformed` does.
+        The number of further entries of the input, as `OperatorInformed` needs.
     width, depth
         The size of the hidden layers, and how many there are beside the first.
     angular
-        The number of waves that a point on the torus is shown by; 0 for points of ℝ^d, which are
-        shown as they are.
+        The number of waves that encode each angle of a point on the torus; 0 for points of ℝ^d,
+        which are not encoded.
     horizon
         The last clock time.
 
@@ -44,6 +46,8 @@ class MLP(nn.Module):
     >>> MLP(2)(torch.zeros(5, 2), torch.rand(5)).shape
     torch.Size([5, 2])
     """
+
+    stores_state = True
 
     def __init__(
         self,
@@ -63,19 +67,23 @@ class MLP(nn.Module):
         self.extra = checks.integer(extra, "extra", minimum=0)
         self.angular = checks.integer(angular, "angular", minimum=0)
         self.horizon = checks.positive(horizon, "horizon")
-        self.settings: dict[str, Any] = {
+        self._config: dict[str, Any] = {
             "dim": dim, "extra": self.extra, "width": width, "depth": depth,
             "angular": self.angular, "horizon": self.horizon,
         }  # fmt: skip
-        shown = (2 * angular * dim if angular else dim) + extra
-        self.first = nn.Linear(shown + 2 * TIME_WAVES + 1, width)
+        entries = (2 * angular * dim if angular else dim) + extra
+        self.first = nn.Linear(entries + 2 * TIME_WAVES + 1, width)
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
         self.last = nn.Linear(width, dim)
 
-    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
-        """Return ε̂ at points ``(n, dim + extra)`` and clock times ``(n,)``.
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return dict(self._config)
 
-        It has the dtype of the weights.
+    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+        """Return ε̂ at points ``(n, dim + extra)`` and clock times ``(n,)``, in the weights' dtype.
+
+        The times are one per row, or one number.
         """
         dim, wanted = self.shape[0], self.shape[0] + self.extra
         if x.ndim != 2 or x.shape[1] != wanted:
@@ -84,8 +92,8 @@ class MLP(nn.Module):
         x, share = x.to(self.first.weight.dtype), share.to(self.first.weight)
         own, more = x[:, :dim], x[:, dim:]
         own = waves(own, self.angular) if self.angular else own
-        shown = (own, more, share, waves(math.pi * share, TIME_WAVES))
-        h = self.first(torch.cat(shown, dim=1))
+        parts = (own, more, share, waves(math.pi * share, TIME_WAVES))
+        h = self.first(torch.cat(parts, dim=1))
         for layer in self.layers:
             h = h + functional.silu(layer(functional.silu(h)))
         result: Tensor = self.last(h)

@@ -1,92 +1,145 @@
-"""A trained noise predictor with what it was trained on: a generative model of tensors.
+"""A trained noise predictor with the tensors it was trained on: a generative model.
 
-Its flow runs over a clock that is even in log t, from the least noise it was trained on: there the
-probability flow is smooth, dx/d(log t) ≈ √t ε̂ for small t, and a few dozen steps of a method of
-order four are enough. Data are taken to be those of the least noise.
+Its flow runs over a clock that is even in log t, from the smallest noise level of training: there
+the probability flow is smooth, dx/d(log t) ≈ √t ε̂ for small t, and a few dozen steps of a method
+of order four are enough. The flow starts at the smallest noise level.
 """
 
 from __future__ import annotations
 
-import itertools
-import os
-from typing import Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from oism._core import checks
-from oism.basis import TransformFrame
-from oism.flow import Flow, Hutchinson, OrdinaryMethod, RungeKutta4, log_density
-from oism.images import Gate
-from oism.images._base import Setting, TensorModel
-from oism.nn._contexts import at_rest, half_precision, no_gradients_of, precision_of
-from oism.nn._embedding import one_per_row
-from oism.nn._informed import Informed
-from oism.nn._score import NoiseScore
+from oism._core.transforms import one_per_row, per_row
+from oism.flow import (
+    FIRST,
+    Divergence,
+    Flow,
+    Hutchinson,
+    NoiseScore,
+    OrdinaryMethod,
+    RungeKutta4,
+    StochasticMethod,
+    TensorModel,
+    TensorSpec,
+    log_density,
+)
+from oism.nn._contexts import checked_precision, eval_mode, half_precision, no_gradients_of
+from oism.nn._informed import described
 from oism.process import Logarithmic, first_time
-
-METHOD: OrdinaryMethod = RungeKutta4(24)
-"""How the flow is followed: 96 evaluations."""
-
-CHUNK = 250
-"""The number of tensors that are moved at a time, unless a model is told another."""
+from oism.storage import External, storable
 
 
+@storable
 class Diffusion(TensorModel):
-    """A noise predictor as a model that draws, scores and is saved.
+    """A noise predictor as a model with samples, densities and a file.
 
     Parameters
     ----------
     predictor
         The module ε̂(x, τ).
-    setting
-        Shape, clock and pixels of the data.
+    spec
+        Shape, clock and pixels of the data; by default those of the predictor's prior.
     first
-        The least clock time that it was trained on.
+        The smallest clock time that it was trained on.
     precision
         "bf16" for layers in bfloat16, or "no".
 
     Examples
     --------
     >>> from oism import VariancePreserving
+    >>> from oism.flow import TensorSpec
     >>> from oism.nn import MLP
-    >>> model = Diffusion(MLP(2), Setting((2,), VariancePreserving(), VariancePreserving()))
+    >>> model = Diffusion(MLP(2), TensorSpec((2,), VariancePreserving()))
     >>> model.sample(5, torch.Generator().manual_seed(0)).shape
     torch.Size([5, 2])
     """
 
+    method: ClassVar[OrdinaryMethod] = RungeKutta4(24)
+    """The default method of the flow: 96 evaluations."""
+
+    chunk: int = 250
+    """The number of tensors that are moved at a time."""
+
     def __init__(
         self,
         predictor: nn.Module,
-        setting: Setting,
+        spec: TensorSpec | None = None,
         *,
-        first: float = 1e-5,
+        first: float = FIRST,
         precision: str = "no",
     ) -> None:
         checks.instance(predictor, nn.Module, "predictor")
-        checks.instance(setting, Setting, "setting")
-        _demand_alike(predictor, setting)
-        self.predictor, self.setting = predictor, setting
-        self.first, self.precision = first_time(first, self.clock), precision_of(precision)
-        self.chunk = CHUNK
+        own = getattr(predictor, "spec", None)
+        if spec is None and own is None:
+            raise TypeError("spec must be given for a predictor without a prior")
+        super().__init__(own if spec is None else spec)
+        _check_alike(predictor, self.spec)
+        self.predictor = predictor
+        self.first, self.precision = first_time(first, self.clock), checked_precision(precision)
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {
+            "predictor": External(self.predictor),
+            "spec": self.spec,
+            "first": self.first,
+            "precision": self.precision,
+        }
+
+    @classmethod
+    def from_config(
+        cls, *, predictor: nn.Module, spec: TensorSpec, first: float, precision: str
+    ) -> Diffusion:
+        """Return the model, in evaluation mode."""
+        return cls(predictor, spec, first=first, precision=precision).eval()
+
+    def facts(self) -> dict[str, Any]:
+        """Return shape, pixels, network, prior, clock and precision."""
+        prior, net = getattr(self.predictor, "prior", None), self.net
+        found = {
+            "kind": "trained model",
+            "shape": list(self.shape),
+            "pixels": None if self.pixels is None else [self.pixels.low, self.pixels.high],
+            "dequantised": self.spec.dequantised,
+            "network": described(net),
+            "parameters": sum(part.numel() for part in net.parameters()),
+            "prior": None if prior is None else prior.facts(),
+            "clock": described(self.clock),
+            "first": self.first,
+            "precision": self.precision,
+        }
+        return found if prior is None else {**found, "form": self.predictor.facts()}
 
     @property
-    def device(self) -> torch.device:
-        """Where the predictor is."""
-        parts = itertools.chain(self.predictor.parameters(), self.predictor.buffers())
-        return next((part.device for part in parts), torch.device("cpu"))
-
-    def to(self, device: torch.device | str) -> Self:
-        """Move the predictor to a device."""
-        self.predictor.to(checks.device(device))
-        return self
+    def net(self) -> nn.Module:
+        """The network that is trained: that of a predictor with a prior, or the predictor."""
+        net: nn.Module = getattr(self.predictor, "net", self.predictor)
+        return net
 
     def noise(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return ε̂(x, τ) with dropout off; τ is one number or one per row."""
         tau = torch.as_tensor(tau, dtype=torch.float64, device=x.device)
-        with at_rest(self.predictor), half_precision(self.device, self.precision):
+        if tau.device.type == "cpu":
+            tau = self.clock._tau(tau)
+        with eval_mode(self.predictor), half_precision(self.device, self.precision):
             result: Tensor = self.predictor(x, one_per_row(tau, x))
         return result.to(x.dtype)
+
+    def denoise(self, x: Tensor, tau: Tensor | float) -> Tensor:
+        """Return E[x_0 | x_τ = x] = (x - σ ε̂)/α."""
+        tau = torch.as_tensor(tau, dtype=torch.float64, device=x.device)
+        t = self.clock._time(tau)
+        alpha, sigma = self.process._alpha(t), self.process._variance(t).sqrt()
+        clean = x - per_row(sigma, x, "tau") * self.noise(x, tau)
+        return clean / per_row(alpha, x, "tau")
+
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return ∇ log ρ_t(x) = -ε̂(x, τ(t))/σ_t; t is the process's own time."""
+        return NoiseScore(self.noise, self.noising)(x, t)
 
     @property
     def flow(self) -> Flow:
@@ -95,8 +148,7 @@ class Diffusion(TensorModel):
         first, last = self.clock._time(ends).tolist()
         even = Logarithmic(first=first, last=last)
         start = float(even.inverse(first))
-        score = NoiseScore(self.noise, self.noising)
-        return Flow(score, self.process, even, span=(start, even.horizon))
+        return Flow(self, clock=even, span=(start, even.horizon))
 
     @torch.no_grad()
     def sample(
@@ -104,34 +156,40 @@ class Diffusion(TensorModel):
         n: int,
         generator: torch.Generator | None = None,
         *,
-        method: OrdinaryMethod = METHOD,
+        method: OrdinaryMethod | StochasticMethod | None = None,
         progress: bool | None = None,
     ) -> Tensor:
-        """Return n tensors ``(n, *shape)`` in the model's units, drawn by the flow.
+        """Return n tensors ``(n, *shape)`` in the model's units.
 
-        Noise is drawn on the CPU, so that a seed means the same on every device.
+        Along the flow, by default with `Diffusion.method`, or by the reverse SDE. For the flow the
+        noise is drawn on the CPU, so that a seed gives the same on every device.
         """
-        n = checks.integer(n, "n", minimum=0)
-        z = self.process.invariant.sample((n, *self.shape), generator=generator).to(self.device)
-        return self.flow.pull(z, method=method, chunk=self.chunk, progress=progress)
+        if isinstance(method, StochasticMethod):
+            return super().sample(n, generator, method=method, progress=progress)
+        flow, method = self.flow, self.method if method is None else method
+        z = flow.start(n, generator=generator).to(self.device)
+        return flow.pull(z, method=method, chunk=self.chunk, progress=progress)
 
     def log_density(
         self,
         x: Tensor,
-        generator: torch.Generator | None = None,
         *,
-        method: OrdinaryMethod = METHOD,
-        probes: int = 1,
+        method: OrdinaryMethod | None = None,
+        divergence: Divergence | None = None,
         progress: bool | None = None,
     ) -> Tensor:
-        """Return log ρ(x) in the model's units, with Hutchinson's estimate of divergences."""
-        source = _source(generator, x.device)
+        """Return log ρ(x) in the model's units: ``(n,)``.
+
+        By default with `Diffusion.method` and `Hutchinson`'s estimate of divergences, of seed 0.
+        """
+        if divergence is None:
+            divergence = Hutchinson(_seeded(x.device))
         with no_gradients_of(self.predictor):
             return log_density(
                 self.flow,
                 x,
-                method=method,
-                divergence=Hutchinson(source, probes),
+                method=self.method if method is None else method,
+                divergence=divergence,
                 chunk=self.chunk,
                 progress=progress,
             )
@@ -141,60 +199,35 @@ class Diffusion(TensorModel):
         values: Tensor,
         generator: torch.Generator | None = None,
         *,
-        method: OrdinaryMethod = METHOD,
-        probes: int = 1,
+        method: OrdinaryMethod | None = None,
+        divergence: Divergence | None = None,
         progress: bool | None = None,
     ) -> Tensor:
         """Return -log₂ of the density of uniformly dequantised integers, per dimension: ``(n,)``.
 
-        The generator of both, by default one with a seed, must be on the predictor's device.
+        The generator, by default of seed 0, draws the dequantisation, then the probes of the
+        divergence unless another is given. It must be on the model's device.
         """
-        if self.pixels is None:
-            raise ValueError("bits per dimension are known only to a model of integers (pixels=…)")
-        self.pixels.demand(values, "values")
-        source = _source(generator, self.device)
-        x = self.pixels.dequantised(self.pixels.units(values.to(self.device)), source)
-        nats = self.log_density(x, source, method=method, probes=probes, progress=progress)
-        return self.pixels.bits(nats, self.dim)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write network, prior and settings to one safetensors file, atomically."""
-        from oism.nn._storage import save  # noqa: PLC0415 (storage knows every kind of network)
-
-        save(self, path)
-
-    @staticmethod
-    def load(
-        path: str | os.PathLike[str],
-        frame: TransformFrame | None = None,
-        *,
-        net: nn.Module | None = None,
-        gate: Gate | None = None,
-    ) -> Diffusion:
-        """Return the model in a file, on the CPU.
-
-        A transform, network or gate of a user's own must be given again; the network is filled with
-        the weights of the file.
-        """
-        from oism.nn._storage import load  # noqa: PLC0415
-
-        return load(path, frame, net=net, gate=gate)
-
-
-def _source(generator: torch.Generator | None, device: torch.device) -> torch.Generator:
-    return torch.Generator(device).manual_seed(0) if generator is None else generator
-
-
-def _demand_alike(predictor: nn.Module, setting: Setting) -> None:
-    """Raise unless a predictor is one of the tensors and of the clock of a setting."""
-    shape = getattr(predictor, "shape", None)
-    if shape is not None and tuple(shape) != setting.shape:
-        raise ValueError(
-            f"predictor must take tensors of the shape {setting.shape} of the setting, got "
-            f"{tuple(shape)}"
+        generator = _seeded(self.device) if generator is None else generator
+        divergence = Hutchinson(generator) if divergence is None else divergence
+        return super().bits_per_dim(
+            values, generator, method=method, divergence=divergence, progress=progress
         )
-    if isinstance(predictor, Informed) and predictor.prior.clock != setting.clock:
+
+
+def _seeded(device: torch.device) -> torch.Generator:
+    return torch.Generator(device).manual_seed(0)
+
+
+def _check_alike(predictor: nn.Module, spec: TensorSpec) -> None:
+    """Raise where a predictor states its tensors or its clock, and they are not the spec's."""
+    shape, own = getattr(predictor, "shape", None), getattr(predictor, "spec", None)
+    if shape is not None and tuple(shape) != spec.shape:
         raise ValueError(
-            f"predictor must have a prior with the clock of the setting, {setting.clock!r}, got "
-            f"{predictor.prior.clock!r}"
+            f"predictor must take tensors of the shape {spec.shape} of the spec, got {tuple(shape)}"
+        )
+    if own is not None and own.clock != spec.clock:
+        raise ValueError(
+            f"predictor must have a prior with the clock of the spec, {spec.clock!r}, got "
+            f"{own.clock!r}"
         )

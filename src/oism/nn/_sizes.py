@@ -1,12 +1,12 @@
-"""How large a U-Net should be: by the number of entries of an image.
+"""The size of a U-Net by the number of entries of an image.
 
                           width  levels   blocks  parameters
     from 3 × 32 × 32 on   128    1 2 2 2  4       62 million, the reference for CIFAR-10
     from 20 × 20 on       64     1 2 2    2       7 million for 28 × 28
     below                 32     1 2      1       0.7 million for 8 × 8
 
-There are as many of the levels as the sides can be halved, and the finest one of at most 16 rows
-attends, as that of 16 × 16 does in the reference.
+There are at most as many levels as the sides can be halved, and the finest one of at most 16 rows
+has attention, as that of 16 × 16 in the reference.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ SIZES = {
     400: Size(64, (1, 2, 2), 2),
     0: Size(32, (1, 2), 1),
 }
-"""By the least number of entries, the largest first."""
+"""By the smallest number of entries, in descending order."""
 
 
-def unet_for(  # noqa: PLR0913 (each may be chosen)
+def unet_for(  # noqa: PLR0913 (the arguments of the network)
     shape: Sequence[int],
     *,
     extra: int = 0,
@@ -52,15 +52,15 @@ def unet_for(  # noqa: PLR0913 (each may be chosen)
     attention: Sequence[int] | None = None,
     dropout: float | None = None,
 ) -> DDPMpp:
-    """Return a `DDPMpp` of a size that suits images of a shape; what is given is taken as it is.
+    """Return a `DDPMpp` for images of a shape; arguments that are given replace the defaults.
 
-    ``extra`` is the number of channels beside the image, that of the image itself for an
-    `OperatorInformed` which shows its prior.
+    ``extra`` is the number of channels beside those of the image, as many as these for an
+    `OperatorInformed` with ``condition``.
 
-    >>> unet_for((1, 28, 28)).settings["multipliers"], unet_for((3, 30, 30)).settings["multipliers"]
-    ([1, 2, 2], [1, 2])
-    >>> unet_for((1, 8, 8), width=16).settings["attention"]
-    [8]
+    >>> [unet_for(shape).to_config()["multipliers"] for shape in ((1, 28, 28), (3, 30, 30))]
+    [(1, 2, 2), (1, 2)]
+    >>> unet_for((1, 8, 8), width=16).to_config()["attention"]
+    (8,)
     """
     shape = checks.shape(shape, minimum=1)
     if len(shape) != 3:

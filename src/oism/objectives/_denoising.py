@@ -42,7 +42,7 @@ class Weighting(ABC):
     def __call__(self, noising: Noising, tau: Tensor) -> Tensor:
         """Return w(τ), not normalised."""
 
-    def is_sampled_by(self, levels: NoiseLevels) -> bool:  # noqa: ARG002, PLR6301
+    def is_sampled_by(self, levels: NoiseLevels) -> bool:  # noqa: ARG002
         """Return whether times drawn from ``levels`` have a density proportional to w."""
         return False
 

@@ -1,12 +1,12 @@
-"""Pictures of fitted models. A function draws into an axes, or makes one, and returns it.
+"""Figures of fitted models. Each function draws into an axes, or makes one, and returns it.
 
-A *model* is a density estimator with ``score_samples``: an `OISM`, or anything else with that face,
-for which limits are to be given. Where they are not, they are those of the model's box.
+A *model* is an `OISM`, a `TableModel`, or any density estimator with ``score_samples``, for which
+limits must be given. Where they are not, they are the ranges of the model's columns.
 
 >>> import numpy as np
 >>> from oism import OISM
 >>> rows = np.random.default_rng(0).normal(size=(200, 2))
->>> ax = density_map(OISM(max_eigenvalue=25, n_times=16).fit(rows), side=21)
+>>> ax = density_map(OISM(max_eigenvalue=25, flow_steps=16).fit(rows), side=21)
 >>> ax.get_xlabel()
 'column 0'
 """
@@ -14,7 +14,7 @@ for which limits are to be given. Where they are not, they are those of the mode
 from __future__ import annotations
 
 from oism.plot._curves import coefficient_traces, loss_curves, noise_of, validation_loss
-from oism.plot._frame import ACCENT, GREY, INK, PALE, limits_of
+from oism.plot._frame import ACCENT, GREY, INK, PALE, Limits, grid, limits_of
 from oism.plot._images import image_grid, write_image_grid
 from oism.plot._maps import (
     cloud,
@@ -32,11 +32,13 @@ __all__ = [
     "GREY",
     "INK",
     "PALE",
+    "Limits",
     "cloud",
     "coefficient_traces",
     "density_curve",
     "density_image",
     "density_map",
+    "grid",
     "image_grid",
     "limits_of",
     "loss_curves",

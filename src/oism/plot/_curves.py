@@ -1,4 +1,4 @@
-"""What a fit did over the noise: coefficients, losses."""
+"""Coefficients and losses of a fit against the noise level."""
 
 from __future__ import annotations
 
@@ -13,20 +13,22 @@ from numpy.typing import ArrayLike
 
 from oism.basis import Basis
 from oism.plot._frame import GREY, INK, SPECTRUM, Array, axes_or_new
-from oism.process import Isotropic
-from oism.score import FourierScore, OperatorScore
+from oism.score import OperatorScore
 
 
 def coefficient_traces(score: OperatorScore, ax: Axes | None = None, *, count: int = 60) -> Axes:
-    """Draw the coefficients that matter most against the noise, coloured by their eigenvalue.
+    """Draw the largest coefficients against the noise, coloured by their eigenvalue.
 
-    A coefficient is shown times √-λ_k, the size of its gradient: dark ones are slow waves.
+    A coefficient is multiplied by √-λ_k, the size of its gradient. Dark lines are slow waves.
     """
+    basis = score.basis
+    if not isinstance(basis, Basis):
+        raise TypeError(f"score must have a basis of eigenfunctions, got {type(basis).__name__}")
     ax = axes_or_new(ax)
     tau = torch.linspace(0, score.clock.horizon, 201, dtype=torch.float64)
     alpha = score.coefficients(score.clock.time(tau))
     alpha = (alpha.mT if alpha.ndim == 3 else alpha).flatten(1)  # a basis goes degree by degree
-    rates = -score.basis.eigenvalues.cpu() if isinstance(score.basis, Basis) else alpha[:0, 0]
+    rates = -basis.eigenvalues.cpu()
     if len(rates) != alpha.shape[1]:
         raise TypeError("traces need one coefficient for every eigenfunction of the basis")
     scaled = (alpha * rates.sqrt()).cpu().numpy()
@@ -41,10 +43,9 @@ def coefficient_traces(score: OperatorScore, ax: Axes | None = None, *, count: i
 
 
 def noise_of(score: OperatorScore, t: torch.Tensor) -> Array:
-    """Return σ_t, the deviation of the noise at times of the process."""
-    process = score.basis.process
-    assert isinstance(process, Isotropic)
-    variance = process.transition(t).variance
+    """Return σ_t at times of the process: the root mean square of the noise over coordinates."""
+    covariance = score.process.transition(t).covariance(score.dim)
+    variance = covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1)
     noise: Array = variance.sqrt().clamp(min=1e-8).numpy()
     return noise
 
@@ -52,19 +53,21 @@ def noise_of(score: OperatorScore, t: torch.Tensor) -> Array:
 def validation_loss(score: OperatorScore, ax: Axes | None = None, **style: Any) -> Axes:  # noqa: ANN401
     """Draw the cross-validated loss against the noise.
 
-    On the torus it is shown as what diffusion models are trained for: the mean square error of the
-    predicted noise per column, 1 + σ²(E‖ŝ‖² - 2E⟨ŝ, s⟩)/d on held-out rows; 1 knows nothing. For
-    polynomials it is the loss itself, up to a constant, averaged over directions.
+    On the torus it is shown as the loss that diffusion models are trained with: the mean square
+    error of the predicted noise per column, 1 + σ²(E‖ŝ‖² - 2E⟨ŝ, s⟩)/d on held-out rows. It is 1
+    for a score of zero. For polynomials it is the loss itself, up to a constant, averaged over
+    directions.
     """
     ax, found = axes_or_new(ax), score.diagnostics
     noise = noise_of(score, found.t)
-    loss = found.loss.flatten(1).mean(dim=1).numpy() if found.loss.ndim > 1 else found.loss.numpy()
     look = {"color": INK, "marker": "o", "ms": 3, **style}
-    if isinstance(score, FourierScore):
-        ax.plot(noise, 1 + noise**2 * loss / score.basis.dim, **look)
+    error = score.noise_error()
+    if error is not None:
+        ax.plot(noise, error.numpy(), **look)
         ax.set(ylabel="held-out noise error", ylim=(0, 1.05))
     else:
-        ax.plot(noise, loss, **look)
+        loss = found.loss.flatten(1).mean(dim=1) if found.loss.ndim > 1 else found.loss
+        ax.plot(noise, loss.numpy(), **look)
         ax.set(ylabel="held-out loss")
     ax.set(xscale="log", xlabel="noise σ")
     return ax

@@ -1,4 +1,4 @@
-"""What all pictures share: colours, names of columns, limits, the ticks of angles."""
+"""Shared by all figures: colours, names of columns, limits, the ticks of angles."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from oism.process import OrnsteinUhlenbeck
-from oism.tables import OISM, BoxChart, DensityModel, WhiteChart
+from oism.tables import OISM, TableModel
 
 Array = NDArray[np.float64]
 Limits = Sequence[tuple[float, float]]
@@ -24,38 +22,32 @@ PALE = "#c9d3e6"
 DENSITY = "magma_r"
 SPECTRUM = "viridis"
 
-SPREAD = 3.5
-"""How many deviations a picture reaches where the model has no box."""
-
 
 def column_names(model: object, count: int) -> list[str]:
-    """Return the names of the columns, or their numbers in words."""
+    """Return the names of the columns, or "column 0" and so on."""
     names = getattr(model, "feature_names_in_", None)
     return [f"column {j}" for j in range(count)] if names is None else [str(n) for n in names]
 
 
-def fitted(model: OISM) -> DensityModel:
-    """Return what was fitted, to all rows that `OISM.partial_fit` has seen."""
-    return model._fitted()
+def table_model(model: object) -> TableModel | None:
+    """Return the fitted density of an `OISM` or a `TableModel`; None for other estimators."""
+    if isinstance(model, OISM):
+        return model.model_
+    return model if isinstance(model, TableModel) else None
 
 
-def limits_of(model: OISM) -> list[tuple[float, float]]:
-    """Return the range of every column that is worth a picture: the box, or 3.5 deviations."""
-    found = fitted(model)
-    chart = found.chart
-    if isinstance(chart, WhiteChart):
-        process = found.score.basis.process
-        assert isinstance(process, OrnsteinUhlenbeck)
-        unit = math.sqrt(process.stationary_variance)  # the deviation of whitened data
-        spread = SPREAD * unit * chart.units
-        low, high = chart.centre - spread, chart.centre + spread
-    else:
-        assert isinstance(chart, BoxChart)
-        half = math.pi * chart.units
-        low = torch.where(chart.periodic, chart.start, chart.centre - half)
-        low = torch.where(chart.bounded, chart.centre, low)
-        high = torch.where(chart.bounded, chart.centre + half, low + 2 * half)
-    return list(zip(low.tolist(), high.tolist(), strict=True))
+def fitted(model: object) -> TableModel:
+    """Return the fitted density of a model."""
+    found = table_model(model)
+    if found is None:
+        raise TypeError(f"model must be an OISM or a TableModel, got {type(model).__name__}")
+    return found
+
+
+def limits_of(model: OISM | TableModel) -> list[tuple[float, float]]:
+    """Return the range of every column: period, bounds, box, or 3.5 standard deviations."""
+    chart = fitted(model).chart
+    return list(zip(chart.low.tolist(), (chart.low + chart.width).tolist(), strict=True))
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
@@ -81,12 +73,9 @@ def frame(ax: Axes, model: object, limits: Limits) -> None:
 
 
 def periods_of(model: object) -> list[float]:
-    """Return the period of every column, 0 where it has none."""
-    chart = fitted(model).chart if isinstance(model, OISM) else None
-    if not isinstance(chart, BoxChart):
-        return []
-    periods: list[float] = torch.where(chart.periodic, 2 * math.pi * chart.units, 0.0).tolist()
-    return periods
+    """Return the period of every column, 0 where it has none; nothing for other estimators."""
+    found = table_model(model)
+    return [] if found is None else found.chart.periods.tolist()
 
 
 def middles(low: float, high: float, count: int) -> Array:
@@ -103,13 +92,14 @@ def grid(limits: Limits, side: int) -> tuple[Array, Array, Array]:
 def limits_for(model: object, limits: Limits | None, count: int) -> Limits:
     """Return the limits of ``count`` columns: those given, or those of the model."""
     if limits is None:
-        if not isinstance(model, OISM):
-            raise TypeError("limits must be given unless the model is an OISM")
-        limits = limits_of(model)
+        found = table_model(model)
+        if found is None:
+            raise TypeError("limits must be given unless the model is an OISM or a TableModel")
+        limits = limits_of(found)
         if len(limits) != count:
             raise ValueError(
-                f"model must have {count} columns for this picture, got {len(limits)}; "
-                "oism.plot._overview draws models of any number"
+                f"model must have {count} columns for this figure, got {len(limits)}; "
+                "oism.plot.overview draws models with any number of columns"
             )
     if len(limits) != count:
         raise ValueError(f"limits must be given for {count} columns, got {len(limits)}")

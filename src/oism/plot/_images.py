@@ -1,4 +1,4 @@
-"""Images side by side in one picture, pixel for pixel."""
+"""Grids of images, in whole pixels."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oism._core.atomic import StrPath, replacing
+from oism._core.extras import require
 
 WIDTH = 640
-"""How many pixels wide a grid is at least: small images are enlarged until it is."""
+"""The least width of a grid in pixels: small images are enlarged."""
 WHITE = 255
 
 
 def image_grid(
     images: NDArray[np.uint8], columns: int | None = None, pad: int = 2
 ) -> NDArray[np.uint8]:
-    """Return images ``(n, channels, height, width)`` as one, row by row, on white.
+    """Return images ``(n, channels, height, width)`` as one image, row by row, on white.
 
-    It has shape ``(height, width)`` where they are grey and ``(height, width, 3)`` where they are
-    in colour, and about as many columns as rows unless ``columns`` says how many. Each pixel
-    becomes a square of as many pixels as it takes to make the grid 640 wide.
+    The result has shape ``(height, width)`` for grey images and ``(height, width, 3)`` for colour.
+    The number of columns is about that of rows unless it is given. Each pixel becomes a square of
+    pixels, so that the grid is at least 640 wide.
 
     >>> image_grid(np.zeros((6, 1, 28, 28), dtype=np.uint8)).shape
     (454, 680)
@@ -51,6 +52,7 @@ def write_image_grid(
     path: StrPath, images: NDArray[np.uint8], columns: int | None = None, pad: int = 2
 ) -> None:
     """Write an `image_grid` to a PNG file, atomically."""
+    require("PIL", "images", purpose="writing images", package="Pillow")
     from PIL import Image  # noqa: PLC0415 (most plots need no images)
 
     picture = Image.fromarray(np.ascontiguousarray(image_grid(images, columns, pad)))

@@ -10,7 +10,6 @@ import torch
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from oism.basis import ScatteredSeries, product_lattice
 from oism.plot._frame import (
     DENSITY,
     GREY,
@@ -28,55 +27,44 @@ from oism.plot._frame import (
     limits_of,
     middles,
     periods_of,
+    table_model,
 )
-from oism.score import FourierScore
-from oism.tables import OISM
+from oism.tables import OISM, TableModel
 
 FLOOR = 10.0
-"""How many nats below the mode a map of log-densities ends."""
+"""The number of nats below the mode at which a map of log-densities ends."""
 FINE, COARSE = 161, 21
 
 
 class Density(Protocol):
-    """What a map needs of a model."""
+    """An estimator whose density can be drawn."""
 
     def score_samples(self, X: Array) -> Array:  # noqa: N803
         """Return log-densities at rows."""
 
 
-def log_densities(model: Density, points: Array) -> Array:
+def log_densities(model: Density | TableModel, points: Array) -> Array:
     """Return log-densities at points of a grid, which have no column names to be checked."""
-    if isinstance(model, OISM):
-        return fitted(model).log_density(torch.from_numpy(points)).numpy()
+    found = table_model(model)
+    if found is not None:
+        return found.log_density(torch.from_numpy(points)).numpy()
+    assert not isinstance(model, TableModel)
     return np.asarray(model.score_samples(points))
 
 
-def _scores(model: OISM, points: Array, t: float) -> Array:
-    return fitted(model).score_at(torch.from_numpy(points), t).numpy()
+def _scores(model: OISM | TableModel, points: Array, t: float) -> Array:
+    return fitted(model).score(torch.from_numpy(points), t).numpy()
 
 
-def _noised(model: OISM, points: Array, t: float) -> Array:
-    """Return the law of the data with noise at points, over its largest value.
-
-    On the torus it is the series of the moments, Σ e^{-‖ζ‖²t} E[e^{-iζ·X}] e^{iζ·x}. The fitted
-    score says the same, but where regions are all but separate, not how much lies in each.
-    """
+def _noised(model: OISM | TableModel, points: Array, t: float) -> Array:
+    """Return the density of the noised data at points, divided by its largest value."""
     found = fitted(model)
-    score, u = found.score, found.chart.to(torch.from_numpy(points))
-    if isinstance(score, FourierScore):
-        waves = product_lattice(score.basis)
-        means = torch.view_as_complex(score.means.cpu().double())
-        decayed = means * torch.exp(-t * waves.square().sum(dim=1))
-        density = (1 + ScatteredSeries(waves)(u, decayed[None])[0]).clamp(min=0)
-    else:
-        log = score.log_ratio(u.to(found.device), t).cpu()
-        log = log + score.basis.process.invariant.log_density(u)
-        density = (log - log.max()).exp()
-    return (density / density.max()).numpy()
+    u = found.chart.to_process(torch.from_numpy(points)).to(found.device)
+    return found.operator_score.relative_density(u, t).cpu().numpy()
 
 
 def density_curve(
-    model: Density,
+    model: Density | TableModel,
     ax: Axes | None = None,
     *,
     limits: Limits | None = None,
@@ -92,7 +80,7 @@ def density_curve(
 
 
 def density_map(
-    model: Density,
+    model: Density | TableModel,
     ax: Axes | None = None,
     *,
     limits: Limits | None = None,
@@ -102,7 +90,7 @@ def density_map(
 ) -> Axes:
     """Draw the density of two columns as a map, or with ``log`` the nats below its mode.
 
-    ``ceiling`` is the density that is drawn darkest: the same for maps that are compared.
+    ``ceiling`` is the density with the darkest colour; use the same for maps to be compared.
     """
     limits = limits_for(model, limits, 2)
     values = log_densities(model, grid(limits, side)[2]).reshape(side, side)
@@ -119,7 +107,7 @@ def density_image(
     log: bool = False,
     ceiling: float | None = None,
 ) -> Axes:
-    """Draw log-densities that are known on the cells of a window: ``(rows, columns)``.
+    """Draw log-densities that were computed on the cells of a window: ``(rows, columns)``.
 
     The first row is the lowest; see `density_map`.
     """
@@ -144,8 +132,8 @@ def density_image(
     return ax
 
 
-def ramachandran(model: OISM, ax: Axes | None = None, *, side: int = 181) -> Axes:
-    """Draw the log-density of two angles, once round each, as structural biologists do."""
+def ramachandran(model: OISM | TableModel, ax: Axes | None = None, *, side: int = 181) -> Axes:
+    """Draw the log-density of two angles over one period each, as structural biologists do."""
     if not all(periods_of(model)) or len(periods_of(model)) != 2:
         raise ValueError("a Ramachandran plot needs a model of two periodic columns")
     ax = density_map(model, ax, side=side, log=True)
@@ -159,7 +147,7 @@ def cloud(
     points: ArrayLike,
     ax: Axes | None = None,
     *,
-    model: OISM | None = None,
+    model: OISM | TableModel | None = None,
     limits: Limits | None = None,
     **style: Any,  # noqa: ANN401
 ) -> Axes:
@@ -186,7 +174,7 @@ def cloud(
 
 
 def score_field(
-    model: OISM,
+    model: OISM | TableModel,
     t: float,
     ax: Axes | None = None,
     *,
@@ -195,11 +183,11 @@ def score_field(
 ) -> Axes:
     """Draw ∇ log ρ_t of two columns as arrows over a shade of ρ_t, of one column as a curve.
 
-    Arrows have the length of the score's square root, so that small ones are seen beside large;
-    their colour is the score's length.
+    The length of an arrow is the square root of the score's length, so that small and large scores
+    are both visible; its colour is the score's length.
     """
     ax = axes_or_new(ax)
-    if model.n_features_in_ == 1:
+    if fitted(model).dim == 1:
         limits = limits_for(model, limits, 1)
         x = np.linspace(*limits[0], 801)
         ax.plot(x, _scores(model, x[:, None], t)[:, 0], color=INK)
@@ -207,7 +195,7 @@ def score_field(
         return ax
     limits = limits_for(model, limits, 2)
     x, y, points = grid(limits, FINE)
-    shade = (_noised(model, points, t) ** 0.3).reshape(FINE, FINE)  # so that flanks are seen
+    shade = (_noised(model, points, t) ** 0.3).reshape(FINE, FINE)  # so that tails are visible
     ax.contourf(x, y, shade, levels=np.linspace(0.2, 1.001, 9), cmap="Greys", alpha=0.45)
     points = grid(limits, side)[2]
     field = _scores(model, points, t)

@@ -1,4 +1,4 @@
-"""A model on one page: its density, samples and scores, beside the rows it was fitted to."""
+"""One figure of a model: its density, samples and scores, beside the rows it was fitted to."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from oism._core import checks
-from oism.plot._curves import noise_of
 from oism.plot._frame import INK, PALE, Array, column_names, fitted, limits_of, periods_of
 from oism.plot._maps import cloud, density_curve, density_map, ramachandran, score_field
 from oism.tables import OISM
@@ -22,13 +20,13 @@ PANEL = 3.4
 """The side of a panel in inches."""
 
 ROWS = "#6b6f76"
-"""The colour of rows where they stand beside samples."""
+"""The colour of rows beside samples."""
 
 MOST_COLUMNS = 6
-"""The columns that a picture of all pairs shows, the first ones."""
+"""The number of columns, the first ones, that a figure of all pairs shows."""
 
 NOISE = 0.1
-"""The noise whose score is drawn: a tenth of a radian of the box, or of a deviation."""
+"""The noise whose score is drawn, in the process's coordinates: 0.1 radian or deviation."""
 
 
 def overview(
@@ -70,15 +68,14 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
 
 
 def _time(model: OISM) -> float:
-    low, high = fitted(model).score.times
+    low, high = fitted(model).times
     return float(np.clip(NOISE**2 / 2, low, high))
 
 
 def _noise(model: OISM) -> str:
     """Return the noise of the score that is drawn, in the units of the columns."""
-    sigma = noise_of(fitted(model).score, torch.tensor([_time(model)], dtype=torch.float64))[0]
-    units = fitted(model).chart.units.tolist()
-    figures = list(dict.fromkeys(f"{sigma * unit:.2g}" for unit in units))
+    deviations = fitted(model).noise_deviations(_time(model)).tolist()
+    figures = list(dict.fromkeys(f"{deviation:.2g}" for deviation in deviations))
     return figures[0] if len(figures) == 1 else f"({', '.join(figures)})"
 
 

@@ -1,8 +1,8 @@
 """Markov noising processes, the clocks of their noise levels, and the operators of a process.
 
-`Brownian` and `OrnsteinUhlenbeck` live on ℝ^d, `Torus` on [-π, π)^d; `Linear` is any linear SDE,
-and `CriticallyDamped` the one that carries velocities along. Each states its drift, noise,
-transition law and invariant measure; `Process` is the contract for a new one.
+`Brownian` and `OrnsteinUhlenbeck` are processes on ℝ^d, `Torus` on [-π, π)^d; `Linear` is any
+linear SDE, and `CriticallyDamped` the one with velocities. Each defines its drift, noise,
+transition distribution and invariant measure; `Process` is the contract for a new one.
 """
 
 from oism.process._base import Process, Transition

@@ -1,9 +1,9 @@
 """The contract of a Markov noising process dX = b(X) dt + L dW with a constant noise matrix L.
 
 Notation: G = ½LLᵀ is the diffusion matrix, ρ_t(y|x) the transition density, π the invariant
-measure. Points come batch first, ``(n, *shape)``; a process treats one point as the vector of its d
-entries. Times are the process's own t ≥ 0, one number or one per row of the batch; see
-``oism.process._clock`` for the noise schedules that run through them.
+measure. Points are ``(n, *shape)``, with the batch first; to a process a point is the vector of its
+d entries. Times are the process's own t ≥ 0, one number or one per row of the batch; noise
+schedules are in ``oism.process._clock``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from oism.process._measure import Measure, NotAProbabilityError
 
 
 class Transition(ABC):
-    """The law of X_t given X_0 = x, at times fixed when it was made.
+    """The distribution of X_t given X_0 = x, at fixed times.
 
-    On the torus, mean and covariance are those of the lifted path, before it is wrapped.
+    On the torus, mean and covariance are those of the path before it is wrapped.
     """
 
     @abstractmethod
@@ -35,7 +35,7 @@ class Transition(ABC):
 
     @abstractmethod
     def sample(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """Draw X_t given X_0 = x, one draw per row."""
+        """Return one sample of X_t given X_0 = x per row."""
 
     @abstractmethod
     def log_density(self, y: Tensor, x: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class Transition(ABC):
 
 
 class Process(ABC):
-    """A Markov diffusion; a subclass states its drift, noise, transition, domain and measure."""
+    """A Markov diffusion; a subclass defines its drift, noise, transition, domain and measure."""
 
     @property
     @abstractmethod
@@ -60,7 +60,7 @@ class Process(ABC):
     @property
     @abstractmethod
     def invariant(self) -> Measure:
-        """The invariant measure π; its ``is_probability`` tells whether it is a law."""
+        """The invariant measure π; see `Measure.is_probability`."""
 
     @abstractmethod
     def drift(self, x: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class Process(ABC):
 
     @property
     def diffusivity(self) -> float | None:
-        """The number g where G = gI in every dimension, otherwise None."""
+        """The number g if G = gI in every dimension, otherwise None."""
         return None
 
     @abstractmethod
@@ -77,10 +77,10 @@ class Process(ABC):
 
     @abstractmethod
     def _transition(self, t: Tensor) -> Transition:
-        """Return the transition law for checked times of shape () or (n,)."""
+        """Return the transition distribution for checked times of shape () or (n,)."""
 
     def transition(self, t: Tensor | float) -> Transition:
-        """Return the law of X_t given X_0 for t ≥ 0, one number or one per row."""
+        """Return the distribution of X_t given X_0 for t ≥ 0, one number or one per row."""
         return self._transition(checks.time(t))
 
     def diffusion(self, dim: int) -> Tensor:
@@ -93,12 +93,12 @@ class Process(ABC):
         return self._diffuse(checks.points(v, "v"))
 
     def _diffuse(self, v: Tensor) -> Tensor:
-        """Return Gv whatever the values, which a step of a flow has no time to look at."""
+        """Return Gv without checking the values, for the inner loop of a flow."""
         flat = v.flatten(1)
         return matmul(flat, self.diffusion(flat.shape[1]).to(flat)).view_as(v)
 
-    def _kick(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Draw LZ with Z ~ N(0, I), the noise of a unit of time, of the shape of ``x``."""
+    def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+        """Return samples of LZ with Z ~ N(0, I), the noise per unit time, of the shape of ``x``."""
         noise = self.noise(x.shape[1:].numel()).to(x)
         draws = x.new_empty(len(x), noise.shape[1]).normal_(generator=generator)
         return matmul(draws, noise.mT).view_as(x)
@@ -110,13 +110,13 @@ class Process(ABC):
     def start(self, t: Tensor) -> Measure:  # noqa: ARG002
         """Return the distribution that a flow from time t back to data starts from: π."""
         if not self.invariant.is_probability:
-            raise NotAProbabilityError("process must have a stationary law to start from")
+            raise NotAProbabilityError("process must have a stationary distribution to start from")
         return self.invariant
 
     def adjoint_drift(self, x: Tensor) -> Tensor:
-        """Return b*(x) = 2G∇log π(x) - b(x), the drift of the stationary process run backwards.
+        """Return b*(x) = 2G∇log π(x) - b(x), the drift of the time-reversed stationary process.
 
-        It equals b exactly when the process is symmetric (reversible).
+        It equals b if and only if the process is symmetric (reversible).
         """
         return 2 * self.diffuse(self.invariant.score(x)) - self.drift(x)
 

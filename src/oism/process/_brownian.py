@@ -18,10 +18,10 @@ from oism.storage import storable
 @storable
 @dataclass(frozen=True)
 class Brownian(Isotropic):
-    """dX = √2 dW: L = Δ, α = 1, σ² = 2t, no invariant law.
+    """dX = √2 dW: L = Δ, α = 1, σ² = 2t, no invariant distribution.
 
     Every plane wave e^{iξ·x}, ξ ∈ ℝ^d, is a formal eigenfunction with λ = -‖ξ‖²; none is square
-    integrable. See ``Torus`` for the process that has a countable spectrum.
+    integrable. The spectrum of ``Torus`` is discrete.
 
     >>> Brownian().variance(0.5)
     tensor(1., dtype=torch.float64)

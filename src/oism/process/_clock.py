@@ -1,13 +1,13 @@
-"""Clocks: how fast a process runs. A clock maps τ ∈ [0, horizon] to the process's own time t.
+"""Clocks: noise schedules as maps from τ ∈ [0, horizon] to the process's own time t.
 
-A noise schedule is nothing but a process seen through a clock: with t = t(τ), the law of X given
-its start is the process's transition law at t, and the SDE in τ is
+A noise schedule is a process with a clock: with t = t(τ), the distribution of X given its start is
+the process's transition distribution at t, and the SDE in τ is
 
     dX = t'(τ) b(X) dτ + √t'(τ) L dW.
 
-Hence α and σ belong to the pair, not to the clock: `Noising` is that pair. The variance preserving
-clock makes e^{-t} = α_τ for the Ornstein-Uhlenbeck process; the variance exploding one makes
-√(2t) = σ_τ for Brownian motion, and starts at t(0) = ½σ_min², not at 0.
+Hence α and σ depend on process and clock: `Noising` is the pair. With the variance preserving clock
+α_τ = e^{-t} for the Ornstein-Uhlenbeck process; with the variance exploding one σ_τ = √(2t) for
+Brownian motion, and t(0) = ½σ_min², not 0.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from oism.storage import storable
 
 
 class Clock(ABC):
-    """A smooth increasing map τ ↦ t. A subclass states the map, its derivative and its inverse."""
+    """A smooth increasing map τ ↦ t. A subclass defines the map, its derivative and its inverse."""
 
     horizon: float = 1.0
 
@@ -55,8 +55,7 @@ class Clock(ABC):
     def inverse(self, t: Tensor | float) -> Tensor:
         """Return τ(t) for t in [t(0), t(horizon)]."""
         low, high = self._time(torch.tensor([0.0, self.horizon], dtype=torch.float64)).unbind()
-        # A t(τ) that was rounded to t's dtype, or to float32, must find its way back, and not past
-        # the ends of τ.
+        # A t(τ) that was rounded to t's dtype, or to float32, is accepted and clamped to the ends.
         dtypes = {torch.float32, t.dtype} if isinstance(t, Tensor) else {torch.float32}
         slack = 4 * max(torch.finfo(d).eps for d in dtypes if d in checks.DTYPES)
         checked = checks.instants(t, "t", low=low, high=high, slack=slack)
@@ -67,7 +66,7 @@ class Clock(ABC):
 
 
 def first_time(first: float, clock: Clock) -> float:
-    """Return the least clock time of a model, where signal and noise both count, if it is one."""
+    """Return the smallest clock time of a model, checked."""
     found = checks.positive(first, "first")
     if found >= clock.horizon:
         raise ValueError(
@@ -100,7 +99,7 @@ class VariancePreserving(Clock):
         return (self.beta_0 + (self.beta_1 - self.beta_0) * tau) / 2
 
     def _inverse(self, t: Tensor) -> Tensor:
-        # The root of the quadratic in the form that does not cancel, whatever the sign of β₁ - β₀.
+        # The root of the quadratic in a form without cancellation, for either sign of β₁ - β₀.
         root = torch.sqrt(self.beta_0**2 + 4 * (self.beta_1 - self.beta_0) * t)
         return 4 * t / (self.beta_0 + root)
 
@@ -143,7 +142,7 @@ class VarianceExploding(Clock):
 @storable
 @dataclass(frozen=True)
 class IdentityClock(Clock):
-    """t = τ up to a horizon: the process in its own time."""
+    """t = τ up to a horizon."""
 
     horizon: float = 1.0
 
@@ -163,10 +162,10 @@ class IdentityClock(Clock):
 @storable
 @dataclass(frozen=True)
 class Logarithmic(Clock):
-    """t = first ((1 + last/first)^τ - 1): even in log t from about ``first`` on, and t(0) = 0.
+    """t = first ((1 + last/first)^τ - 1): uniform in log t above ``first``, and t(0) = 0.
 
-    The pace at which laws with variances of many sizes lose them, one after the other: a direction
-    of variance s² is drowned at t ≈ ½s². Tables of coefficients over t are spaced by it.
+    For distributions with variances of many sizes: in a direction of variance s² the noise exceeds
+    the signal from t ≈ ½s² on. Tables of coefficients over t use this spacing.
 
     >>> Logarithmic(first=1e-4, last=1.0).time(0.5)
     tensor(0.0099, dtype=torch.float64)
@@ -196,7 +195,7 @@ class Logarithmic(Clock):
 
 @dataclass(frozen=True)
 class Noising:
-    """A process seen through a clock: everything a diffusion model needs to know about its noise.
+    """A process with a clock: α, σ and log-SNR as functions of τ.
 
     >>> from oism.process import OrnsteinUhlenbeck
     >>> noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
@@ -213,7 +212,7 @@ class Noising:
 
     @classmethod
     def of(cls, process: Process, clock: Clock) -> Self:
-        """Return the pair, where the process treats every coordinate alike."""
+        """Return the pair; raise unless the process is `Isotropic`."""
         if not isinstance(process, Isotropic):
             raise TypeError(
                 "process must be of type Isotropic, whose noise has one σ for all coordinates, got "
@@ -239,11 +238,11 @@ class Noising:
         return as_given(2 * law.alpha.log() - law.variance.log(), tau)
 
     def tau_of_log_snr(self, log_snr: Tensor | float) -> Tensor:
-        """Return the τ at which the signal-to-noise ratio has a logarithm; the ends for beyond."""
+        """Return the τ with a given log-SNR, clamped to the range of the clock."""
         if not isinstance(log_snr, Tensor):
             log_snr = torch.tensor(checks.number(log_snr, "log_snr"), dtype=torch.float64)
         log_snr = checks.vectors(log_snr, "log_snr")
-        # The ends are numbers of the host: a tensor sent to a device would wait for it.
+        # The ends as Python numbers: sending a tensor to a GPU would synchronise.
         ends = self.clock._time(torch.tensor([0.0, self.clock.horizon], dtype=torch.float64))
         t = self.process._time_of_log_snr(log_snr.double()).clamp(*ends.tolist())
         tau = self.clock._inverse(t)

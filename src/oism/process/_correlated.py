@@ -1,8 +1,9 @@
-"""Laws with a covariance matrix: N(0, Σ ⊗ I), and the transition law N(S_t x, Σ_t) of a linear SDE.
+"""Correlated Gaussians: N(0, Σ ⊗ I), and the transition N(S_t x, Σ_t) of a linear SDE.
 
 A point of m·copies entries is a matrix ``(m, copies)`` whose columns are independent, see
-``oism.process._covariance``. Laws may be degenerate: at t = 0 a transition is a point mass, and
-noise need not reach every direction. Such a law has draws and quadrature rules, but no density.
+``oism.process._covariance``. Distributions may be degenerate: at t = 0 a transition is a point
+mass, and noise may not act in every direction. Then they have samples and quadrature rules, but no
+density.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from oism.process._covariance import act, entries, log_normal, root, spread, whi
 from oism.process._measure import Measure
 
 DEFECT = 1e-10
-"""How far, in correlations, a covariance may be from symmetric and semidefinite."""
+"""The largest deviation from symmetric and semidefinite, relative to the variances."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +50,14 @@ class CorrelatedGaussian(Measure):
 
     @cached_property
     def whitener(self) -> tuple[Tensor, Tensor]:
-        """A lower triangular W with WΣWᵀ = I, and log det W; refused where Σ is singular."""
+        """A lower triangular W with WΣWᵀ = I, and log det W; an error if Σ is singular."""
         inverse, log_det, definite = whitener(self.covariance)
         if not bool(definite):
             rank = int(root(self.covariance).any(dim=0).sum())
             raise ValueError(
                 f"covariance must be positive definite for a density, got one of rank {rank}, not "
-                f"{len(self.covariance)} (of a stationary law: noise does not reach every "
-                "direction, (F, L) is not controllable)"
+                f"{len(self.covariance)} (of a stationary distribution: noise does not act in "
+                "every direction, (F, L) is not controllable)"
             )
         return inverse, log_det
 
@@ -116,19 +117,21 @@ class LinearTransition(Transition):
         if not checks.holds(definite):
             if checks.holds(self.time > 0):
                 raise ValueError(
-                    "(F, L) must be controllable for a transition density: noise does not reach "
+                    "(F, L) must be controllable for a transition density: noise does not act in "
                     f"every direction, and Σ_t is singular at t {self._range()}"
                 )
             raise ValueError(
-                "t must be positive for a transition density (at t = 0 the law is a point mass), "
+                "t must be positive for a transition density (at t = 0 X_t is a point mass), "
                 f"got t {self._range()}"
             )
         if not checks.holds(inverse.to(x.dtype).isfinite()):
-            raise ValueError(f"t must leave Σ_t^(-1/2) finite in {x.dtype}, got t {self._range()}")
+            raise ValueError(
+                f"t must be such that Σ_t^(-1/2) is finite in {x.dtype}, got t {self._range()}"
+            )
         return log_normal(act(inverse, y - self.mean(x), self.copies), self.copies * log_det)
 
     def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
-        """Return a factor of Σ_t times the product Gauss-Hermite rule; at t = 0, the one point."""
+        """Return a factor of Σ_t times the product Gauss-Hermite rule; at t = 0, one point."""
         entries(dim, self.covariances.shape[-1], self.copies)
         checks.integer(nodes, "nodes", minimum=1)
         if self.time.ndim:
@@ -140,7 +143,7 @@ class LinearTransition(Transition):
             )
         if is_differentiated(self.time):
             raise ValueError(
-                "t must be positive where a rule is differentiated in t (dP_t/dt at t = 0 is L)"
+                "t must be positive if a rule is differentiated in t (dP_t/dt at t = 0 is L)"
             )
         return self.time.new_zeros(1, dim), self.time.new_ones(1)
 

@@ -1,12 +1,13 @@
-"""The algebra of covariance matrices Σ ⊗ I: many independent copies of one small law.
+"""Linear algebra of covariance matrices Σ ⊗ I: independent copies of one small distribution.
 
-A point of m·copies entries is a matrix ``(m, copies)`` whose columns are independent N(0, Σ), as
-positions and velocities of many particles are. A matrix A acts on it as A ⊗ I: `act`.
+A point of m·copies entries is a matrix ``(m, copies)`` whose columns are independent N(0, Σ), for
+example positions and velocities of many particles. A matrix A acts on it as A ⊗ I: `act`.
 
-Variances may differ by many orders, so Σ = DCD is first taken apart into deviations D and
-correlations C. What is small in Σ keeps its digits, and whether Σ is singular is asked of C: units
-do not matter. Laws may be degenerate (at t = 0 a transition is a point mass; noise may not reach
-every direction): they have draws and quadrature rules, but no density.
+Variances may differ by orders of magnitude, so Σ = DCD is first factored into deviations D and
+correlations C. Small entries of Σ keep their relative accuracy, and whether Σ is singular is
+decided from C, independently of units. Distributions may be degenerate (at t = 0 a transition is a
+point mass; noise may not act in every direction): they have samples and quadrature rules, but no
+density.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from oism._core import checks
 from oism._core.transforms import matmul
 
 SINGULAR = 64
-"""How many roundings, for each of the m entries, a pivot of C must exceed."""
+"""The smallest pivot of C, in units of m·ε."""
 
 
 def act(matrix: Tensor, x: Tensor, copies: int, name: str = "x") -> Tensor:
@@ -31,19 +32,19 @@ def act(matrix: Tensor, x: Tensor, copies: int, name: str = "x") -> Tensor:
     size = matrix.shape[-1]
     if x.shape[1:].numel() != size * copies:
         raise ValueError(
-            f"{name} must have {size * copies} entries a point, got shape {tuple(x.shape)}"
+            f"{name} must have {size * copies} entries per point, got shape {tuple(x.shape)}"
         )
     if matrix.ndim == 3 and len(matrix) != len(x):
         raise ValueError(
             f"t must be one number or one per row: {len(x)} rows, {len(matrix)} values"
         )
-    # Points on the left: without copies or times of their own, all rows are one product.
+    # Points on the left: without copies and with one time, this is a single matrix product.
     rows = x.reshape(len(x), size, copies).mT
     return matmul(rows, matrix.mT.to(x)).mT.reshape(x.shape)
 
 
 def entries(dim: int, size: int, copies: int) -> int:
-    """Return ``dim`` if it is the number of entries of a point."""
+    """Return ``dim``, checked to be the number of entries of a point."""
     if checks.integer(dim, "dim", minimum=1) != size * copies:
         raise ValueError(f"dim must be {size * copies}, the entries of a point, got {dim}")
     return dim
@@ -56,10 +57,10 @@ def spread(matrix: Tensor, copies: int) -> Tensor:
 
 
 def _deviations(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Return D and C of Σ = DCD; an entry without variance is uncorrelated and has D = 0."""
+    """Return D and C of Σ = DCD; an entry of variance 0 has D = 0 and no correlations."""
     variance = covariance.diagonal(dim1=-2, dim2=-1)
     moves = variance > 0
-    safe = torch.where(moves, variance, 1.0).sqrt()  # the derivative of √0 is not asked for
+    safe = torch.where(moves, variance, 1.0).sqrt()  # avoids the derivative of √0
     both = moves[..., :, None] & moves[..., None, :]
     correlation = covariance / (safe[..., :, None] * safe[..., None, :])
     eye = torch.eye(covariance.shape[-1]).to(covariance)
@@ -67,7 +68,7 @@ def _deviations(covariance: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _cholesky(correlation: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the lower factor of C where C is definite, and whether it is; else the identity."""
+    """Return the Cholesky factor of C, or the identity, and whether C is definite."""
     factor, failed = torch.linalg.cholesky_ex(correlation.detach())
     pivots = factor.diagonal(dim1=-2, dim2=-1).square().amin(dim=-1)
     limit = SINGULAR * correlation.shape[-1] * torch.finfo(correlation.dtype).eps
@@ -78,7 +79,7 @@ def _cholesky(correlation: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _pivoted(correlation: Tensor) -> Tensor:
-    """Return A with AAᵀ = C for semidefinite C: columns by the largest pivot, zero once none is."""
+    """Return A with AAᵀ = C for semidefinite C, by Cholesky decomposition with pivoting."""
     size, rest, columns = correlation.shape[-1], correlation, []
     limit = SINGULAR * size * torch.finfo(correlation.dtype).eps
     for _ in range(size):
@@ -93,9 +94,9 @@ def _pivoted(correlation: Tensor) -> Tensor:
 
 
 def root(covariance: Tensor) -> Tensor:
-    """Return A with AAᵀ = Σ for semidefinite ``(..., m, m)``; differentiable, also where singular.
+    """Return A with AAᵀ = Σ for semidefinite ``(..., m, m)``; differentiable, also if singular.
 
-    It is Cholesky's factor where Σ is definite, so it varies smoothly with Σ there.
+    For definite Σ it is the Cholesky factor, a smooth function of Σ.
     """
     deviations, correlation = _deviations(covariance)
     factor, definite = _cholesky(correlation)
@@ -105,7 +106,7 @@ def root(covariance: Tensor) -> Tensor:
 
 
 def whitener(covariance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return W with WΣWᵀ = I, log det W, and whether Σ is definite; W is NaN where it is not."""
+    """Return W with WΣWᵀ = I, log det W, and whether Σ is definite; if not, W is NaN."""
     deviations, correlation = _deviations(covariance)
     factor, definite = _cholesky(correlation)
     definite = definite & (deviations > 0).all(dim=-1)

@@ -1,11 +1,11 @@
-"""Positions with velocities, damped: noise reaches the data through a momentum variable.
+"""Damped positions and velocities: noise acts on velocities, and through them on positions.
 
     dX = V dt,    dV = -X dt - cV dt + √(2c) dW,    π = N(0, I).
 
 Each coordinate is an oscillator with the eigenvalues -c/2 ± √(c²/4 - 1): a complex pair below
-c = 2 (under-damped), one defective eigenvalue -1 at c = 2 (critically damped, the fastest way to
-rest without oscillation), two real ones above (over-damped). The process is never symmetric; run
-backwards, the velocities have the other sign. From a point, the position has the variance
+c = 2 (under-damped), one defective eigenvalue -1 at c = 2 (critically damped, the fastest decay
+without oscillation), two real ones above (over-damped). The process is never symmetric; reversed in
+time, the velocities have the opposite sign. Given its start, the position has the variance
 (2c/3)t³ + O(t⁴).
 """
 
@@ -50,7 +50,7 @@ class CriticallyDamped(Linear):
         super().__post_init__()
 
     def width_hint(self, columns: int) -> str:
-        """Return what may have been meant by data of another number of columns."""
+        """Return a hint for an error message about data with another number of columns."""
         if columns == self.dim:
             return ": for positions without velocities give PhaseSpace(process)"
         return ""

@@ -1,4 +1,4 @@
-"""Where a process lives: all of ℝ^d, or the flat torus [-π, π)^d."""
+"""State spaces of processes: ℝ^d, and the flat torus [-π, π)^d."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from oism._core import checks
 
 
 class Domain(ABC):
-    """A set of points with the map that brings any point of ℝ^d into it.
+    """A set of points with a map from ℝ^d into it.
 
-    ``period`` is that of every coordinate, or None where coordinates do not wrap.
+    ``period`` is that of every coordinate, or None if coordinates are not periodic.
     """
 
     period: float | None = None
@@ -25,24 +25,24 @@ class Domain(ABC):
         """Return the representative of each point inside the domain."""
 
     def _wrap(self, x: Tensor) -> Tensor:
-        """Return the same where values need not be checked: reading them waits for a device."""
+        """Return `wrap` without checking the values, which would synchronise with a GPU."""
         return self.wrap(x)
 
     @abstractmethod
     def contains(self, x: Tensor) -> Tensor:
-        """Tell which points of a batch ``(n, *shape)`` lie inside: ``(n,)``, bool."""
+        """Return which points of a batch ``(n, *shape)`` are inside: ``(n,)``, bool."""
 
 
 @dataclass(frozen=True)
 class Euclidean(Domain):
-    """ℝ^d: nothing to wrap.
+    """ℝ^d, without wrapping.
 
     >>> Euclidean().contains(torch.tensor([[1e9, -7.0]]))
     tensor([True])
     """
 
     def wrap(self, x: Tensor) -> Tensor:
-        """Return ``x`` itself."""
+        """Return ``x``."""
         return checks.points(x)
 
     def _wrap(self, x: Tensor) -> Tensor:
@@ -55,7 +55,7 @@ class Euclidean(Domain):
 
 @dataclass(frozen=True)
 class FlatTorus(Domain):
-    """[-π, π)^d with opposite faces glued: coordinates count modulo 2π.
+    """[-π, π)^d with opposite faces identified: coordinates are taken modulo 2π.
 
     >>> FlatTorus().wrap(torch.tensor([[4.0, -3.0]]))
     tensor([[-2.2832, -3.0000]])
@@ -64,9 +64,9 @@ class FlatTorus(Domain):
     period = 2 * math.pi
 
     def wrap(self, x: Tensor) -> Tensor:
-        """Shift every coordinate by a multiple of 2π into [-π, π).
+        """Return the points with every coordinate shifted by a multiple of 2π into [-π, π).
 
-        Coordinates already inside come back bit for bit; the derivative is the identity.
+        Coordinates inside are returned bit for bit; the derivative is the identity.
         """
         return wrapped(checks.points(x))
 
@@ -74,16 +74,16 @@ class FlatTorus(Domain):
         return wrapped(x)
 
     def contains(self, x: Tensor) -> Tensor:
-        """Tell whether every coordinate is in [-π, π)."""
+        """Return whether every coordinate is in [-π, π)."""
         return _inside(checks.points(x)).flatten(1).all(dim=1)
 
 
 def wrapped(x: Tensor) -> Tensor:
-    """Return ``x`` modulo 2π in [-π, π), for a tensor of any shape that was checked before."""
+    """Return ``x`` modulo 2π in [-π, π), for a checked tensor of any shape."""
     turns = torch.floor((x + math.pi) / (2 * math.pi))
     shifted = x - 2 * math.pi * turns
-    # Rounding can leave a coordinate a hair outside: glue it to the face it belongs to, by a shift
-    # that derivatives do not see.
+    # Rounding can leave a coordinate just outside: move it to the end of the interval, by a shift
+    # without derivative.
     shifted = torch.where(shifted >= math.pi, shifted - 2 * math.pi, shifted)
     glued = shifted + (-math.pi - shifted).detach()
     return torch.where(_inside(x), x, torch.where(shifted < -math.pi, glued, shifted))

@@ -1,8 +1,8 @@
-"""Expectations E[f(X)] under a transition law or an invariant measure, by quadrature or by draws.
+"""Expectations E[f(X)] under a transition or an invariant measure, by quadrature or Monte Carlo.
 
 A function maps a batch of points ``(n, *shape)`` to ``(n,)`` or ``(n, *out)``, row by row: row i of
-the result depends on row i of the input only. A rule turns a law into points and weights, so that
-every expectation is Σⱼ wⱼ f(xⱼ).
+the result depends on row i of the input only. A rule gives points and weights for a distribution,
+so that every expectation is Σⱼ wⱼ f(xⱼ).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUADRATURE_DIM = 3
 
 
 def rowwise(f: Function, name: str = "f") -> Function:
-    """Return ``f`` with its contract checked: a batch of n points goes to n rows."""
+    """Return ``f`` with a check that it maps a batch of n points to n rows."""
     if not callable(f):
         raise TypeError(f"{name} must be a function of a batch of points, got {f!r}")
 
@@ -44,7 +44,7 @@ def rowwise(f: Function, name: str = "f") -> Function:
 
 
 class Rule(ABC):
-    """How an expectation is computed: points and weights for a transition law or a measure."""
+    """Points and weights for expectations under a transition or a measure."""
 
     @abstractmethod
     def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -60,8 +60,8 @@ class Quadrature(Rule):
     """A product rule with ``nodes`` points per dimension, in float64.
 
     Exact for polynomials of degree ≤ 2 nodes - 1 on ℝ^d. On the torus it is exact to rounding for
-    frequencies below nodes under the uniform law, and up to nodes - 22 under a transition law, at
-    every t (see ``oism._core.quadrature``).
+    frequencies below nodes under the uniform distribution, and up to nodes - 22 under a transition,
+    at every t (see ``oism._core.quadrature``).
     """
 
     nodes: int = 32
@@ -70,7 +70,7 @@ class Quadrature(Rule):
         checks.settle(self, nodes=checks.integer(self.nodes, "nodes", minimum=1))
 
     def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rule of the transition law."""
+        """Return the rule of the transition."""
         offsets, weights = law.quadrature(x.shape[1:].numel(), self.nodes)
         return offsets.reshape(-1, *x.shape[1:]), weights
 
@@ -82,7 +82,7 @@ class Quadrature(Rule):
 
 @dataclass(frozen=True)
 class MonteCarlo(Rule):
-    """Equal weights on random draws; the same draws serve every point (common random numbers)."""
+    """Equal weights on random samples, the same for every point (common random numbers)."""
 
     samples: int = 4096
     generator: torch.Generator | None = field(default=None, compare=False)
@@ -92,13 +92,13 @@ class MonteCarlo(Rule):
         checks.optional(self.generator, torch.Generator, "generator")
 
     def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Draw from the law started at zero; every call draws anew from the generator."""
+        """Return samples of the transition from zero; every call uses the generator again."""
         origin = x.new_zeros(self.samples, *x.shape[1:])
         draws = law.sample(origin, generator=self.generator)
         return draws - law.mean(origin), self._weights(x)
 
     def points(self, measure: Measure, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-        """Draw from the measure, in float64, where the generator lives."""
+        """Return samples of the measure, in float64, on the device of the generator."""
         device = None if self.generator is None else self.generator.device
         size, kind = (self.samples, *shape), torch.float64
         points = measure.sample(size, generator=self.generator, dtype=kind, device=device)
@@ -113,8 +113,8 @@ def choose_rule(
 ) -> Rule:
     """Return the rule, or the default: quadrature in at most three dimensions, Monte Carlo above.
 
-    The default draws come from a generator of their own, so they are the same every time and leave
-    torch's global one alone.
+    The default samples come from a separate generator with a fixed seed: they are the same in every
+    call, and torch's global generator is not used.
     """
     if rule is not None:
         return rule
@@ -124,7 +124,7 @@ def choose_rule(
 
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
-    """Return Σ_j w_j v_j over the first axis; integers and flags count as numbers."""
+    """Return Σ_j w_j v_j over the first axis; integers and booleans are converted."""
     dtype = torch.promote_types(weights.dtype, values.dtype)
     flat = values.reshape(len(values), -1).to(dtype)
     return matmul(weights.to(flat), flat).reshape(values.shape[1:])
@@ -141,8 +141,8 @@ def expectation(
 ) -> Tensor:
     """Return ∫ f dπ over points of a given shape.
 
-    ``rule`` is quadrature in at most three dimensions and seeded Monte Carlo above, unless given;
-    f is evaluated at points of the given dtype and device.
+    The default ``rule`` is quadrature in at most three dimensions and seeded Monte Carlo above; f
+    is evaluated at points of the given dtype and device.
 
     >>> from oism.process import Gaussian
     >>> expectation(lambda x: x.square().sum(dim=1), Gaussian(variance=0.5), (2,))

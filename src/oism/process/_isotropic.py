@@ -1,7 +1,7 @@
-"""Processes that treat every coordinate alike: X_t | x ~ N(α_t x, σ_t² I), wrapped or not.
+"""Isotropic processes, X_t | x ~ N(α_t x, σ_t² I), wrapped or not.
 
-They need no dimension: the same object serves points on a line, in the plane, and images. A
-subclass states two functions of time, α and σ², the diffusivity g in G = gI, and its drift.
+They have no fixed dimension: the same object is used for points of any shape, also images. A
+subclass defines two functions of time, α and σ², the diffusivity g in G = gI, and its drift.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class IsotropicTransition(Transition):
         return self._mean(checks.points(x))
 
     def _mean(self, x: Tensor) -> Tensor:
-        """Return αx for checked points; mean, sampler and density all go through here."""
+        """Return αx for checked points; `mean`, `sample` and `log_density` use it."""
         return per_row(self.alpha, x) * x
 
     def covariance(self, dim: int) -> Tensor:
@@ -58,7 +58,7 @@ class IsotropicTransition(Transition):
         return terms.flatten(1).sum(dim=1)
 
     def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:
-        """Return a product rule of ``nodes`` points per dimension; at t = 0, the one point x."""
+        """Return a product rule of ``nodes`` points per dimension; at t = 0, one point."""
         checks.integer(nodes, "nodes", minimum=1)
         if self.variance.ndim:
             raise ValueError(f"t must be one number for a rule, got {len(self.variance)} of them")
@@ -66,7 +66,7 @@ class IsotropicTransition(Transition):
             return quadrature.product(*self._rule(nodes), dim)
         if is_differentiated(self.variance):
             raise ValueError(
-                "t must be positive where a rule is differentiated in t (dP_t/dt at t = 0 is L)"
+                "t must be positive if a rule is differentiated in t (dP_t/dt at t = 0 is L)"
             )
         return quadrature.product(self.variance.new_zeros(1), self.variance.new_ones(1), dim)
 
@@ -76,19 +76,19 @@ class IsotropicTransition(Transition):
         return self.sigma * points.to(self.sigma), weights.to(self.sigma)
 
     def _positive_variance(self, x: Tensor) -> Tensor:
-        """Return σ² in the dtype of ``x``, where it must not have become 0 or infinite."""
+        """Return σ² in the dtype of ``x``, checked to be positive and finite there."""
         variance = per_row(self.variance, x)
         if not checks.holds((variance > 0) & variance.isfinite()):
             low, high = (float(end) for end in self.variance.aminmax())
             raise ValueError(
                 f"t must be positive for a transition density and σ² finite in {x.dtype} (at t = 0 "
-                f"the law is a point mass), got σ² from {low!r} to {high!r}"
+                f"X_t is a point mass), got σ² from {low!r} to {high!r}"
             )
         return variance
 
 
 class Isotropic(Process):
-    """A process with G = gI whose transition law has mean α_t x and covariance σ_t² I."""
+    """A process with G = gI whose transition has mean α_t x and covariance σ_t² I."""
 
     @property
     @abstractmethod
@@ -97,13 +97,13 @@ class Isotropic(Process):
 
     @abstractmethod
     def drift_divergence(self, dim: int) -> float:
-        """Return ∇·b for points of ``dim`` entries: a number, for the drift is linear."""
+        """Return ∇·b for points of ``dim`` entries: a number, because the drift is linear."""
 
     def _drift_divergence(self, x: Tensor) -> float:
         return self.drift_divergence(x.shape[1:].numel())
 
     def start(self, t: Tensor) -> Measure:
-        """Return π, or N(0, σ_t² I) where there is none, as for `Brownian` motion."""
+        """Return π, or N(0, σ_t² I) if there is none, as for `Brownian` motion."""
         return (
             self.invariant if self.invariant.is_probability else Gaussian(float(self.variance(t)))
         )
@@ -118,10 +118,10 @@ class Isotropic(Process):
 
     @abstractmethod
     def _time_of_log_snr(self, log_snr: Tensor) -> Tensor:
-        """Return the t at which log(α_t²/σ_t²) is a number."""
+        """Return the t with a given log(α_t²/σ_t²)."""
 
     def alpha(self, t: Tensor | float) -> Tensor:
-        """Return α_t, the factor by which the mean has shrunk; of the shape of t."""
+        """Return α_t, the factor of the mean; of the shape of t."""
         return as_given(self._alpha(checks.time(t)), t)
 
     def variance(self, t: Tensor | float) -> Tensor:
@@ -136,7 +136,7 @@ class Isotropic(Process):
     def _diffuse(self, v: Tensor) -> Tensor:
         return self.diffusivity * v
 
-    def _kick(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
         return (
             torch.empty_like(x).normal_(generator=generator).mul_(math.sqrt(2 * self.diffusivity))
         )
@@ -145,5 +145,5 @@ class Isotropic(Process):
         return IsotropicTransition(self._alpha(t), self._variance(t))
 
     def transition(self, t: Tensor | float) -> IsotropicTransition:
-        """Return the law N(α_t x, σ_t² I) of X_t given X_0 = x."""
+        """Return the distribution N(α_t x, σ_t² I) of X_t given X_0 = x."""
         return self._transition(checks.time(t))

@@ -1,16 +1,16 @@
 """Linear SDEs dX = FX dt + L dW with any drift matrix F and any noise matrix L.
 
-The transition law is N(S_t x, Σ_t), see ``oism.process._propagator``. If F is Hurwitz (every
-eigenvalue has a negative real part), the stationary law is N(0, Σ∞) with Lyapunov's equation
+The transition is N(S_t x, Σ_t), see ``oism.process._propagator``. If F is Hurwitz (every eigenvalue
+has a negative real part), the stationary distribution is N(0, Σ∞) with Lyapunov's equation
 
     FΣ∞ + Σ∞Fᵀ + LLᵀ = 0.
 
-The stationary process run backwards is linear again, with the same noise and the drift matrix
+The time-reversed stationary process is linear, with the same noise and the drift matrix
 
     F* = Σ∞FᵀΣ∞⁻¹ = -LLᵀΣ∞⁻¹ - F,
 
-so the process is symmetric exactly when FΣ∞ = Σ∞Fᵀ. That is no property of F alone, and positive
-definite -F and L are not enough (see docs/errata.md). For π to have a density, noise must reach
+so the process is symmetric if and only if FΣ∞ = Σ∞Fᵀ. This is not a property of F only, and
+positive definite -F and L are not sufficient (see docs/errata.md). π has a density if noise acts in
 every direction: the matrix (L, FL, …, F^{m-1}L) has rank m, (F, L) is controllable.
 """
 
@@ -34,7 +34,7 @@ from oism.process._propagator import Propagator
 from oism.storage import storable
 
 ASYMMETRY = 1e-10
-"""The relative difference of FΣ∞ and its transpose that counts as rounding."""
+"""The largest relative difference of FΣ∞ and its transpose that is attributed to rounding."""
 
 
 @storable
@@ -42,8 +42,8 @@ ASYMMETRY = 1e-10
 class Linear(Process):
     """dX = FX dt + L dW for F ``(m, m)`` and L ``(m, k)``; both are copied in float64.
 
-    With ``copies`` the process is that of F ⊗ I and L ⊗ I: points have m·copies entries, and read
-    as a matrix ``(m, copies)`` their columns move independently. Nothing then grows with copies².
+    With ``copies`` the process is that of F ⊗ I and L ⊗ I: points have m·copies entries, and as a
+    matrix ``(m, copies)`` their columns are independent. No cost grows with copies².
 
     >>> F, L = torch.tensor([[0.0, 1.0], [-1.0, -2.0]]), torch.tensor([[0.0], [2.0]])
     >>> Linear(F, L).stationary_covariance.round(decimals=12)
@@ -73,7 +73,7 @@ class Linear(Process):
         checks.settle(self, _propagator=Propagator(drift, noise))
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether two processes have the same matrices."""
+        """Return whether two processes have the same matrices."""
         if not isinstance(other, Linear):
             return NotImplemented
         pairs = zip(self._matrices, other._matrices, strict=True)
@@ -93,7 +93,7 @@ class Linear(Process):
 
     @property
     def dynamics(self) -> Linear:
-        """The process that moves points: this one. A `PhaseSpace` has it too."""
+        """The process of the points: this one. `PhaseSpace` has the same property."""
         return self
 
     @property
@@ -102,23 +102,23 @@ class Linear(Process):
         return self.size
 
     def unseen_covariance(self) -> Tensor:
-        """Return the covariance of what is not in the data: zero, ``(size, size)``."""
+        """Return the covariance of entries that are not in the data: zero, ``(size, size)``."""
         return torch.zeros(self.size, self.size, dtype=torch.float64)
 
     def width_hint(self, columns: int) -> str:  # noqa: ARG002
-        """Return what may have been meant by data of another number of columns."""
+        """Return a hint for an error message about data with another number of columns."""
         return ""
 
     @cached_property
     def stationary_covariance(self) -> Tensor:
-        """The solution Σ∞ of Lyapunov's equation, ``(m, m)``; refused where F is not Hurwitz."""
+        """The solution Σ∞ of Lyapunov's equation, ``(m, m)``; an error if F is not Hurwitz."""
         eigenvalues = torch.linalg.eigvals(self.drift_matrix)
         slowest = eigenvalues[eigenvalues.real.argmax()]
         rounding = len(self.drift_matrix) * torch.finfo(torch.float64).eps
         if float(slowest.real) >= -rounding * float(self.drift_matrix.norm()):
             raise NotAProbabilityError(
-                "drift_matrix must be Hurwitz for a stationary law (every eigenvalue with a real "
-                f"part below zero, beyond rounding), but it has the eigenvalue {slowest.item():.6g}"
+                "drift_matrix must be Hurwitz for a stationary distribution (all eigenvalues have "
+                f"negative real parts), but it has the eigenvalue {slowest.item():.6g}"
             )
         squared = self.noise_matrix @ self.noise_matrix.mT
         solution = scipy.linalg.solve_continuous_lyapunov(self.drift_matrix.numpy(), -squared)
@@ -126,28 +126,28 @@ class Linear(Process):
 
     @cached_property
     def invariant(self) -> Measure:
-        """The law N(0, Σ∞), or Lebesgue measure where there is no drift."""
+        """The distribution N(0, Σ∞), or Lebesgue measure if there is no drift."""
         if not self.drift_matrix.any():
             return Lebesgue()
         return CorrelatedGaussian(self.stationary_covariance, self.copies)
 
     @cached_property
     def is_symmetric(self) -> bool:
-        """Whether FΣ∞ = Σ∞Fᵀ: the stationary process looks the same backwards."""
+        """Whether FΣ∞ = Σ∞Fᵀ: the stationary process is reversible."""
         if not self.drift_matrix.any():
             return True
         scale = self.stationary_covariance.diagonal().sqrt()
-        scale = torch.where(scale > 0, scale, 1.0)  # units do not matter
+        scale = torch.where(scale > 0, scale, 1.0)  # independent of units
         product = self.drift_matrix @ self.stationary_covariance / (scale[:, None] * scale)
         return bool((product - product.mT).norm() <= ASYMMETRY * product.norm())
 
     @cached_property
     def adjoint(self) -> Linear:
-        """The stationary process run backwards: F* = Σ∞FᵀΣ∞⁻¹ and the same L."""
+        """The time-reversed stationary process: F* = Σ∞FᵀΣ∞⁻¹ and the same L."""
         if not self.drift_matrix.any():
             return self
         precision = CorrelatedGaussian(self.stationary_covariance).precision
-        # Not Σ∞FᵀΣ∞⁻¹: here one factor is computed and inexact, there two are.
+        # Not as Σ∞FᵀΣ∞⁻¹, which has two inexact factors instead of one.
         backwards = -self.noise_matrix @ (self.noise_matrix.mT @ precision) - self.drift_matrix
         return Linear(backwards, self.noise_matrix, self.copies)
 
@@ -171,7 +171,7 @@ class Linear(Process):
     def _diffuse(self, v: Tensor) -> Tensor:
         return act(0.5 * self.noise_matrix @ self.noise_matrix.mT, v, self.copies, "v")
 
-    def _kick(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
+    def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
         sources = self.noise_matrix.shape[1]
         draws = x.new_empty(len(x), sources, self.copies).normal_(generator=generator)
         return matmul(self.noise_matrix.to(x), draws).view_as(x)
@@ -180,10 +180,10 @@ class Linear(Process):
         mean, covariance = self._propagator(t)
         if not checks.holds(mean.isfinite() & covariance.isfinite()):
             raise ValueError(
-                f"t must be so short that S_t and Σ_t are finite, got {float(t.detach().max()):g}"
+                f"t must be so small that S_t and Σ_t are finite, got {float(t.detach().max()):g}"
             )
         return LinearTransition(t, mean, covariance, self.copies)
 
     def transition(self, t: Tensor | float) -> LinearTransition:
-        """Return the law N(S_t x, Σ_t) of X_t given X_0 = x."""
+        """Return the distribution N(S_t x, Σ_t) of X_t given X_0 = x."""
         return self._transition(checks.time(t))

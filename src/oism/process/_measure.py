@@ -1,9 +1,10 @@
 """Invariant measures π of the processes.
 
-A process converges to its invariant measure where that is a probability: the Gaussian of the
-Ornstein-Uhlenbeck process, the uniform law of the torus. Brownian motion leaves Lebesgue measure
-invariant, which is σ-finite but has infinite mass: it has no normalised density and no sampler, and
-says so. What always exists is the *score* ∇ log π, and that is all that generators and flows need.
+A process converges to its invariant measure if that is a probability: the Gaussian of the
+Ornstein-Uhlenbeck process, the uniform distribution on the torus. Brownian motion leaves Lebesgue
+measure invariant, which has infinite mass: it has no normalised density and no sampler, and these
+methods raise an error. The *score* ∇ log π exists for every measure; generators and flows need only
+the score.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from oism._core.transforms import divergence
 
 
 class NotAProbabilityError(ValueError):
-    """Raised when an infinite measure is asked for what only a probability has."""
+    """Raised by methods of an infinite measure that are defined for probabilities only."""
 
 
 class Measure(ABC):
@@ -44,7 +45,7 @@ class Measure(ABC):
 
     @abstractmethod
     def _fill(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return draws in the memory, or of the shape, dtype and device, of ``x``."""
+        """Return samples of the shape, dtype and device of ``x``; may overwrite it."""
 
     def sample(
         self,
@@ -54,7 +55,7 @@ class Measure(ABC):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> Tensor:
-        """Draw independent points; ``shape`` is that of the whole batch, ``(n, *shape)``."""
+        """Return independent samples; ``shape`` is that of the whole batch, ``(n, *shape)``."""
         size, kind = checks.shape(shape), checks.dtype(dtype or torch.get_default_dtype())
         return self._fill(torch.empty(size, dtype=kind, device=device), generator)
 
@@ -97,14 +98,14 @@ class Gaussian(Measure):
 
 @dataclass(frozen=True)
 class Uniform(Measure):
-    """The uniform law on the torus [-π, π)^d."""
+    """The uniform distribution on the torus [-π, π)^d."""
 
     def score(self, x: Tensor) -> Tensor:
         """Return zero."""
         return torch.zeros_like(checks.points(x))
 
     def log_density(self, x: Tensor) -> Tensor:
-        """Return -d log 2π; the point may be given by any representative modulo 2π."""
+        """Return -d log 2π; points may be given modulo 2π."""
         flat = checks.points(x).flatten(1)
         return flat.new_full((len(flat),), -flat.shape[1] * math.log(2 * math.pi))
 
@@ -119,7 +120,7 @@ class Uniform(Measure):
 
 @dataclass(frozen=True)
 class Lebesgue(Measure):
-    """Lebesgue measure on ℝ^d: invariant for Brownian motion, and not a probability.
+    """Lebesgue measure on ℝ^d: invariant under Brownian motion, not a probability.
 
     >>> Lebesgue().sample((1, 2))
     Traceback (most recent call last):
@@ -147,6 +148,6 @@ class Lebesgue(Measure):
     @staticmethod
     def _refuse(what: str) -> NoReturn:
         raise NotAProbabilityError(
-            f"Lebesgue measure has infinite mass, so Brownian motion has no invariant law and no "
-            f"{what}: Torus and OrnsteinUhlenbeck have"
+            "Lebesgue measure has infinite mass, so Brownian motion has no invariant distribution "
+            f"and no {what}: Torus and OrnsteinUhlenbeck have"
         )

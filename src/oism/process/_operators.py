@@ -9,8 +9,8 @@ For dX = b dt + L dW with invariant measure π and G = ½LLᵀ:
     Dirichlet form     E(f, g) = ∫ Γ(f, g) dπ
     semigroup          P_t f(x) = E[f(X_t) | X_0 = x],  P_t = e^{tL}
 
-They act on functions of a batch of points (see ``oism.process._expectation``) and return such functions
-again, so they compose: ``L(L(f))``, ``L(P(f))``. Derivatives are directional and in forward mode
+They map functions of a batch of points (see ``oism.process._expectation``) to such functions, so
+they compose: ``L(L(f))``, ``L(P(f))``. Derivatives are directional and in forward mode
 (``torch.func.jvp``): one along the drift, two along each column of L, for all points at once.
 """
 
@@ -35,7 +35,7 @@ from oism.process._expectation import (
 )
 
 BLOCK = 2**16
-"""How many points a function is evaluated at in one go."""
+"""The number of points per evaluation of a function."""
 
 
 def directional(f: Function, x: Tensor, direction: Tensor) -> Tensor:
@@ -45,7 +45,7 @@ def directional(f: Function, x: Tensor, direction: Tensor) -> Tensor:
 
 
 def over_noise(process: Process, x: Tensor, along: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return ½ Σ_j along(ℓ_j) over the columns ℓ_j of L, as many at once as memory allows."""
+    """Return ½ Σ_j along(ℓ_j) over the columns ℓ_j of L, in batches of bounded memory."""
     columns = process.noise(x.shape[1:].numel()).to(x).mT.reshape(-1, *x.shape[1:])
     chunk = max(1, BLOCK // max(1, len(x)))
     return 0.5 * vmap(along, randomness="same", chunk_size=chunk)(columns).sum(dim=0)
@@ -97,8 +97,8 @@ class AdjointGenerator(InfinitesimalGenerator):
 class SymmetricPart(InfinitesimalGenerator):
     """½(L + L*), the part that integrates by parts: ∫ Γ(f, g) dπ = -∫ g ½(L + L*)f dπ.
 
-    It is L where the process is symmetric. Of an asymmetric one it leaves out the rotation, which
-    the Dirichlet form does not see.
+    It is L if the process is symmetric. For an asymmetric process it lacks the rotation, which does
+    not change the Dirichlet form.
 
     >>> from oism.process import CriticallyDamped
     >>> x = torch.tensor([[1.0, 3.0]])  # position, velocity
@@ -113,7 +113,7 @@ class SymmetricPart(InfinitesimalGenerator):
 
 @dataclass(frozen=True)
 class CarreDuChamp:
-    """Γ(f, g) = ⟨∇f, G∇g⟩ = ½ Σ_j ∂_{ℓ_j}f ∂_{ℓ_j}g; Γ(f) stands for Γ(f, f)."""
+    """Γ(f, g) = ⟨∇f, G∇g⟩ = ½ Σ_j ∂_{ℓ_j}f ∂_{ℓ_j}g; Γ(f) is Γ(f, f)."""
 
     process: Process
 
@@ -146,9 +146,9 @@ class CarreDuChamp:
 class Semigroup:
     """P_t f(x) = E[f(X_t) | X_0 = x] for one time t ≥ 0; P_0 is the identity.
 
-    ``rule`` is quadrature in at most three dimensions and seeded Monte Carlo above (two digits or
-    so), unless given. A rule serves processes whose law at t is one law shifted to the mean, as
-    that of every linear process is.
+    The default ``rule`` is quadrature in at most three dimensions and seeded Monte Carlo above,
+    with an accuracy of about two digits. Rules require that X_t minus its mean has the same
+    distribution for all starts, as for every linear process.
 
     >>> from oism.process import OrnsteinUhlenbeck
     >>> P = Semigroup(OrnsteinUhlenbeck(), t=0.5)
@@ -167,7 +167,7 @@ class Semigroup:
             raise ValueError(f"t must be one number, got shape {tuple(checks.time(self.t).shape)}")
 
     def __call__(self, f: Function) -> Function:
-        """Return the function P_t f; f is evaluated at a bounded number of points at a time."""
+        """Return the function P_t f; f is evaluated in batches of bounded size."""
         f, law = rowwise(f), self.process.transition(self.t)
 
         def averaged(x: Tensor) -> Tensor:
@@ -188,8 +188,8 @@ class Semigroup:
     def log_kernel(self, x: Tensor, y: Tensor) -> Tensor:
         """Return log k_t(x, y) with P_t f(x) = ∫ k_t(x, y) f(y) dπ(y), k_t = ρ_t(y|x)/π(y).
 
-        For the Ornstein-Uhlenbeck process this is Mehler's kernel. It is symmetric in x and y
-        exactly when the process is.
+        For the Ornstein-Uhlenbeck process this is Mehler's kernel. It is symmetric in x and y if
+        and only if the process is.
         """
         law = self.process.transition(self.t)
         return law.log_density(y, x) - self.process.invariant.log_density(y)

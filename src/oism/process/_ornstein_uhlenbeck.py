@@ -45,7 +45,7 @@ class OrnsteinUhlenbeck(Isotropic):
 
     @property
     def invariant(self) -> Gaussian:
-        """The law N(0, vI)."""
+        """The distribution N(0, vI)."""
         return Gaussian(self.stationary_variance)
 
     @property
@@ -69,6 +69,6 @@ class OrnsteinUhlenbeck(Isotropic):
         return -self.stationary_variance * torch.expm1(-2 * self.theta * t)
 
     def _time_of_log_snr(self, log_snr: Tensor) -> Tensor:
-        # e^{-2θt}/(v(1 - e^{-2θt})) = e^ℓ, solved so that neither end cancels or overflows.
+        # e^{-2θt}/(v(1 - e^{-2θt})) = e^ℓ, solved for t without cancellation or overflow.
         shifted = log_snr + math.log(self.stationary_variance)
         return torch.logaddexp(-shifted, torch.zeros_like(shifted)) / (2 * self.theta)

@@ -1,11 +1,11 @@
-"""Data as positions, with velocities that nobody measured: the start of a damped process.
+"""Data as positions with random velocities: the start of a damped process.
 
-A `CriticallyDamped` process moves points (x, v). Data are positions; their velocities are drawn,
-V₀ ~ N(0, γI), independent of them. Given the data alone, the law at time t is therefore
+A `CriticallyDamped` process has points (x, v). Data are positions x; velocities V₀ ~ N(0, γI) are
+independent of them. Given the positions, the distribution at time t is therefore
 
     (X_t, V_t) | x ~ N(S_t (x, 0), P_t),    P_t = Σ_t + S_t diag(0, γ) S_tᵀ,
 
-the same for every coordinate. Only sums of covariances occur, so nothing cancels.
+the same for every coordinate. Covariances are only added, so nothing cancels.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from oism.storage import storable
 class PhaseSpace:
     """Positions ``(n, dim)`` with velocities of variance γ: points ``(n, 2·dim)``, positions first.
 
-    γ must be positive: without any spread of velocities the law at t = 0 has no score. A small one
-    keeps the score of the velocity large for a short time only.
+    γ must be positive: for γ = 0 the distribution at t = 0 has no score. With a small γ the score
+    of the velocity is large for a short time only.
 
     >>> space = PhaseSpace(CriticallyDamped(dim=2), gamma=0.04)
     >>> space.lift(torch.zeros(5, 2), torch.Generator().manual_seed(0)).shape
@@ -54,7 +54,7 @@ class PhaseSpace:
 
     @property
     def dynamics(self) -> CriticallyDamped:
-        """The process that moves points."""
+        """The process of the points (x, v)."""
         return self.process
 
     @property
@@ -63,18 +63,16 @@ class PhaseSpace:
         return self.dim
 
     def unseen_covariance(self) -> Tensor:
-        """Return the covariance diag(0, γ) of what is not in the data: ``(size, size)``."""
+        """Return the covariance diag(0, γ) of entries not in the data: ``(size, size)``."""
         seen = torch.zeros(self.dim, dtype=torch.float64)
         return torch.diag(torch.cat((seen, torch.full_like(seen, self.gamma))))
 
     def width_hint(self, columns: int) -> str:
-        """Return what may have been meant by data of another number of columns."""
-        return (
-            ": positions alone, for velocities are integrated out" if columns == self.size else ""
-        )
+        """Return a hint for an error message about data with another number of columns."""
+        return ": positions only, velocities are integrated out" if columns == self.size else ""
 
     def lift(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Return (x, v) with velocities drawn from N(0, γI)."""
+        """Return (x, v) with velocities v sampled from N(0, γI)."""
         x = checks.points(x, dim=self.dim)
         draws = torch.empty_like(x).normal_(generator=generator)
         return torch.cat((x, math.sqrt(self.gamma) * draws), dim=1)
@@ -96,7 +94,8 @@ class PhaseSpace:
     def _law(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return the factors S_t(1, 0) of the mean, ``(..., 2)``, and the root of P_t.
 
-        For t > 0 it is Cholesky's, ``(..., 2, 2)``: positions see the first noise only.
+        For t > 0 it is the Cholesky factor ``(..., 2, 2)``: positions depend on the first noise
+        variable only.
         """
         law = self.process._transition(t)
         kicked = law.means[..., :, 1]

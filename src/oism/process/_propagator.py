@@ -1,4 +1,4 @@
-"""How a linear SDE dX = FX dt + L dW moves means and covariances, for any F and L.
+"""Means and covariances of a linear SDE dX = FX dt + L dW over time, for any F and L.
 
     S_t = e^{Ft},    Σ_t = ∫₀ᵗ S_s Q S_sᵀ ds,    Q = LLᵀ.
 
@@ -7,12 +7,12 @@ M_{k+1} = FM_k + M_kFᵀ; a longer time is reached by doubling,
 
     S_{2h} = S_h²,    Σ_{2h} = Σ_h + S_h Σ_h S_hᵀ.
 
-Only covariances are added, so nothing cancels: entries of Σ_t that are small keep their digits, at
-short times and at long ones, and F may have any spectrum. Neither textbook formula does that:
-Σ∞ - SΣ∞Sᵀ cancels at short times and needs a stable F; Van Loan's block exponential holds e^{-Ft}
-and loses everything at long ones. (`torch.linalg.matrix_exp` cuts its series relative to the norm
-of the matrix, and leaves few digits in its small entries.) `tests/process/test_propagator.py`
-measures all of them against 60 digits.
+Covariances are only added, so nothing cancels: small entries of Σ_t are accurate at short and long
+times, and F may have any spectrum. The textbook formulas are not: Σ∞ - SΣ∞Sᵀ cancels at short times
+and needs a stable F; Van Loan's block exponential contains e^{-Ft} and has no correct digits at
+long times. (`torch.linalg.matrix_exp` truncates its series relative to the norm of the matrix, so
+its small entries have few digits.) `tests/process/test_propagator.py` compares all of them with 60
+digits.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from oism._core import checks
 from oism._core.transforms import matmul
 
 TERMS = 26
-"""The length of the series: 1/26! of the first term is left out at the radius."""
+"""The length of the series: at the radius the first omitted term is 1/26! of the first."""
 
 RADIUS = 0.5
-"""The largest ‖F‖h at which the series are summed."""
+"""The largest ‖F‖h for which the series are summed."""
 
 UNROLLED = 64
-"""The number of doublings where the times cannot be read: inside vmap and under compile."""
+"""The number of doublings if times cannot be read: inside vmap and under compile."""
 
 
 class Series(NamedTuple):
@@ -43,7 +43,7 @@ class Series(NamedTuple):
     means: Tensor  # (TERMS, m²), of S_h
     covariances: Tensor  # (TERMS, m²), of Σ_h/h
     rate: float  # ‖F‖
-    units: Tensor  # (m,), the lengths that balance F: powers of two, so that they round nothing
+    units: Tensor  # (m,), the scales that balance F: powers of two, so that nothing is rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +60,12 @@ class Propagator:
     series: Series = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Not when first used: that may be inside of a graph, where SciPy cannot run.
+        # Not on first use, which may be in a compiled graph, where SciPy cannot run.
         checks.settle(self, series=self._expanded())
 
     def _expanded(self) -> Series:
-        # Units in which rows and columns of F are of one size: ‖F‖ is then near the fastest rate of
-        # the process, and the doublings, each of which doubles an error of S, are few.
+        # Units in which rows and columns of F have similar norms: ‖F‖ is then close to the fastest
+        # rate of the process, and doublings, each of which doubles the error of S, are few.
         balanced, (units, _) = scipy.linalg.matrix_balance(
             self.drift.numpy(), permute=False, separate=True
         )
@@ -100,23 +100,23 @@ class Propagator:
 
 
 def _doubled(mean: Tensor, covariance: Tensor, doublings: Tensor) -> tuple[Tensor, Tensor]:
-    """Return S and Σ after so many doublings, each time its own number."""
+    """Return S and Σ after a number of doublings for each time."""
     most = _most(doublings)
     for k in range(most):
         more = (doublings > k)[..., None, None]
         moved = matmul(matmul(mean, covariance), mean.mT)
         covariance = torch.where(more, covariance + moved, covariance)
         mean = torch.where(more, matmul(mean, mean), mean)
-    # Unread and overflowing times may need more than were done: no answer, not a wrong one.
+    # Times that need more doublings than were done give NaN instead of a wrong result.
     done = (doublings <= most)[..., None, None]
     covariance = 0.5 * (covariance + covariance.mT)
     return torch.where(done, mean, torch.nan), torch.where(done, covariance, torch.nan)
 
 
 def _most(doublings: Tensor) -> int:
-    """Return the largest number of doublings, or ``UNROLLED`` where it cannot be read."""
+    """Return the largest number of doublings, or ``UNROLLED`` if it cannot be read."""
     if not checks.readable(doublings):
         return UNROLLED
-    # An infinite ‖F‖t has no number of doublings: it is left undone.
+    # For an infinite ‖F‖t the result is NaN.
     finite = doublings[doublings.isfinite()]
     return int(finite.max()) if finite.numel() else 0

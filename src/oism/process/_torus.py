@@ -1,13 +1,13 @@
-"""Brownian motion on the flat torus [-π, π)^d, which the paper calls truncated Brownian motion.
+"""Brownian motion on the flat torus [-π, π)^d, called truncated Brownian motion in the paper.
 
-The path of dX = √2 dW is wrapped modulo 2π. Coordinates are independent, and the transition density
+Paths of dX = √2 dW are wrapped modulo 2π. Coordinates are independent, and the transition density
 of one, with δ = y - x, is both a sum over images and a Fourier series (Poisson summation):
 
     ρ_t(y|x) = Σ_z N(δ + 2πz; 0, 2t) = (1/2π) (1 + 2 Σ_k e^{-k²t} cos kδ).
 
-The terms fall like e^{-π²z²/t} and e^{-k²t}: each series is the better one on its side of a time
-of order one. With the crossing at t = 1.5, five images and four frequencies leave relative
-truncation errors below 1e-15 for every t > 0.
+The terms decay like e^{-π²z²/t} and e^{-k²t}: the first series is better for small t, the second
+for large t. With the crossing at t = 1.5, five images and four frequencies have relative truncation
+errors below 1e-15 for every t > 0.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FREQUENCIES = 4
 
 def wrapped_log_density(delta: Tensor, t: Tensor) -> Tensor:
     """Return log ρ_t of one coordinate, for δ = y - x in [-π, π) and t > 0 that broadcast."""
-    # Each series sees only the times on its side, so that neither can spoil gradients of the other.
+    # Each series is evaluated at its own times only, so that gradients of both are finite.
     early, late = t.clamp(max=CROSSING), t.clamp(min=CROSSING)
     z = _leading(range(-IMAGES, IMAGES + 1), delta)
     exponents = -(delta + 2 * math.pi * z).square() / (4 * early)
@@ -58,13 +58,13 @@ class WrappedTransition(IsotropicTransition):
         return wrapped(super().sample(x, generator=generator))
 
     def log_density(self, y: Tensor, x: Tensor) -> Tensor:
-        """Return log ρ_t(y|x), summed over coordinates; any representatives modulo 2π will do."""
+        """Return log ρ_t(y|x), summed over coordinates; points may be given modulo 2π."""
         variance = self._positive_variance(checks.like(y, checks.points(x)))
         delta = wrapped(y - x)
         return wrapped_log_density(delta, 0.5 * variance).flatten(1).sum(dim=1)
 
     def _rule(self, nodes: int) -> tuple[Tensor, Tensor]:
-        """Return equally spaced points: on the line where the law is narrow, else on the circle."""
+        """Return equally spaced points: on the line for small σ, otherwise on the circle."""
         if checks.holds(quadrature.REACH * self.sigma < math.pi):
             points, weights = quadrature.normal_trapezoid(nodes)
             return self.sigma * points.to(self.sigma), weights.to(self.sigma)
@@ -75,7 +75,7 @@ class WrappedTransition(IsotropicTransition):
 @storable
 @dataclass(frozen=True)
 class Torus(Brownian):
-    """Brownian motion modulo 2π: L = Δ, uniform invariant law, λ_ξ = -‖ξ‖² for integer ξ only.
+    """Brownian motion modulo 2π: L = Δ, π uniform, λ_ξ = -‖ξ‖² for integer ξ only.
 
     >>> Torus().wrap(torch.tensor([[3.5]]))
     tensor([[-2.7832]])

@@ -1,12 +1,12 @@
-"""Symmetric linear SDEs are independent Ornstein-Uhlenbeck processes in the right coordinates.
+"""Coordinates in which a symmetric linear SDE is a set of independent Ornstein-Uhlenbeck processes.
 
 If FΣ∞ = Σ∞Fᵀ, then K = Σ∞^{-1/2} F Σ∞^{1/2} is symmetric and negative definite, K = -RΘRᵀ with
 Θ = diag(θ₁, …, θ_d). In y = RᵀΣ∞^{-1/2} x,
 
     dyᵢ = -θᵢyᵢ dt + √(2θᵢ) dWᵢ,    π = N(0, I),
 
-each direction at a rate of its own. The eigenfunctions of the process are products of Hermite
-polynomials of the yᵢ, with λ = -Σ θᵢnᵢ. Densities and scores move along: with W = RᵀΣ∞^{-1/2},
+with one rate per direction. The eigenfunctions of the process are products of Hermite polynomials
+of the yᵢ, with λ = -Σ θᵢnᵢ. Densities and scores transform by W = RᵀΣ∞^{-1/2}:
 log ρ(x) = log ρ(y) + log det W and ∇_x log ρ = Wᵀ∇_y log ρ.
 """
 
@@ -25,7 +25,7 @@ from oism.process._linear import Linear
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """The change of coordinates y = Wx of a symmetric linear process; slowest direction first.
+    """The coordinates y = Wx of a symmetric linear process, the slowest direction first.
 
     >>> process = Linear(torch.tensor([[-2.0, 1.0], [1.0, -2.0]]), 2 * torch.eye(2))
     >>> Whitening(process).rates
@@ -38,7 +38,7 @@ class Whitening:
     def __post_init__(self) -> None:
         checks.instance(self.process, Linear, "process")
         if not self.process.drift_matrix.any():
-            raise ValueError("process must have a stationary law, got one without drift")
+            raise ValueError("process must have a stationary distribution, got one without drift")
         if not self.process.is_symmetric:
             raise ValueError(
                 "process must be symmetric, FΣ∞ = Σ∞Fᵀ: only then are there independent coordinates"
@@ -47,8 +47,8 @@ class Whitening:
 
     def _computed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return W, W⁻¹ and the rates of one copy."""
-        # Any A with AAᵀ = Σ∞ serves: A⁻¹FA is K turned, and the rotation is found anyway. The
-        # triangular one keeps the digits of directions with a small variance.
+        # Any A with AAᵀ = Σ∞ can be used: A⁻¹FA is K up to a rotation, which `eigh` finds. The
+        # triangular A is accurate for directions of small variance.
         whiten, _ = CorrelatedGaussian(self.process.stationary_covariance).whitener
         unwhiten = torch.linalg.inv(whiten)
         similar = whiten @ self.process.drift_matrix @ unwhiten
@@ -79,5 +79,5 @@ class Whitening:
         return act(self._parts[1], checks.points(y, "y"), self.process.copies, "y")
 
     def pull_back(self, score: Tensor) -> Tensor:
-        """Return Wᵀs: the score in x of a score in y, or any other gradient."""
+        """Return Wᵀs: a score, or any gradient, in x from that in y."""
         return act(self._parts[0].mT, checks.points(score, "score"), self.process.copies, "score")

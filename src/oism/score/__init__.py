@@ -1,4 +1,4 @@
-"""Fitted scores of all noise levels, as torch modules, and the contract of the systems behind them."""
+"""Fitted scores of all noise levels, as torch modules, and the contract of their systems."""
 
 from oism.score._base import RIDGES, Advance, Losses, OperatorScore, Solved, System, ignore
 from oism.score._coordinates import FLOOR, Coordinates

@@ -1,16 +1,16 @@
-"""The fitted object: the scores of all noise levels, a torch module, and the system behind it.
+"""The fitted scores of all noise levels, a torch module, and the linear systems they solve.
 
-A *system* holds the averages of one family of functions and does two things at any times: it
-returns the held-out loss αᵀAα + 2bᵀα of every candidate regularisation, fold by fold, and solves
-for one that was chosen. A candidate is a pair (level, ridge): a level is a truncation of the
-family, the richest first, a ridge ε a number ≥ 0. Both may lie between the candidates when they are
-solved for, so that they, and with them α(t), can vary smoothly with t.
+A *system* holds the averages of one family of functions. For any times it returns the held-out loss
+αᵀAα + 2bᵀα of every candidate regularisation, fold by fold, and the solution α for a chosen one. A
+candidate is a pair (level, ridge): a level is a truncation of the family, the richest first, and a
+ridge ε is a number ≥ 0. A solution may use a ridge and a level between the candidates, so that
+both, and therefore α(t), can vary smoothly with t.
 
-`OperatorScore` holds coefficients α(t) on a table of clock times and evaluates the estimate of
-∇ log ρ_t, its divergence and log(ρ_t/π) anywhere, at one time or one time per row. What it
-evaluates is in its buffers, so ``.to``, ``state_dict`` and ``torch.compile`` work as for any
-module; gradients flow to the points and the times. It keeps its system, without folds, to solve for
-coefficients at times between the knots of the table.
+`OperatorScore` holds coefficients α(t) in a table over clock times and evaluates the estimate of
+∇ log ρ_t, its divergence and log(ρ_t/π) at any point, for one time or one time per row. The table
+is stored in buffers, so ``.to``, ``state_dict`` and ``torch.compile`` work as for any module, and
+results can be differentiated with respect to points and times. The module also keeps its system,
+without folds, to solve for coefficients at times between the knots of the table.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.plain import plain
 from oism.basis import Functions
 from oism.flow import FittedModel
 from oism.process import Clock, Process
@@ -32,18 +33,17 @@ from oism.score._interpolation import Curve, SpectralModule
 from oism.score._table import Diagnostics, Schedule, Table
 
 ROWS = 2**22
-"""The number of table entries that are evaluated at a time, outside of torch.compile."""
-
+"""The number of table entries per batch of rows, outside of torch.compile."""
 
 RIDGES = torch.logspace(-6, 1, 15, dtype=torch.float64)
-"""The candidates for ε, two a decade."""
+"""The candidates for ε, two per decade."""
 
 Advance = Callable[[float], None]
-"""Takes the share of a piece of work that was done since the last call; shares sum to 1."""
+"""A function of the share of the work that was done since the last call; shares sum to 1."""
 
 
 def ignore(share: float) -> None:
-    """Report no progress."""
+    """Do nothing: the default for ``advance``."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,10 @@ class Solved:
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """Held-out losses ``(folds, T, *batch, levels, ridges)``; +∞ or NaN where there is none."""
+    """Held-out losses ``(folds, T, *batch, levels, ridges)``; +∞ or NaN if undefined.
+
+    ``shares`` ``(folds,)`` are the shares of the rows in each fold.
+    """
 
     values: Tensor
     shares: Tensor
@@ -82,13 +85,13 @@ class System(ABC):
     """The shape of independent choices: one for all, or one per coordinate."""
 
     untruncated: float = 0.0
-    """The level at which nothing is cut off."""
+    """The level without truncation."""
 
     @abstractmethod
     def losses(self, t: Tensor, *, advance: Advance = ignore) -> Losses:
         """Return the held-out losses of all candidates at times ``(T,)``.
 
-        ``advance`` may be called with the share of the work that was done since it was last called.
+        ``advance`` may be called with the share of the work done since its last call.
         """
 
     @abstractmethod
@@ -115,25 +118,25 @@ class System(ABC):
     def cutoff(self, level: Tensor) -> Tensor | None:  # noqa: ARG002
         """Return the frequency above which functions are damped, at real-valued levels, or None.
 
-        None where a level is not a frequency: Hermite polynomials are truncated by their degree.
+        None if a level is not a frequency: Hermite polynomials are truncated by their degree.
         """
         return None
 
     def density_ratio(self, x: Tensor, t: Tensor | float) -> Tensor | None:  # noqa: ARG002
         """Return ρ_t/π at points ``(n, dim)`` as the series of its averages, or None: ``(n,)``.
 
-        None where such a series does not converge to a density.
+        None if such a series does not converge to a density.
         """
         return None
 
     @property
     def has_choice(self) -> bool:
-        """Whether ridge and level make any difference."""
+        """Whether the solution depends on ridge and level."""
         return True
 
     @property
     def has_coefficients(self) -> bool:
-        """Whether there is anything to solve for; a Gaussian is known without."""
+        """Whether there are coefficients to solve for; a Gaussian has none."""
         return True
 
     def workers(self) -> AbstractContextManager[None]:
@@ -142,7 +145,7 @@ class System(ABC):
 
     @abstractmethod
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
-        """Return (αᵀA_tα)^½, the size of a score in L²(ρ_t): ``(T,)``."""
+        """Return (αᵀA_tα)^½, the norm of a score in L²(ρ_t): ``(T,)``."""
 
     @abstractmethod
     def score(self, clock: Clock, table: Table) -> OperatorScore:
@@ -150,14 +153,14 @@ class System(ABC):
 
     @abstractmethod
     def without_folds(self) -> Self:
-        """Return the system of the averages over all rows alone, on the CPU in float64."""
+        """Return the system with the averages over all rows only, on the CPU in float64."""
 
 
 class OperatorScore(SpectralModule, FittedModel):
     """An estimate of ∇ log ρ_t for every t of a clock, in closed form.
 
-    Points are ``(n, *shape)`` with as many entries a row as the basis has dimensions. Times are the
-    process's own, within the range of the clock, one number or one per row.
+    Points are ``(n, *shape)`` with as many entries per row as the basis has dimensions. Times are
+    the process's own, within the range of the clock, one number or one per row.
     """
 
     basis: Functions
@@ -191,7 +194,7 @@ class OperatorScore(SpectralModule, FittedModel):
 
     @property
     def times(self) -> tuple[float, float]:
-        """The first and the last time that can be asked for."""
+        """The first and the last time of the clock."""
         ends = self.clock._time(torch.tensor([0.0, self.clock.horizon], dtype=torch.float64))
         return float(ends[0]), float(ends[1])
 
@@ -203,26 +206,26 @@ class OperatorScore(SpectralModule, FittedModel):
 
     @property
     def system(self) -> System:
-        """The equations behind the coefficients, to be solved at any time."""
+        """The equations of the coefficients, which can be solved at any time."""
         return self._system
 
     @property
     def bandwidth(self) -> int | None:
-        """The largest frequency of a coordinate; None where the functions are not waves."""
+        """The largest frequency of a coordinate; None if the functions are not waves."""
         return None
 
     def noise_error(self) -> Tensor | None:
         """Return the held-out mean square error of the predicted noise per entry: ``(K,)``.
 
-        At the times of `diagnostics`; None where their loss is not in the units of the noise.
+        At the times of `diagnostics`; None if their loss does not determine this error.
         """
         return None
 
     def relative_density(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ρ_t at points ``(n, dim)``, divided by its largest value there: ``(n,)``.
 
-        From the series of the averages where there is one. The fitted score has the same shape, but
-        where regions are nearly separate it does not determine how much lies in each.
+        From `System.density_ratio` if there is one, otherwise from the fitted score. The score
+        determines the shape of the density, but not the masses of nearly separate regions.
         """
         ratio = self.system.density_ratio(x, t)
         log = self.log_ratio(x, t) if ratio is None else ratio.clamp(min=0).log()
@@ -230,24 +233,27 @@ class OperatorScore(SpectralModule, FittedModel):
         return (log - log.max()).exp()
 
     def facts(self) -> dict[str, Any]:
-        """Return process, clock, basis and what was chosen at the ends of the clock."""
+        """Return process, clock, basis, and the ridge and level at the ends of the clock."""
         found = self.diagnostics
-        return {
-            "kind": type(self).__name__,
-            "process": repr(self.process),
-            "clock": repr(self.clock),
-            "basis": type(self.basis).__name__,
-            "dim": self.basis.dim,
-            "functions": self.basis.size,
-            "knots": len(self.curve.knots),
-            "times": list(self.times),
-            "ridge": [found.ridge[0].tolist(), found.ridge[-1].tolist()],
-            "level": [found.level[0].tolist(), found.level[-1].tolist()],
-            "interpolation": float(found.interpolation),
-        }
+        facts: dict[str, Any] = plain(
+            {
+                "kind": type(self).__name__,
+                "process": repr(self.process),
+                "clock": repr(self.clock),
+                "basis": type(self.basis).__name__,
+                "dim": self.basis.dim,
+                "functions": self.basis.size,
+                "knots": len(self.curve.knots),
+                "times": list(self.times),
+                "ridge": [found.ridge[0].tolist(), found.ridge[-1].tolist()],
+                "level": [found.level[0].tolist(), found.level[-1].tolist()],
+                "interpolation": float(found.interpolation),
+            }
+        )
+        return facts
 
     def extra_repr(self) -> str:
-        """Return what torch prints of the module."""
+        """Return basis and times for ``repr``."""
         first, last = self.times
         return f"{self.basis!r}, t from {first:.3g} to {last:.3g}"
 
@@ -260,6 +266,7 @@ class OperatorScore(SpectralModule, FittedModel):
             "order": curve.order,
             "knots": curve.knots,
             "values": curve.values,
+            "slopes": curve.slopes,
             "schedule": dict(vars(self.schedule)),
             "diagnostics": dict(vars(self.diagnostics)),
         }
@@ -273,11 +280,12 @@ class OperatorScore(SpectralModule, FittedModel):
         order: int,
         knots: Tensor,
         values: Tensor,
+        slopes: Tensor | None,
         schedule: dict[str, Tensor],
         diagnostics: dict[str, Tensor],
     ) -> OperatorScore:
-        """Return the score that a system gives for the table."""
-        curve = Curve(knots, values, order=order)
+        """Return the score of a stored system, clock and table."""
+        curve = Curve(knots, values, order=order, slopes=slopes)
         return system.score(clock, Table(curve, Schedule(**schedule), Diagnostics(**diagnostics)))
 
     @abstractmethod
@@ -298,13 +306,13 @@ class OperatorScore(SpectralModule, FittedModel):
         return torch.cat(parts, dim=1)
 
     def _rows(self, x: Tensor, t: Tensor) -> int:  # noqa: ARG002
-        """Return how many rows are evaluated at a time."""
+        """Return the number of rows per batch."""
         return max(1, ROWS // max(1, self.curve.values[0].numel()))
 
     def coefficients(self, t: Tensor | float, *, exact: bool = False) -> Tensor:
         """Return α(t), of the shape of t followed by that of the coefficients.
 
-        Interpolated from the table, or with ``exact`` from a solve at these very times.
+        Interpolated in the table, or with ``exact`` solved for at exactly these times.
         """
         t = self._time(t)
         if not exact or not self.curve.values.numel():  # a Gaussian has nothing to solve for
@@ -323,7 +331,10 @@ class OperatorScore(SpectralModule, FittedModel):
         return self._evaluate(self._divergence, x, t)
 
     def score_and_divergence(self, x: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Return both, ``x``'s shape and ``(n,)``, for little more than one of them."""
+        """Return the score, of the shape of ``x``, and its divergence ``(n,)``.
+
+        The cost is close to that of one of them.
+        """
         both = self._evaluate(self._joint, x, t)
         return both[:, :-1].reshape(x.shape), both[:, -1]
 
@@ -332,20 +343,20 @@ class OperatorScore(SpectralModule, FittedModel):
         return self._evaluate(self._log_ratio, x, t)
 
     def _time(self, t: Tensor | float) -> Tensor:
-        """Return times in float64; their range is checked where reading it costs nothing."""
+        """Return times in float64; their range is checked on the CPU, without synchronisation."""
         low, high = self.times
         if isinstance(t, Tensor) and t.device.type != "cpu":
             if not t.is_floating_point() or t.ndim > 1:
                 raise ValueError(f"t must be floating point of shape () or (n,), got {t!r}")
             return t if t.device.type == "mps" else t.double()
-        # A time that was rounded to its dtype on its way here may have passed the ends by as much.
+        # A time that was rounded to its dtype may exceed the ends by one rounding error.
         kind = t.dtype if isinstance(t, Tensor) and t.is_floating_point() else torch.float64
         return checks.instants(t, "t", low=low, high=high, slack=4 * torch.finfo(kind).eps)
 
     def _evaluate(
         self, part: Callable[[Tensor, Tensor, Tensor], Tensor], x: Tensor, t: Tensor | float
     ) -> Tensor:
-        """Apply a part to rows, a piece at a time, so that tables stay bounded."""
+        """Return ``part`` of all rows, computed in batches to bound memory."""
         flat = checks.vectors(x, "x")
         if flat.ndim < 2 or flat.shape[1:].numel() != self.basis.dim:
             raise ValueError(

@@ -1,7 +1,7 @@
-"""The coordinates in which data are standardised, and how they move with time.
+"""Time-dependent coordinates in which the noised data have mean 0 and variance 1.
 
 For the Ornstein-Uhlenbeck process and data with mean m and deviation s along a direction, in units
-of the invariant measure,
+of the invariant distribution,
 
     m_t = e^{-θt} m,    s_t² = e^{-2θt} s² + 1 - e^{-2θt}.
 
@@ -18,12 +18,12 @@ from torch import Tensor
 from oism.process import OrnsteinUhlenbeck
 
 FLOOR = 1e-12
-"""The smallest s_t²: where all rows agree, the law at t = 0 has no density and no score."""
+"""The smallest s_t²: if all rows are equal, the data at t = 0 have no density and no score."""
 
 
 @dataclass(frozen=True, eq=False)
 class Coordinates:
-    """The standardised coordinates of a law and how they move with t."""
+    """The standardised coordinates u_t of a distribution with mean m and deviation s at t = 0."""
 
     process: OrnsteinUhlenbeck
     shift: Tensor

@@ -1,8 +1,8 @@
-"""The score on the torus: s = Σ α_k(t) ∇φ_k, for π is uniform.
+"""The score on the torus: s = Σ α_k(t) ∇φ_k, because π is uniform.
 
-At many points that share one time, on the CPU, the series are summed by FINUFFT (see
-`oism.basis._scattered`); at few points, for one time per row, on other devices and wherever
-something is differentiated, by plain products.
+For many points with one common time on the CPU, the series are summed by FINUFFT (see
+`oism.basis._scattered`). For few points, one time per row, other devices and under
+differentiation, they are summed by matrix products.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from oism.score._base import OperatorScore
 from oism.storage import storable
 
 POINTS = 2**18
-"""The number of points that are transformed at a time."""
+"""The number of points per transform."""
 
 TRANSFORM_COST = {1: (15_000, 1.5, 0.0), 2: (20_000, 8.0, 3.6), 3: (30_000, 80.0, 38.0)}
-"""What a transform costs at all, per point and per mode, measured in plain waves at one point.
+"""The cost of a transform by dimension: fixed, per point and per mode.
 
-By dimension, of a score with its divergence; benchmarks/scattered.py prints both sides.
+The unit is the cost of one wave at one point by matrix products, for a score with its divergence;
+measured by benchmarks/scattered.py.
 """
 
 
@@ -48,9 +49,9 @@ class FourierScore(OperatorScore):
 
     @functools.cached_property
     def _slopes(self) -> Tensor:
-        """iξ_j for every j, and -‖ξ‖²: what derivatives multiply a spectrum by, ``(dim + 1, m)``.
+        """The factors iξ_j and -‖ξ‖² of the derivatives of a spectrum: ``(dim + 1, m)``.
 
-        On the CPU, as everything that FINUFFT sees.
+        On the CPU, like all arguments of FINUFFT.
         """
         xi = self.basis.frequencies.cpu()
         return torch.cat((1j * xi.mT, -xi.square().sum(dim=1)[None].to(torch.complex128)))
@@ -60,7 +61,7 @@ class FourierScore(OperatorScore):
         return ScatteredSeries(self.basis.frequencies)
 
     def _is_fast(self, x: Tensor, t: Tensor) -> bool:
-        """Tell whether a transform is faster than plain products, and possible."""
+        """Return whether a transform is possible and faster than matrix products."""
         return (
             x.device.type == "cpu"
             and t.ndim == 0
@@ -68,11 +69,11 @@ class FourierScore(OperatorScore):
             and self.basis.is_integral
             and not is_differentiated(x)
             and not is_differentiated(t)
-            and self._transform_pays(len(x))
+            and self._transform_is_faster(len(x))
             and _has_finufft()
         )
 
-    def _transform_pays(self, n: int) -> bool:
+    def _transform_is_faster(self, n: int) -> bool:
         once, per_point, per_mode = TRANSFORM_COST[self.basis.dim]
         transform = once + per_point * n + per_mode * math.prod(self._scattered.modes)
         return bool(n * len(self.basis.frequencies) > transform)

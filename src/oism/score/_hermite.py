@@ -1,17 +1,18 @@
-"""Scores of polynomials: a Gaussian part and a polynomial part that ends where the data end.
+"""Polynomial scores: a Gaussian part, and a polynomial part limited to the range of the data.
 
-In frame coordinates z, in units of the invariant law, log ρ_t is modelled as
+In frame coordinates z, in units of the invariant distribution, log ρ_t is modelled as
 
     log N(Vz; m_t, s_t²) + f(u_t),    u_t = (V c(z) - m_t)/s_t,    f = Σ α_m(t) φ_m.
 
-A polynomial fitted on the data says nothing outside of their range, and grows there: a cubic
-potential fitted to a skewed law pushes points to infinity. So f sees z through a soft clamp c: the
-identity within the range of the noised data, levelling off beyond it,
+Outside of the range of the data a fitted polynomial is arbitrary and unbounded: a cubic f fitted to
+skewed data sends points to infinity. So z enters f through a soft clamp c, the identity within the
+range of the noised data and bounded outside,
 
     c(z) = h + w tanh((z - h)/w)  for z > h = e^{-θt} high + 3σ_t,  likewise below,
 
-with w half of the deviation of that coordinate. c is twice continuously differentiable, the score
-remains the gradient of a function, and outside of the range it is that of the Gaussian part.
+with w half of the standard deviation of that coordinate. c is twice continuously differentiable,
+the score is the gradient of a function, and far outside of the range it is that of the Gaussian
+part.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from oism.score._table import Table
 from oism.storage import storable
 
 NOISE_REACH = 3.0
-"""How many deviations of the noise the range of the data is widened by."""
+"""By how many standard deviations of the noise the range of the data is widened."""
 
 WIDTH = 0.5
-"""How fast the clamp levels off, in deviations of the noised coordinate."""
+"""The width w of the clamp, in standard deviations of the noised coordinate."""
 
 
 def soft_clamp(
     z: Tensor, low: Tensor, high: Tensor, width: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return c(z), c'(z) and c''(z): the identity within [low, high], levelling off beyond.
+    """Return c(z), c'(z) and c''(z): the identity within [low, high], bounded outside.
 
     >>> z = torch.tensor([0.5, 1.0, 9.0])
     >>> soft_clamp(z, torch.tensor(-1.0), torch.tensor(1.0), torch.tensor(0.5))[0]
@@ -53,7 +54,7 @@ def soft_clamp(
 
 
 class HermiteFamilyScore(OperatorScore):
-    """What the Hermite scores share: coordinates at a time, the Gaussian part and the clamp."""
+    """Base class of the Hermite scores: coordinates at time t, the Gaussian part and the clamp."""
 
     basis: HermiteFamily
     shift: Tensor
@@ -75,21 +76,21 @@ class HermiteFamilyScore(OperatorScore):
         super().__init__(basis, clock, table, system)
         for name in ("shift", "scale", "low", "high", "rotation"):
             self.register_buffer(name, getattr(standard, name))
-        # The directions move with the module: a frame lives on the host, and may be large.
+        # A buffer, so that they move with the module: frames are on the CPU and may be large.
         self.register_buffer("directions", basis.frame.stored_directions(), persistent=False)
 
-    def _place(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return z, u of the Gaussian part, and m_t and s_t, in the dtype of ``x``."""
+    def _standardise(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return z, u of the Gaussian part, m_t and s_t, in the dtype of ``x``."""
         if self.directions is None:
             z = self.basis.scale * self.basis.frame._analyse(x)
         else:
             z = self.basis.scale * matmul(x, self.directions.to(x).mT)
-        # In the dtype of the points: nothing cancels, and there is one number for each entry.
+        # In the dtype of the points: nothing cancels, and float64 would cost memory.
         shift, scale = Coordinates(self.basis.process, self.shift.to(z), self.scale.to(z)).at(t)
         return z, (self._rotate(z) - shift) / scale, shift, scale
 
     def _back(self, z: Tensor) -> Tensor:
-        """Return vectors from their frame coordinates, in units of the data."""
+        """Return vectors in data units, given their frame coordinates."""
         if self.directions is None:
             return self.basis.scale * self.basis.frame._synthesise(z)
         return self.basis.scale * matmul(z, self.directions.to(z))
@@ -128,7 +129,7 @@ class HermiteScore(HermiteFamilyScore):
         return series(u, alpha.mT, derivative)
 
     def _score(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
-        z, u, shift, scale = self._place(x, t)
+        z, u, shift, scale = self._standardise(x, t)
         if not alpha.shape[-1]:
             return self._back(-u / scale)
         inner, slope, _ = self._clamped(z, t, shift, scale)
@@ -136,7 +137,7 @@ class HermiteScore(HermiteFamilyScore):
         return self._back(total)
 
     def _divergence(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
-        z, _, shift, scale = self._place(x, t)
+        z, _, shift, scale = self._standardise(x, t)
         gaussian = scale.pow(-2).sum(dim=-1).expand(len(z))
         if not alpha.shape[-1]:
             return -(self.basis.scale**2) * gaussian
@@ -153,7 +154,7 @@ class HermiteScore(HermiteFamilyScore):
         return slope * first, second + bend * first
 
     def _log_ratio(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
-        z, u, shift, scale = self._place(x, t)
+        z, u, shift, scale = self._standardise(x, t)
         gaussian = self._gaussian_log_ratio(z, u, scale)
         if not alpha.shape[-1]:
             return gaussian
@@ -191,7 +192,7 @@ class TensorHermiteScore(HermiteFamilyScore):
         return self._unrotate(torch.stack(slopes, dim=1) / scale)
 
     def _score(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
-        z, u, shift, scale = self._place(x, t)
+        z, u, shift, scale = self._standardise(x, t)
         total = -self._unrotate(u / scale)
         if alpha.shape[-1]:
             inner, slope, _ = self._clamped(z, t, shift, scale)
@@ -199,7 +200,7 @@ class TensorHermiteScore(HermiteFamilyScore):
         return self._back(total)
 
     def _divergence(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
-        z, u, shift, scale = self._place(x, t)
+        z, u, shift, scale = self._standardise(x, t)
         total = -scale.pow(-2).sum(dim=-1).expand(len(u))
         if alpha.shape[-1]:
             inner, slope, bend = self._clamped(z, t, shift, scale)
@@ -216,7 +217,7 @@ class TensorHermiteScore(HermiteFamilyScore):
         return self.basis.scale**2 * total
 
     def _log_ratio(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
-        z, u, shift, scale = self._place(x, t)
+        z, u, shift, scale = self._standardise(x, t)
         total = self._gaussian_log_ratio(z, u, scale)
         if alpha.shape[-1]:
             inner, _, _ = self._clamped(z, t, shift, scale)

@@ -1,8 +1,8 @@
-"""Coefficients between the times at which they were solved.
+"""Interpolation of coefficients between the times at which they were solved for.
 
-`Curve` is a table of values at knots in clock time, joined linearly (order 2) or by a cubic spline
-(order 4, twice continuously differentiable; SciPy computes its slopes, so that evaluation needs two
-knots only and runs anywhere).
+`Curve` is a table of values at knots in clock time, interpolated linearly (order 2) or by a cubic
+spline (order 4, twice continuously differentiable). SciPy computes the slopes of the spline once,
+so evaluation needs only the two neighbouring knots and runs on any device.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from oism.storage import storable
 class SpectralModule(nn.Module):
     """A module whose ``spectral`` buffers move between devices but stay float64.
 
-    Times, averages and coordinates are small, and rounding them would spoil what they are for:
-    ``Module.half`` would make neighbouring knots equal.
+    These are times, averages and coordinates: small tensors that need the precision. After
+    ``Module.half`` neighbouring knots would be equal.
     """
 
     spectral: ClassVar[tuple[str, ...]] = ()
@@ -40,8 +40,8 @@ class SpectralModule(nn.Module):
 class Curve(SpectralModule):
     """A function of clock time with values of any shape, from a table ``(K, *shape)``.
 
-    ``knots`` ``(K,)`` increase. ``order`` is the order of the error in the distance of the knots:
-    2, or 4.
+    ``knots`` ``(K,)`` increase. ``order``, 2 or 4, is that of the error in the distance of the
+    knots. ``slopes`` are the derivatives at the knots for order 4, by default the spline's.
     """
 
     spectral = ("knots",)
@@ -50,20 +50,29 @@ class Curve(SpectralModule):
     values: Tensor
     slopes: Tensor | None
 
-    def __init__(self, knots: Tensor, values: Tensor, *, order: int) -> None:
+    def __init__(
+        self, knots: Tensor, values: Tensor, *, order: int, slopes: Tensor | None = None
+    ) -> None:
         super().__init__()
         if order not in (2, 4):
             raise ValueError(f"order must be 2 (linear) or 4 (cubic), got {order!r}")
         if len(knots) < 2 or not bool((knots.diff() > 0).all()):
             raise ValueError("knots must be at least two increasing times")
+        if len(values) != len(knots):
+            raise ValueError(f"values must be one per knot, {len(knots)}, got {len(values)}")
+        if slopes is not None and (order != 4 or slopes.shape != values.shape):
+            raise ValueError("slopes must have the shape of values, for a curve of order 4")
+        if order == 4 and slopes is None:
+            slopes = spline_slopes(knots, values)
         self.order = order
         self.register_buffer("knots", knots.double())
         self.register_buffer("values", values)
-        self.register_buffer("slopes", spline_slopes(knots, values) if order == 4 else None)
+        self.register_buffer("slopes", slopes)
 
     def to_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        return {"knots": self.knots, "values": self.values, "order": self.order}
+        # The slopes too: computed again from rounded values they would differ.
+        return {name: getattr(self, name) for name in ("knots", "values", "order", "slopes")}
 
     def forward(self, tau: Tensor) -> Tensor:
         """Return the value at clock times () or ``(n,)``: ``(*shape)`` or ``(n, *shape)``."""
@@ -78,7 +87,7 @@ class Curve(SpectralModule):
         low, high = _rows(self.values, left), _rows(self.values, right)
         if self.slopes is None:
             return torch.lerp(low, high, place)
-        # Cubic Hermite interpolation, the weights computed once for all entries.
+        # Cubic Hermite interpolation; the weights are the same for all entries.
         inner = place * (1 - place)
         share = place.square() * (3 - 2 * place)
         value = torch.lerp(low, high, share)
@@ -87,7 +96,7 @@ class Curve(SpectralModule):
 
 
 def _rows(table: Tensor, index: Tensor) -> Tensor:
-    """Return rows of a table; indexing by one number would read it, and wait for a device."""
+    """Return rows of a table; plain indexing by one number would synchronise with a GPU."""
     return table.index_select(0, index.reshape(-1)).reshape((*index.shape, *table.shape[1:]))
 
 

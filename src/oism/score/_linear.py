@@ -1,13 +1,13 @@
-"""Scores of linear SDEs: a Gaussian that moves with the process, and a polynomial beside it.
+"""Scores of linear SDEs: a Gaussian part with the moments of X_t, and a polynomial part.
 
     log ρ_t = log N(x; m_t, C_t) + f(u),    u = W_t(c(x) - m_t),    f = Σ α_m(t) φ_m,
 
-in the coordinates of ``oism.score._linear_law``. As for the Ornstein-Uhlenbeck process f sees x
-through a soft clamp c, the identity within the range of the noised data: a polynomial says nothing
-beyond (``oism.score._hermite``).
+in the coordinates of ``oism.score._linear_law``. As for the Ornstein-Uhlenbeck process, x enters f
+through a soft clamp c, the identity within the range of the noised data
+(``oism.score._hermite``).
 
-Derivatives of f are polynomials of a lower degree, ∂ᵢf = Σ_j (aᵢᵀα)_j φ_j: a gradient is one
-product with a table of functions of degree n - 1, the second derivatives one with those of n - 2.
+Derivatives of f are polynomials of lower degree, ∂ᵢf = Σ_j (aᵢᵀα)_j φ_j: the gradient is one
+product with a table of functions up to degree n - 1, the second derivatives up to n - 2.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ LAW = ("shift", "factor", "noise", "low", "high")
 """The tensors of a `LinearLaw`."""
 
 
-class Place(NamedTuple):
-    """Where points stand at a time: what every part of the score begins with."""
+class Whitened(NamedTuple):
+    """Points in the coordinates of a time, and derivatives of the clamp."""
 
     whiten: Tensor  # W_t
     u: Tensor  # W_t(x - m_t)
@@ -44,9 +44,9 @@ class Place(NamedTuple):
 class LinearScore(OperatorScore):
     """The estimate for a linear process; α is ``(size,)``, empty for order two, the Gaussian.
 
-    What was matched is R^{½}∇ log ρ_t in the metric R. Where R is singular, as the diffusion matrix
-    G of a damped process is, the score is given in its range only: the derivative along velocities,
-    and 0 along positions. That is all the flow needs.
+    The fit matches R^{½}∇ log ρ_t for the metric R. If R is singular, like the diffusion matrix G
+    of a damped process, the score is projected onto its range: the derivatives along velocities,
+    and 0 along positions. The flow needs no more.
     """
 
     basis: Polynomials
@@ -59,7 +59,7 @@ class LinearScore(OperatorScore):
     more_steps: Tensor
     spectral = (*OperatorScore.spectral, *(f"law_{name}" for name in LAW), "metric")
 
-    def __init__(  # noqa: PLR0913, PLR0917
+    def __init__(
         self,
         basis: Polynomials,
         clock: Clock,
@@ -74,10 +74,10 @@ class LinearScore(OperatorScore):
         self.register_buffer("metric", metric)
         self._metric = Metric(metric)
         if basis.order > 2:
-            self._lay_steps(Ladder(basis.dim, basis.order))
+            self._register_derivatives(Ladder(basis.dim, basis.order))
 
-    def _lay_steps(self, ladder: Ladder) -> None:
-        """Keep the matrices of derivatives, those of f and then those of lower functions."""
+    def _register_derivatives(self, ladder: Ladder) -> None:
+        """Register the matrices of first and second derivatives as buffers."""
         steps = ladder.slopes(torch.eye(ladder.dim, dtype=torch.float64))
         kept = (ladder.indices[:, self._metric.hidden :] > 0).any(dim=1)
         lower, below = steps.shape[-1], ladder.count(ladder.degree - 2)
@@ -91,28 +91,28 @@ class LinearScore(OperatorScore):
             self.register_buffer(name, part, persistent=False)
 
     def law(self) -> LinearLaw:
-        """Return mean and covariance of X_t as functions of time."""
+        """Return the mean and the covariance of X_t as functions of time."""
         parts = (getattr(self, f"law_{name}").double() for name in LAW)
         return LinearLaw(self.basis.process, *parts)
 
     @property
     def velocity_variance(self) -> float | None:
-        """The variance γ of velocities that were not measured; None where all entries are data."""
+        """The variance γ of the added velocities; None if all entries are data."""
         hidden = len(self.law_noise) - len(self.law_low)
         return float(self.law_noise[-1, -1]) if hidden else None
 
-    def _place(self, x: Tensor, t: Tensor, alpha: Tensor) -> Place:
-        """Return where points stand at a time, in the dtype of ``x``."""
+    def _whitened(self, x: Tensor, t: Tensor, alpha: Tensor) -> Whitened:
+        """Return points in the coordinates of time t, in the dtype of ``x``."""
         law = self.law()
         moment = law.at(t)
         whiten = self._metric.whiten(moment.covariance)[0].to(x)
         u = _along(whiten, x - moment.mean.to(x))
         if not alpha.shape[-1]:
-            return Place(whiten, u, u, x, x)
+            return Whitened(whiten, u, u, x, x)
         low, high = (end.to(x) for end in law.range(moment, NOISE_REACH))
         deviations = moment.covariance.diagonal(dim1=-2, dim2=-1).sqrt().to(x)
         inner, slope, bend = soft_clamp(x, low, high, WIDTH * deviations)
-        return Place(whiten, u, _along(whiten, inner - moment.mean.to(x)), slope, bend)
+        return Whitened(whiten, u, _along(whiten, inner - moment.mean.to(x)), slope, bend)
 
     def _values(self, u: Tensor) -> Tensor:
         return products(u, self.functions, self.basis.order)
@@ -130,34 +130,34 @@ class LinearScore(OperatorScore):
         )
 
     def _score(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
-        return self._first(self._place(x, t, alpha), alpha)
+        return self._first(self._whitened(x, t, alpha), alpha)
 
-    def _first(self, place: Place, alpha: Tensor) -> Tensor:
+    def _first(self, at: Whitened, alpha: Tensor) -> Tensor:
         """Return the score in the range of the metric."""
-        total = -_along(place.whiten.mT, place.u)
+        total = -_along(at.whiten.mT, at.u)
         if alpha.shape[-1]:
-            slopes = self._derivatives(place.inner, alpha, 1)
-            total = total + place.slope * _along(place.whiten.mT, slopes)
+            slopes = self._derivatives(at.inner, alpha, 1)
+            total = total + at.slope * _along(at.whiten.mT, slopes)
         if not self._metric.hidden:
             return total
         return matmul(total, self._metric.projection.to(total))
 
-    def _second(self, place: Place, alpha: Tensor) -> Tensor:
+    def _second(self, at: Whitened, alpha: Tensor) -> Tensor:
         """Return all second derivatives of log ρ_t: ``(n, d, d)``."""
-        whiten = place.whiten
-        total = -matmul(whiten.mT, whiten).expand(len(place.u), -1, -1)
+        whiten = at.whiten
+        total = -matmul(whiten.mT, whiten).expand(len(at.u), -1, -1)
         if alpha.shape[-1]:
-            first = _along(whiten.mT, self._derivatives(place.inner, alpha, 1))
-            second = matmul(matmul(whiten.mT, self._derivatives(place.inner, alpha, 2)), whiten)
-            second = place.slope[:, :, None] * second * place.slope[:, None, :]
-            total = total + second + torch.diag_embed(place.bend * first)
+            first = _along(whiten.mT, self._derivatives(at.inner, alpha, 1))
+            second = matmul(matmul(whiten.mT, self._derivatives(at.inner, alpha, 2)), whiten)
+            second = at.slope[:, :, None] * second * at.slope[:, None, :]
+            total = total + second + torch.diag_embed(at.bend * first)
         return total
 
     def _traced(self, x: Tensor, t: Tensor, alpha: Tensor, matrix: Tensor) -> Tensor:
         """Return the score s and Σ Mᵢⱼ∂ᵢ∂ⱼ log ρ_t, ``(n, d + 1)``."""
-        place = self._place(x, t, alpha)
-        trace = (matrix.to(x) * self._second(place, alpha)).sum(dim=(1, 2))
-        return torch.cat((self._first(place, alpha), trace[:, None]), dim=1)
+        at = self._whitened(x, t, alpha)
+        trace = (matrix.to(x) * self._second(at, alpha)).sum(dim=(1, 2))
+        return torch.cat((self._first(at, alpha), trace[:, None]), dim=1)
 
     def _joint(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         return self._traced(x, t, alpha, self._metric.projection)
@@ -170,20 +170,20 @@ class LinearScore(OperatorScore):
         return self._traced(x, t, alpha, self.basis.process.diffusion(self.basis.dim))
 
     def score_and_diffused_divergence(self, x: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Return the score and ∇·G∇ log ρ_t, ``(n,)``, in closed form: what densities need."""
+        """Return the score and ∇·G∇ log ρ_t, ``(n,)``, in closed form, for log-densities."""
         both = self._evaluate(self._diffused, x, t)
         return both[:, :-1].reshape(x.shape), both[:, -1]
 
     def _log_ratio(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         if self._metric.hidden:
             raise ValueError(
-                "metric must be definite for log(ρ_t/π), which the metric G of the flow leaves "
-                f"open up to functions of {self._metric.hidden} coordinates: fit with whole=True"
+                "metric must be definite for log(ρ_t/π): the metric G does not determine its "
+                f"dependence on {self._metric.hidden} coordinates; fit with whole=True"
             )
-        place = self._place(x, t, alpha)
-        total: Tensor = torch.linalg.slogdet(place.whiten)[1] - 0.5 * place.u.square().sum(dim=1)
+        at = self._whitened(x, t, alpha)
+        total: Tensor = torch.linalg.slogdet(at.whiten)[1] - 0.5 * at.u.square().sum(dim=1)
         if alpha.shape[-1]:
-            total = total + (self._values(place.inner) * alpha).sum(dim=1)
+            total = total + (self._values(at.inner) * alpha).sum(dim=1)
         return total - self.basis.process.invariant.log_density(x)
 
 

@@ -1,11 +1,12 @@
 """Mean and covariance of X_t under a linear SDE, and the metric in which scores are matched.
 
-X_0 = m + Tz + N(0, V) for standardised data z ``(k,)``: velocities that were not measured are the
-part N(0, V). Then X_t has mean and covariance
+X_0 = m + Tz + N(0, V) for standardised data z ``(k,)``; the term N(0, V) are added velocities. Then
+X_t has mean and covariance
 
     m_t = S_t m,    C_t = S_t(TTᵀ + V)S_tᵀ + Σ_t.
 
-The metric R ⪰ 0 weights the directions of a score: R = G for what the flow needs, R = I for all.
+The metric R ⪰ 0 weights the directions of a score: R = G for the directions that the flow needs,
+R = I for all.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from oism.process import Linear, spread, whitener
 from oism.storage import storable
 
 SINGULAR = 1e-12
-"""An eigenvalue of the metric below this part of the largest counts as zero."""
+"""An eigenvalue of the metric below this share of the largest is treated as zero."""
 
 
 class Moment(NamedTuple):
-    """The law of X_t at some times, along leading axes: X_t = m_t + S_tTz + noise."""
+    """Mean and covariance of X_t = m_t + S_tTz + noise; leading axes are times."""
 
     mean: Tensor  # m_t, (..., d)
     covariance: Tensor  # C_t, (..., d, d)
@@ -38,7 +39,7 @@ class Moment(NamedTuple):
 @storable
 @dataclass(frozen=True, eq=False)
 class LinearLaw:
-    """How mean and covariance of X_t follow from X_0 = m + Tz + N(0, V); float64.
+    """Mean and covariance of X_t for X_0 = m + Tz + N(0, V), in float64.
 
     ``shift`` m is ``(d,)``, ``factor`` T ``(d, k)``, ``noise`` V ``(d, d)``. ``low`` and ``high``,
     ``(k,)``, are the range of the data, the first k entries of a point.
@@ -52,7 +53,7 @@ class LinearLaw:
     high: Tensor
 
     def at(self, t: Tensor) -> Moment:
-        """Return the law at times of any shape."""
+        """Return mean and covariance at times of any shape."""
         law, copies = self.process._transition(t), self.process.copies
         power = spread(law.means, copies)
         shift, factor, noise = (
@@ -62,7 +63,7 @@ class LinearLaw:
         return Moment(shift[..., 0], matmul(factor, factor.mT) + added, power, factor, added)
 
     def range(self, moment: Moment, reach: float) -> tuple[Tensor, Tensor]:
-        """Return the range of X_t, the noise reaching so many deviations: ``(..., d)`` each."""
+        """Return the range of X_t with noise up to ``reach`` deviations: ``(..., d)`` each."""
         data = moment.power[..., : len(self.low)]
         low, high = self.low.to(data), self.high.to(data)
         centre = matmul(data, 0.5 * (low + high)[:, None])[..., 0]
@@ -72,7 +73,7 @@ class LinearLaw:
 
 
 class Metric:
-    """R = NNᵀ, and coordinates Qx that begin with its kernel."""
+    """R = NNᵀ, and an orthogonal matrix Q whose first rows span the kernel of R."""
 
     def __init__(self, matrix: Tensor) -> None:
         values, vectors = torch.linalg.eigh(matrix)
@@ -90,8 +91,8 @@ class Metric:
         lower, _, definite = whitener(turn @ covariance @ turn.mT)
         if not checks.holds(definite):
             raise ValueError(
-                "t must leave the law of X_t with a density: its covariance is singular (at t = 0 "
-                "where data lie in a plane, or where (F, L) is not controllable)"
+                "t must be a time at which X_t has a density, but its covariance is singular (at "
+                "t = 0 if the data lie in a plane, or if (F, L) is not controllable)"
             )
         return lower @ turn, lower @ self._root.to(covariance)
 

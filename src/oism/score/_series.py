@@ -1,4 +1,4 @@
-"""The score of any basis: s = ∇log π + Σ α_k(t) ∇φ_k, for functions that list their terms."""
+"""The score of any `Basis`: s = ∇log π + Σ α_k(t) ∇φ_k."""
 
 from __future__ import annotations
 

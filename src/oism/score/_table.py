@@ -1,4 +1,4 @@
-"""What a fit tabulates over clock time: coefficients, ridge and truncation, and diagnostics."""
+"""The table of a fit over clock time: coefficients, ridge and truncation, and diagnostics."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from oism.process import Clock
 from oism.score._interpolation import Curve
 
 BANDWIDTH = 0.0375
-"""The deviation of the kernel over time, a share of the range of times and at least one step."""
+"""The standard deviation of the smoothing kernel, as a share of the range of clock times.
+
+It is at least one step of the schedule.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Schedule:
     """Ridge and level as smooth functions of clock time.
 
-    ``tau`` ``(K,)`` are the times of choice, evenly spaced; ``log_ridge`` and ``level``,
-    ``(K, *batch)``, the choices made there.
+    ``log_ridge`` and ``level``, ``(K, *batch)``, are the values chosen at the evenly spaced times
+    ``tau`` ``(K,)``.
     """
 
     tau: Tensor
@@ -50,15 +53,14 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Diagnostics:
-    """What happened in a fit, at the times of choice: tensors ``(K,)`` or ``(K, *batch)``.
+    """Diagnostics of a fit at the times of its schedule: tensors ``(K,)`` or ``(K, *batch)``.
 
     ``loss`` is the cross-validated score-matching loss (NaN without cross-validation), up to the
     constant E‖∇ log ρ_t/π‖². ``level`` is the truncation, 0 for none (torus: the cutoff is
     r·2^{-level/2}; Hermite: the order is lowered by it). ``smallest`` and ``condition`` are the
-    smallest eigenvalue and the condition number of the scaled matrix (NaN where there was nothing
-    to solve), ``iterations`` those of conjugate gradients. ``interpolation`` is the largest
-    relative error of the table between its knots, as tested when they were placed (NaN where it
-    was not).
+    smallest eigenvalue and the condition number of the scaled matrix (NaN if nothing was solved),
+    ``iterations`` those of conjugate gradients. ``interpolation`` is the largest relative error of
+    the table between its knots, measured when the knots were placed (NaN if it was not measured).
     """
 
     tau: Tensor
@@ -74,7 +76,7 @@ class Diagnostics:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Coefficients α over clock time, the ridge and truncation behind them, and diagnostics."""
+    """Coefficients α over clock time, the ridge and truncation used for them, and diagnostics."""
 
     curve: Curve
     schedule: Schedule
@@ -82,7 +84,7 @@ class Table:
 
     @classmethod
     def empty(cls, clock: Clock) -> Self:
-        """Return the table of a Gaussian, which has no coefficients to solve for or to choose."""
+        """Return the table of a Gaussian, which has no coefficients."""
         ends = torch.tensor([0.0, clock.horizon], dtype=torch.float64)
         none = torch.zeros(2, dtype=torch.float64)
         unknown = torch.full((2,), torch.nan, dtype=torch.float64)

@@ -1,29 +1,33 @@
-"""Densities in the data's units: charts, the defence, the fitted model and what is asked of it."""
+"""Tables: `OISM`, the scikit-learn estimator, and its parts.
 
-from oism.tables._background import Defence, Spread
+A `TableModel` is a fitted density in the units of the data. It is made of the scores of all noise
+levels, a `Chart` to the coordinates of their process, and a `Background`. A family makes the
+choices for one kind of process: see `oism.tables._family`.
+"""
+
+from oism.tables._background import Background, Spread
 from oism.tables._chart import BoxChart, Chart, WhiteChart
 from oism.tables._columns import Columns
 from oism.tables._conditional import sample_given
 from oism.tables._copies import CopyCheck, nearest_neighbour_check
 from oism.tables._estimator import OISM
 from oism.tables._kde import KDE
-from oism.tables._model import DensityModel, settled_steps
-from oism.tables._summary import describe, facts
+from oism.tables._model import TableModel, converged_steps
+from oism.tables._summary import describe
 
 __all__ = [
     "KDE",
     "OISM",
+    "Background",
     "BoxChart",
     "Chart",
     "Columns",
     "CopyCheck",
-    "Defence",
-    "DensityModel",
     "Spread",
+    "TableModel",
     "WhiteChart",
+    "converged_steps",
     "describe",
-    "facts",
     "nearest_neighbour_check",
     "sample_given",
-    "settled_steps",
 ]

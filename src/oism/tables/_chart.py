@@ -126,7 +126,7 @@ class Chart(ABC):
         """Return which rows a fit in these coordinates uses: ``(n,)``."""
         return torch.ones(len(x), dtype=torch.bool, device=x.device)
 
-    def log_jacobian_of(self, columns: Tensor) -> float:
+    def log_jacobian_of(self, columns: Tensor) -> float:  # noqa: ARG002
         """Return log_jacobian for some columns alone, ``columns`` boolean ``(d,)``."""
         raise TypeError(f"{type(self).__name__} mixes columns: they have no volumes of their own")
 
@@ -210,7 +210,8 @@ class BoxChart(Chart):
     @property
     def width(self) -> Tensor:
         """The period, the distance of the bounds, or the width of the box."""
-        return torch.where(self.bounded, 1.0, 2.0) * math.pi / self.scale
+        half = math.pi / self.scale
+        return torch.where(self.bounded, half, 2 * half)
 
     def to_process(self, x: Tensor) -> Tensor:
         """Return the point on the torus."""
@@ -354,7 +355,8 @@ class WhiteChart(Chart):
     @property
     def width(self) -> Tensor:
         """7 standard deviations of each column."""
-        return 2 * REACH * (self.inverse * self.deviations).norm(dim=1)
+        deviations: Tensor = (self.inverse * self.deviations).norm(dim=1)
+        return 2 * REACH * deviations
 
     def to_process(self, x: Tensor) -> Tensor:
         """Return the whitened point."""
@@ -375,4 +377,3 @@ class WhiteChart(Chart):
     def facts(self) -> list[dict[str, Any]]:
         """Return that all columns are whitened."""
         return [{"kind": "whitened"} for _ in range(self.dim)]
-

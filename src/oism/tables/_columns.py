@@ -1,9 +1,9 @@
-"""What is known about the columns of a table, and the chart to the torus that follows from it.
+"""What a user declares about the columns of a table, and the chart to the torus.
 
-A free column fills the box but for a margin. One wild row would squeeze all others into a corner of
-it, where no wave can tell them apart; so the box reaches no further than half the width of the
-central 99% beyond these (all of a normal law's rows, in samples of less than ten million). Rows
-outside of it are left to the defence.
+A free column fills the box but for a margin. One outlier would compress all other rows into a
+corner of the box, where no wave separates them. So the box extends beyond the range of the central
+99% of the rows by at most half of the width of that range (all rows of a normal distribution, in
+samples of fewer than ten million). Rows outside of it are left to the background.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 import torch
@@ -21,18 +22,18 @@ from oism._core import checks
 from oism.tables._chart import CONSTANT, BoxChart
 
 MARGIN = 0.1
-"""The share of the range of a free column that is left empty, for many rows; see `margin`."""
+"""The share of the range of a free column that is empty, for many rows; see `margin`."""
 
 CENTRAL = 0.99
 REACH = 0.5
-"""How far a box may reach beyond the central part of the rows, as a share of the width of that."""
+"""How far a box may extend beyond the range of the central rows, as a share of its width."""
 
 FAR_TURNS = 2.0
-"""Angles more than this many periods away from zero, or from the box, are wrapped, and said so."""
+"""A periodic column further than this many periods from zero, or from the box, gives a warning."""
 
 
 def margin(n: float) -> float:
-    """Return how much wider than the range of n rows the box is: few rows say little of a range."""
+    """Return how much wider than the range of n rows the box is; more for few rows."""
     return MARGIN + 1 / math.sqrt(max(n, 1.0))
 
 
@@ -40,8 +41,8 @@ def margin(n: float) -> float:
 class Columns:
     """Periods and bounds by the index of the column, out of ``count`` columns.
 
-    ``starts`` are where the ranges of periodic columns begin, where that is known; ``names`` are
-    what messages call the columns.
+    ``starts`` are where the ranges of periodic columns begin, where that is given; ``names`` are
+    the names of the columns in messages.
     """
 
     count: int
@@ -55,13 +56,18 @@ class Columns:
         cls,
         count: int,
         names: Sequence[str] | None,
-        periodic: Mapping[Any, float] | None,
+        periodic: Mapping[Any, float] | float | None,
         bounds: Mapping[Any, tuple[float, float]] | None,
         box: Sequence[float] | None,
     ) -> Columns:
-        """Return what a user said, columns by name or by index; or say what is wrong with it."""
+        """Return the declarations of a user, columns by name or by index.
+
+        ``periodic`` may be one period for all columns. Raises where declarations are wrong.
+        """
+        if isinstance(periodic, int | float | Real):
+            periodic = dict.fromkeys(range(count), checks.positive(periodic, "periodic"))
         if box is not None and (periodic or bounds):
-            raise ValueError("box must be None where periodic or bounds are given: it says both")
+            raise ValueError("box must be None where periodic or bounds are given: it sets both")
         if box is not None:
             low, high = _interval(box, "box")
             periods = dict.fromkeys(range(count), high - low)
@@ -78,40 +84,40 @@ class Columns:
 
     @property
     def are_free(self) -> bool:
-        """Whether nothing is known about any of them."""
+        """Whether no column is periodic or bounded."""
         return not self.periods and not self.bounds
 
-    def _called(self, column: int) -> str:
+    def _name(self, column: int) -> str:
         return str(column) if self.names is None else repr(str(self.names[column]))
 
-    def demand_bounds(self, x: Tensor) -> None:
+    def check_bounds(self, x: Tensor) -> None:
         """Raise unless rows ``(m, count)`` are within the bounds."""
         for column, (least, most) in self.bounds.items():
             low, high = (float(end) for end in x[:, column].aminmax())
             if low < least or high > most:
                 raise ValueError(
-                    f"bounds of column {self._called(column)} are ({least:g}, {most:g}), but the "
+                    f"bounds of column {self._name(column)} are ({least:g}, {most:g}), but the "
                     f"data reach from {low:g} to {high:g}"
                 )
 
-    def tell_of_constants(self, x: Tensor) -> None:
-        """Warn of columns that are one value in all rows: along them there is no density."""
+    def warn_of_constants(self, x: Tensor) -> None:
+        """Warn of columns that have the same value in all rows: they have no density."""
         low, high = x.amin(dim=0), x.amax(dim=0)
         constant = (high - low <= CONSTANT * torch.maximum(low.abs(), high.abs())).tolist()
-        names = [self._called(column) for column in range(self.count) if constant[column]]
+        names = [self._name(column) for column in range(self.count) if constant[column]]
         if names:
             words = "column" if len(names) == 1 else "columns"
             warnings.warn(
-                f"{words} {', '.join(names)} constant in all rows: there is no density along that, "
-                "and a narrow one takes its place; better leave it out",
+                f"{words} {', '.join(names)} constant in all rows: such a column has no density, "
+                "and a narrow one is used; better leave it out",
                 UserWarning,
                 stacklevel=2,
             )
 
     def chart(self, x: Tensor, n: float, weights: Tensor | None = None) -> BoxChart:
-        """Return the chart that puts rows ``(m, count)``, worth n of them, into the box."""
+        """Return the chart that maps rows ``(m, count)``, effectively n of them, into the box."""
         weights = x.new_ones(len(x)) if weights is None else weights
-        self.demand_bounds(x)
+        self.check_bounds(x)
         low, high = x.amin(dim=0), x.amax(dim=0)
         least, most = _limits(x, weights)
         near, far = torch.maximum(low, least), torch.minimum(high, most)
@@ -127,7 +133,7 @@ class Columns:
             centre[column], scale[column] = 0.0, 2 * math.pi / period
             start[column] = self.starts.get(column, 0.0 if low[column] >= 0 else -0.5 * period)
             ends = float(low[column]), float(high[column])
-            _tell_of_turns(self._called(column), period, ends, self.starts.get(column, 0.0))
+            _warn_of_turns(self._name(column), period, ends, self.starts.get(column, 0.0))
         for column, (first, last) in self.bounds.items():
             bounded[column] = True
             centre[column], scale[column] = first, math.pi / (last - first)
@@ -135,7 +141,7 @@ class Columns:
 
 
 def _limits(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how far the box may reach in each column, by weighted quantiles."""
+    """Return how far the box may extend in each column, by weighted quantiles."""
     values, order = x.sort(dim=0)
     share = weights[order].cumsum(dim=0)
     share = share / share[-1]
@@ -147,7 +153,7 @@ def _limits(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     return low - REACH * (high - low), high + REACH * (high - low)
 
 
-def _tell_of_turns(column: str, period: float, ends: tuple[float, float], origin: float) -> None:
+def _warn_of_turns(column: str, period: float, ends: tuple[float, float], origin: float) -> None:
     low, high = ends
     if max(origin - low, high - origin) > FAR_TURNS * period:
         warnings.warn(
@@ -169,20 +175,20 @@ def _interval(pair: object, name: str) -> tuple[float, float]:
 
 
 def by_index(
-    said: Mapping[Any, Any], count: int, names: Sequence[str] | None, what: str
+    values: Mapping[Any, Any], count: int, names: Sequence[str] | None, what: str
 ) -> list[tuple[int, object, Any]]:
-    """Return index, key and value for each column that something is said of, once."""
-    if not isinstance(said, Mapping):
-        raise TypeError(f"{what} must be a mapping from columns, got {type(said).__name__}")
-    found = [(index_of(key, count, names, what), key, value) for key, value in said.items()]
+    """Return index, key and value for each column in a mapping."""
+    if not isinstance(values, Mapping):
+        raise TypeError(f"{what} must be a mapping from columns, got {type(values).__name__}")
+    found = [(index_of(key, count, names, what), key, value) for key, value in values.items()]
     columns = [column for column, _, _ in found]
     if len(set(columns)) < len(columns):
-        raise ValueError(f"{what} must name every column once, got {list(said)}")
+        raise ValueError(f"{what} must name every column once, got {list(values)}")
     return found
 
 
 def index_of(key: object, count: int, names: Sequence[str] | None, what: str) -> int:
-    """Return the index of a column that is named or numbered."""
+    """Return the index of a column that is given by name or by index."""
     if isinstance(key, str):
         if names is None:
             raise ValueError(f"{what} names column {key!r}, but the data have no column names")

@@ -1,10 +1,10 @@
-"""Are samples copies of the data? A check by nearest neighbours.
+"""A test whether samples are copies of the data, by nearest neighbours.
 
-If samples were new draws from the law of the data, the distance from a sample to its nearest row
-would have the same law as the distance from a row to the nearest *other* row. A model that has
-learnt its rows by heart gives samples that are much nearer. The check compares the two sets of
-distances: the ratio of their medians, the share of samples nearer than all but one per cent of the
-rows are to each other, and the p-value of a one-sided Mann-Whitney test that samples are nearer.
+If samples were new draws from the distribution of the data, the distance from a sample to its
+nearest row would be distributed as the distance from a row to the nearest *other* row. Samples of a
+model that has memorised its rows are much nearer. The test compares the two sets of distances by
+the ratio of their medians, by the share of samples that are nearer than the nearest one per cent of
+the rows are to each other, and by the p-value of a one-sided Mann-Whitney test.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 NEAR = 0.01
 SUSPICIOUS = 0.5
-"""A median distance below this share of the expected one counts as copying."""
+"""A median distance below this fraction of the expected one counts as copying."""
 
 
 @dataclass(frozen=True)
 class CopyCheck:
-    """What `nearest_neighbour_check` found.
+    """The result of `nearest_neighbour_check`.
 
     ``median_ratio`` is near 1 for new draws and 0 for copies; ``near_share`` is near 0.01 for new
     draws and 1 for copies.
@@ -35,13 +35,13 @@ class CopyCheck:
 
     @property
     def are_copies(self) -> bool:
-        """Whether the samples are to be taken for copies."""
+        """Whether the samples count as copies."""
         return self.median_ratio < SUSPICIOUS and self.p_value < 1e-3
 
     def __str__(self) -> str:
-        verdict = "samples look like COPIES of the data" if self.are_copies else "no copies"
+        found = "samples look like COPIES of the data" if self.are_copies else "no copies"
         return (
-            f"{verdict}: median distance to the nearest row {self.median_ratio:.2f} of that "
+            f"{found}: median distance to the nearest row {self.median_ratio:.2f} of that "
             f"between rows, {self.near_share:.1%} very near ({NEAR:.0%} expected), "
             f"p = {self.p_value:.2g}"
         )
@@ -53,10 +53,10 @@ def nearest_neighbour_check(
     *,
     periods: NDArray[np.float64] | None = None,
 ) -> CopyCheck:
-    """Compare distances sample-to-row with distances row-to-row, in units of the columns' spread.
+    """Return how distances from samples to rows compare with distances between rows.
 
-    ``periods`` has one entry per column, 0 for those that are not periodic. Rows that stand in the
-    data more than once are counted once.
+    Distances are in units of the columns' standard deviations. ``periods`` has one entry per
+    column, 0 for those that are not periodic. Repeated rows are counted once.
 
     >>> rng = np.random.default_rng(0)
     >>> data = rng.normal(size=(500, 2))

@@ -21,7 +21,6 @@ from oism._core.transforms import in_parallel, threads_apart
 from oism.flow import (
     ClosedForm,
     Divergence,
-    Field,
     FittedModel,
     Flow,
     OrdinaryMethod,
@@ -36,7 +35,7 @@ from oism.storage import storable
 from oism.tables._background import Background
 from oism.tables._chart import Chart
 from oism.tables._process import ChartedProcess
-from oism.tables._summary import model_facts
+from oism.tables._summary import table_facts
 
 LEAST_RUN, LARGEST_RUN = 2**12, 2**14
 """The numbers of rows that a thread follows the flow with at a time."""
@@ -182,7 +181,13 @@ class TableModel(FittedModel):
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return columns, process, functions and choices; columns have numbers unless named."""
         names = [str(j) for j in range(self.dim)] if names is None else names
-        return model_facts(self, names)
+        share = None if self.background is None else self.background.share
+        return {
+            "kind": type(self).__name__,
+            **table_facts(self.operator_score, self.chart, names),
+            "steps": self.steps,
+            "background": share,
+        }
 
     def extra_repr(self) -> str:
         """Return what torch prints of the module."""
@@ -201,9 +206,7 @@ class TableModel(FittedModel):
 
         def density(rows: Tensor, method: OrdinaryMethod, progress: bool | None) -> Tensor:
             flow = self.process_flow
-            return log_density(
-                flow, rows, method=method, divergence=divergence, progress=progress
-            )
+            return log_density(flow, rows, method=method, divergence=divergence, progress=progress)
 
         method = method or RungeKutta4(self.steps)
         name, rows = "densities along the flow", u.to(self.device)
@@ -250,9 +253,7 @@ class TableModel(FittedModel):
         covered = self.chart.covers(x)
         if bool(covered.any()):
             u = self.chart.to_process(x[covered])
-            density = self.flow_density(
-                u, method=method, divergence=divergence, progress=progress
-            )
+            density = self.flow_density(u, method=method, divergence=divergence, progress=progress)
             result[covered] = density + self.chart.log_jacobian
         if self.background is None:
             return result
@@ -317,7 +318,12 @@ class _Watched(OrdinaryMethod):
     def __init__(self, method: OrdinaryMethod, report: Callable[[float], None]) -> None:
         self._method, self._report = method, report
 
-    def solve(self, field: Field, state: State, ends: tuple[float, float]) -> State:
+    def solve(
+        self,
+        field: Callable[[Tensor, State], State],
+        state: State,
+        ends: tuple[float, float],
+    ) -> State:
         """Return the state at the second end."""
         furthest = 0.0
 

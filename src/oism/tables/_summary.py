@@ -1,38 +1,47 @@
-"""What a fitted model chose: as facts that a program can use, and as a page of text."""
+"""The choices of a fitted model, as plain values and as a page of text."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from oism._core.plain import plain
 from oism.process import Clock, Process
-from oism.score import FourierScore
-from oism.tables._chart import BoxChart
-from oism.tables._model import DensityModel
+from oism.score import OperatorScore
+from oism.tables._chart import Chart
 
 Facts = dict[str, Any]
 
+COLUMN_TEXTS = {
+    "periodic": "periodic, period {period:g}",
+    "bounded": "bounded, {low:g} to {high:g}, reflected",
+    "free": "free, box from {low:.4g} to {high:.4g}",
+}
+FUNCTION_TEXTS = {
+    "waves": "{count} waves, frequencies up to {finest:.3g}",
+    "polynomials": "polynomials up to degree {degree}",
+}
+"""What is printed of each kind of column and function; of others, the kind."""
 
-def facts(model: DensityModel, names: list[str]) -> Facts:
-    """Return what a model whose columns have these names is made of, as JSON can hold it."""
-    score = model.score
+
+def table_facts(score: OperatorScore, chart: Chart, names: Sequence[str]) -> Facts:
+    """Return columns, process, functions and choices as JSON can hold them."""
+    columns = zip(names, chart.facts(), strict=True)
     return {
-        "columns": _columns(model, names),
-        "process": _settings(score.basis.process),
+        "columns": [{"name": name, **column} for name, column in columns],
+        "process": _settings(score.process),
         "clock": _settings(score.clock),
         "times": list(score.times),
-        "functions": _functions(model),
-        "choices": _choices(model),
-        "ridge": _ridge(model),
-        "steps": model.steps,
-        "defence": None if model.defence is None else model.defence.share,
+        "functions": score.basis.facts(),
+        "choices": _choices(score),
+        "ridge": _ridge(score),
     }
 
 
 def describe(found: Facts) -> str:
-    """Return a page about the facts of a model."""
+    """Return a page of text about the facts of a model."""
     process, clock = found["process"]["kind"], found["clock"]["kind"]
     low, high = found["times"]
     lines = [
@@ -42,81 +51,56 @@ def describe(found: Facts) -> str:
         *_choice_lines(found),
         f"flow        Runge-Kutta of order 4, {found['steps']} steps",
     ]
-    if found["defence"] is not None:
-        lines.append(f"defence     a Gaussian of twice the spread, weight {found['defence']:.2g}")
+    if found["background"] is not None:
+        share = found["background"]
+        lines.append(f"background  a Gaussian of twice the spread, weight {share:.2g}")
     return "\n".join(lines)
 
 
 def _settings(owner: Process | Clock) -> Facts:
-    return {"kind": type(owner).__name__, **vars(owner)}
+    """Return the class and the arguments of a process or a clock."""
+    fields = getattr(owner, "__dataclass_fields__", {}).values()
+    settings = {field.name: getattr(owner, field.name) for field in fields if field.init}
+    return {"kind": type(owner).__name__, **plain(settings)}
 
 
-def _columns(model: DensityModel, names: list[str]) -> list[Facts]:
-    chart = model.chart
-    if not isinstance(chart, BoxChart):
-        return [{"name": name, "kind": "whitened"} for name in names]
-    columns: list[Facts] = []
-    for j, name in enumerate(names):
-        half, centre = math.pi / float(chart.scale[j]), float(chart.centre[j])
-        if bool(chart.periodic[j]):
-            columns.append({"name": name, "kind": "periodic", "period": 2 * half})
-            continue
-        bounded = bool(chart.bounded[j])
-        kind = "bounded" if bounded else "free"
-        low, high = (centre, centre + half) if bounded else (centre - half, centre + half)
-        columns.append({"name": name, "kind": kind, "low": low, "high": high})
-    return columns
-
-
-def _functions(model: DensityModel) -> Facts:
-    basis = model.score.basis
-    if isinstance(model.score, FourierScore):
-        finest = float(model.score.basis.frequencies.norm(dim=1).max())
-        return {"kind": "waves", "count": basis.size, "finest": finest}
-    return {"kind": "polynomials", "count": basis.size, "degree": getattr(basis, "order", None)}
-
-
-def _choices(model: DensityModel) -> list[Facts]:
+def _choices(score: OperatorScore) -> list[Facts]:
     """Return ridge and cutoff at the times at which they were chosen, if there is one of each."""
-    found, score = model.score.diagnostics, model.score
+    found = score.diagnostics
     if found.ridge.ndim != 1:
         return []
-    radius = _functions(model)["finest"] if isinstance(score, FourierScore) else None
+    cutoff = score.system.cutoff(found.level)
     return [
         {
             "t": float(t),
             "ridge": float(found.ridge[k]),
-            "cutoff": None if radius is None else radius * 2 ** (-float(found.level[k]) / 2),
+            "cutoff": None if cutoff is None else float(cutoff[k]),
         }
         for k, t in enumerate(found.t)
     ]
 
 
-def _ridge(model: DensityModel) -> list[float] | None:
-    """Return the least and the largest ridge."""
-    ridge = model.score.diagnostics.ridge
+def _ridge(score: OperatorScore) -> list[float] | None:
+    """Return the smallest and the largest ridge."""
+    ridge = score.diagnostics.ridge
     return [float(end) for end in ridge.aminmax()] if ridge.numel() else None
 
 
 def _column_lines(columns: list[Facts]) -> list[str]:
     if columns[0]["kind"] == "whitened":
         return [f"columns     {len(columns)}, whitened: mean 0, variances 1"]
-    texts = {
-        "periodic": "periodic, period {period:g}",
-        "bounded": "bounded, {low:g} to {high:g}, reflected",
-        "free": "free, box from {low:.4g} to {high:.4g}",
-    }
     return [
-        f"{'columns' if j == 0 else '':<12}{column['name']}: "
-        + texts[column["kind"]].format(**column)
+        f"{'columns' if j == 0 else '':<12}{column['name']}: {_text(COLUMN_TEXTS, column)}"
         for j, column in enumerate(columns)
     ]
 
 
 def _function_text(functions: Facts) -> str:
-    if functions["kind"] == "waves":
-        return f"{functions['count']} waves, frequencies up to {functions['finest']:.3g}"
-    return f"polynomials up to degree {functions['degree'] or '?'}"
+    return _text(FUNCTION_TEXTS, functions)
+
+
+def _text(texts: dict[str, str], found: Facts) -> str:
+    return texts.get(found["kind"], "{kind}").format(**found)
 
 
 def _choice_lines(found: Facts) -> list[str]:

@@ -1,21 +1,55 @@
-"""Training of noise predictors, and what is measured of them."""
+"""Training of noise predictors, and the evaluation of trained models.
 
-from oism.training._bits import bits_per_dim
+`train` trains a network, alone or with a prior, in a folder and returns the model. `Loop` is one
+step after another, for a training loop of one's own.
+"""
+
+from oism.training._bits import Bits, bits_per_dim
 from oism.training._checkpoint import CheckpointError
-from oism.training._data import Rows
-from oism.training._evaluation import errors_by_level
-from oism.training._folder import model_of
-from oism.training._loop import DivergedError
-from oism.training._run import Run
-from oism.training._settings import Training
+from oism.training._config import CHANGEABLE, TrainingConfig
+from oism.training._data import Rows, stacked
+from oism.training._folder import (
+    check_folder,
+    holds_run,
+    latest_checkpoint,
+    read_settings,
+    run_progress,
+)
+from oism.training._frechet import (
+    Extractor,
+    FeatureMoments,
+    extractor_of,
+    features_of,
+    frechet_distance,
+)
+from oism.training._loop import DivergedError, Loop, ModelError, Report, new_accelerator
+from oism.training._metrics import read_metrics
+from oism.training._run import Run, train
 
 __all__ = [
+    "CHANGEABLE",
+    "Bits",
     "CheckpointError",
     "DivergedError",
+    "Extractor",
+    "FeatureMoments",
+    "Loop",
+    "ModelError",
+    "Report",
     "Rows",
     "Run",
-    "Training",
+    "TrainingConfig",
     "bits_per_dim",
-    "errors_by_level",
-    "model_of",
+    "check_folder",
+    "extractor_of",
+    "features_of",
+    "frechet_distance",
+    "holds_run",
+    "latest_checkpoint",
+    "new_accelerator",
+    "read_metrics",
+    "read_settings",
+    "run_progress",
+    "stacked",
+    "train",
 ]

@@ -1,8 +1,8 @@
-"""The exponential moving average of weights: a network that has settled while another still moves.
+"""The exponential moving average of weights.
 
     w̄ ← w̄ + (1 - d_k)(w - w̄),    d_k = min(d, (1 + k)/(10 + k)),
 
-so that a young average follows closely and does not remember how the weights began.
+so that the average follows the weights closely in the first steps and forgets the initial weights.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from oism._core import checks
 
 
 class Average:
-    """The average of the parameters of a module, in their dtype, where they are.
+    """The average of the parameters of a module, in their dtype and on their device.
 
-    It holds on to their memory: a module is moved to its device first.
+    It refers to the memory of the parameters: a module must be on its device before.
     """
 
     def __init__(self, module: nn.Module, decay: float = 0.9999) -> None:
@@ -32,7 +32,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, step: int) -> None:
-        """Follow the weights after a step."""
+        """Include the weights after a step."""
         decay = min(self.decay, (1 + step) / (10 + step))
         torch._foreach_lerp_(self.values, self._weights, 1 - decay)
 
@@ -42,16 +42,20 @@ class Average:
 
     @torch.no_grad()
     def load(self, state: dict[str, Tensor]) -> None:
-        """Take averages over."""
+        """Set the averages."""
         for name, value in self.state().items():
             value.copy_(state[name])
+
+    @torch.no_grad()
+    def copy_to_module(self) -> None:
+        """Replace the weights of the module by their averages."""
+        torch._foreach_copy_(self._weights, self.values)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Within, the module has the average weights."""
         kept = [part.clone(memory_format=torch.preserve_format) for part in self._weights]
-        with torch.no_grad():
-            torch._foreach_copy_(self._weights, self.values)
+        self.copy_to_module()
         try:
             yield
         finally:

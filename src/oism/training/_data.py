@@ -1,4 +1,4 @@
-"""Rows to train on: all of a set in memory, in the form it comes in, on the device that trains."""
+"""The rows of a training run: a data set in memory, on the device that trains."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.images import Pixels
-from oism.images._base import Setting
+from oism.flow import Pixels, TensorSpec
 
 
 class Rows:
     """Tensors ``(n, *shape)``: integers with the range of their pixels, or floating point.
 
-    Bytes are pixels from 0 to 255 without being said to be. Pixels are dequantised whenever they
-    are taken, unless that is not wanted. What is taken is in float32, as networks are.
+    Bytes are pixels from 0 to 255; the range of other integers must be given. Pixels are
+    dequantised whenever they are taken, unless ``dequantise`` is False. Rows are taken in float32.
     """
 
     def __init__(
@@ -28,17 +27,11 @@ class Rows:
         checks.optional(pixels, Pixels, "pixels")
         if values.ndim < 2 or 0 in values.shape:
             raise ValueError(f"data must be tensors (n, *shape), got {tuple(values.shape)}")
-        if pixels is None and values.dtype == torch.uint8:
-            pixels = Pixels()
-        if pixels is None and not values.is_floating_point():
-            raise TypeError(
-                f"pixels must be given for integers other than bytes, got {values.dtype}: "
-                "Pixels(low, high) says their range"
-            )
+        pixels = Pixels.of(values, pixels)
         if pixels is None:
             values = checks.floating(values, "data").float()
         else:
-            pixels.demand(values)
+            pixels.check(values)
         self.values, self.pixels = values, pixels
         self.dequantise = bool(dequantise and pixels is not None)
 
@@ -53,12 +46,12 @@ class Rows:
 
     @property
     def device(self) -> torch.device:
-        """Where the rows are."""
+        """The device of the rows."""
         return self.values.device
 
     @property
     def checksum(self) -> int:
-        """A number that other rows hardly have."""
+        """The CRC-32 of the values."""
         return zlib.crc32(self.values.cpu().contiguous().numpy().data)
 
     def to(self, device: torch.device) -> Rows:
@@ -69,7 +62,7 @@ class Rows:
         return moved
 
     def take(self, indices: Tensor, mirrored: Tensor | None, spread: Tensor) -> Tensor:
-        """Return rows in the model's units, some mirrored, with uniform ``spread`` over steps."""
+        """Return rows in the model's units, some mirrored, moved by ``spread`` within a level."""
         x = self.values[indices]
         x = x if self.pixels is None else self.pixels.units(x).float()
         if mirrored is not None:
@@ -79,10 +72,10 @@ class Rows:
             x = x + self.pixels.step * (spread - 0.5)
         return x
 
-    def demand(self, setting: Setting, name: str) -> None:
-        """Raise unless a setting, that of the model or of a prior, is for tensors like these."""
+    def check(self, spec: TensorSpec, name: str) -> None:
+        """Raise unless a specification, that of a model or a prior, is one of these rows."""
         these = _words(self.shape, self.pixels, self.dequantise)
-        others = _words(setting.shape, setting.pixels, setting.dequantised)
+        others = _words(spec.shape, spec.pixels, spec.dequantised)
         for own, other in zip(these, others, strict=True):
             if own != other:
                 raise ValueError(
@@ -92,7 +85,7 @@ class Rows:
 
 
 def _words(shape: tuple[int, ...], pixels: Pixels | None, dequantised: bool) -> tuple[str, ...]:
-    """Return what data are, in words."""
+    """Return a description of data in words."""
     return (
         f"of shape {shape}",
         "no pixels" if pixels is None else f"pixels from {pixels.low} to {pixels.high}",
@@ -100,7 +93,22 @@ def _words(shape: tuple[int, ...], pixels: Pixels | None, dequantised: bool) -> 
     )
 
 
-def array_of(batches: Iterable[object]) -> Tensor:
-    """Return batches of images as one tensor."""
+def rows_of(data: object, pixels: Pixels | None, *, dequantise: bool) -> Rows:
+    """Return data as rows: a tensor, an array, batches of them, or rows already."""
+    if isinstance(data, Rows):
+        return data
+    if isinstance(data, Tensor | np.ndarray):
+        return Rows(torch.as_tensor(data), pixels, dequantise=dequantise)
+    if not isinstance(data, Iterable):
+        raise TypeError(
+            f"data must be a tensor, an array, batches of them or Rows, got {type(data).__name__}"
+        )
+    return Rows(stacked(data), pixels, dequantise=dequantise)
+
+
+def stacked(batches: Iterable[object]) -> Tensor:
+    """Return batches of rows as one tensor."""
     parts = [np.asarray(batch) for batch in batches]
+    if not parts:
+        raise ValueError("data must hold at least one batch, got none")
     return torch.from_numpy(np.concatenate(parts))

@@ -1,9 +1,9 @@
-"""Randomness by the number of the step.
+"""Random numbers by the number of the step.
 
-Everything that is random in a step, which rows, which are mirrored, times, noise, and what dropout
-drops, follows from the seed and the number of the step alone. So a run that is resumed goes on as
-if it had never stopped, two runs with other networks see the same data with the same noise, and so
-do one process and several: each draws for the whole batch and takes its rows.
+Everything that is random in a step (rows, mirror images, times, noise and the masks of dropout) is
+determined by the seed and the number of the step alone. So a resumed run continues as if it had
+never stopped, and two runs with different networks see the same data with the same noise. So do one
+process and several: each draws the whole batch and takes its rows.
 """
 
 from __future__ import annotations
@@ -13,25 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oism._core.hashing import seed_from
 from oism.objectives import NoiseLevels
 from oism.training._data import Rows
-
-MASK = 2**64 - 1
-
-
-def mixed(*numbers: int) -> int:
-    """Return a seed that numbers have in common with no others, as far as 63 bits go (splitmix).
-
-    >>> mixed(0, 1) != mixed(1, 0)
-    True
-    """
-    state = 0
-    for number in numbers:
-        state = (state ^ number) + 0x9E3779B97F4A7C15 & MASK
-        state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & MASK
-        state = (state ^ state >> 27) * 0x94D049BB133111EB & MASK
-        state ^= state >> 31
-    return state >> 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +28,9 @@ class Batch:
 
 
 class Draws:
-    """What step k of a run sees, for this process of several.
+    """The batches of a run, for one process of several.
 
-    ``size`` is that of the whole batch; ``rank`` and ``world`` say which part of it is wanted.
+    ``size`` is that of the whole batch, of which ``rank`` and ``world`` determine the part.
     """
 
     def __init__(  # noqa: PLR0913
@@ -76,8 +60,8 @@ class Draws:
         self._order: tuple[int, Tensor] = (-1, torch.empty(0, dtype=torch.long))
 
     def step(self, k: int) -> Batch:
-        """Return the batch of step k, and leave the global generators seeded for what follows."""
-        generator = self._generator.manual_seed(mixed(self.seed, k))
+        """Return the batch of step k, and seed the global generators for dropout."""
+        generator = self._generator.manual_seed(seed_from(self.seed, k))
         device, size = self.rows.device, self.size
         tau = self.levels.draw(size, generator, device)[self.part]
         mirrored = None
@@ -86,11 +70,11 @@ class Draws:
         spread = torch.rand(size, *self.rows.shape, generator=generator, device=device)[self.part]
         noise = torch.randn(size, *self.rows.shape, generator=generator, device=device)[self.part]
         x = self.rows.take(self._indices(k)[self.part], mirrored, spread)
-        torch.manual_seed(mixed(self.seed, k, 1 + self.rank))  # of what dropout drops
+        torch.manual_seed(seed_from(self.seed, k, 1 + self.rank))  # for dropout
         return Batch(x, tau, noise)
 
     def _indices(self, k: int) -> Tensor:
-        """Return the rows of step k: all of the data in one order, then in another, and so on."""
+        """Return the rows of step k: every epoch has all rows in an order of its own."""
         first, count = k * self.size, len(self.rows)
         epochs = range(first // count, (first + self.size - 1) // count + 1)
         parts = [
@@ -103,7 +87,7 @@ class Draws:
 
     def _permutation(self, epoch: int) -> Tensor:
         if self._order[0] != epoch:
-            generator = torch.Generator().manual_seed(mixed(self.seed, epoch, 0))
+            generator = torch.Generator().manual_seed(seed_from(self.seed, epoch, 0))
             order = torch.randperm(len(self.rows), generator=generator)
             self._order = (epoch, order.to(self.rows.device))
         return self._order[1]

@@ -1,16 +1,16 @@
 """The Fréchet distance of two sets of images, from means and covariances of their features.
 
-Between Gaussians, and so for features of which nothing but mean and covariance is looked at,
+For Gaussians with these means and covariances,
 
-    d² = |μ₁ - μ₂|² + tr(Σ₁ + Σ₂ - 2(Σ₁Σ₂)^½),
+    d² = |μ₁ - μ₂|² + tr(Σ₁ + Σ₂ - 2(Σ₁Σ₂)^½).
 
-which is what FID reports, for Inception's features. Σ₁Σ₂ has the eigenvalues of the symmetric
-Σ₁^½Σ₂Σ₁^½, and their roots are the singular values of Σ₁^½Σ₂^½: with Σᵢ = RᵢRᵢᵀ,
+With Inception's features this is the FID. Σ₁Σ₂ has the eigenvalues of the symmetric Σ₁^½Σ₂Σ₁^½, and
+their roots are the singular values of Σ₁^½Σ₂^½: with Σᵢ = RᵢRᵢᵀ,
 
     tr (Σ₁Σ₂)^½ = ‖R₁ᵀR₂‖_*, the sum of the singular values,
 
-so that no root is taken of what is only rounding, and covariances of fewer rows than features do no
-harm. All of it is float64; covariances are the unbiased ones, over n - 1.
+so that no root of a rounding error is taken, and there may be fewer rows than features. Everything
+is float64; covariances are the unbiased ones, over n - 1.
 
 Features are those of an *extractor*, which maps images ``(n, c, h, w)`` of uint8 to ``(n, k)``.
 """
@@ -26,8 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from oism._core import checks
-from oism.estimation import PairMoments
-from oism.estimation._moments.rows import demand_finite, tensor
+from oism.estimation import PairMoments, check_finite, tensor
 
 Extractor = Callable[[Tensor], Tensor]
 
@@ -38,14 +37,14 @@ INCEPTION = {
     ),
     "torchmetrics": ("torchmetrics.image.fid", "NoTrainInceptionV3"),
 }
-"""Who brings Inception with the weights that FID is defined by, and the class there."""
+"""Packages that have Inception with the weights of FID, and the module and class there."""
 
 
 class FeatureMoments(PairMoments):
     """Number, mean and covariance of features ``(n, dim)``, batch by batch; it merges.
 
     >>> moments = FeatureMoments(2).update(torch.tensor([[0.0, 2.0], [4.0, 6.0]]))
-    >>> moments.law()[1]
+    >>> moments.mean_and_covariance()[1]
     tensor([[8., 8.],
             [8., 8.]], dtype=torch.float64)
     """
@@ -65,10 +64,10 @@ class FeatureMoments(PairMoments):
             raise ValueError(f"features must have shape (n, {self.dim}), got {tuple(x.shape)}")
         if not x.is_floating_point() and x.dtype != torch.uint8:
             raise TypeError(f"features must be floating point or uint8, got {x.dtype}")
-        demand_finite(x, self.rows, "features")
+        check_finite(x, self.rows, "features")
         return super().update(x.detach(), fold)
 
-    def law(self) -> tuple[Tensor, Tensor]:
+    def mean_and_covariance(self) -> tuple[Tensor, Tensor]:
         """Return mean ``(dim,)`` and unbiased covariance ``(dim, dim)``."""
         if self.rows < 2:
             raise ValueError(f"features must have at least two rows, got {self.rows}")
@@ -90,15 +89,15 @@ def frechet_distance(first: FeatureMoments, second: FeatureMoments) -> float:
         raise ValueError(
             f"second must have as many features as first, {first.dim}, got {second.dim}"
         )
-    mean, covariance = first.law()
-    other, theirs = (part.to(mean) for part in second.law())
+    mean, covariance = first.mean_and_covariance()
+    other, theirs = (part.to(mean) for part in second.mean_and_covariance())
     shared = torch.linalg.svdvals(_root(covariance).mT @ _root(theirs)).sum()
     spread = covariance.trace() + theirs.trace() - 2 * shared
     return max(0.0, float((mean - other).square().sum() + spread))
 
 
 def _root(covariance: Tensor) -> Tensor:
-    """Return R with RRᵀ = Σ, a column for each direction of spread that is more than rounding."""
+    """Return R with RRᵀ = Σ, a column for each eigenvalue that exceeds the rounding error."""
     values, vectors = torch.linalg.eigh(covariance)
     least = len(values) * torch.finfo(values.dtype).eps * values.abs().max()
     kept = values > least
@@ -110,7 +109,7 @@ def _root(covariance: Tensor) -> Tensor:
 def features_of(extractor: Extractor, batches: Iterable[object]) -> FeatureMoments:
     """Return the moments of the features of images, batches ``(n, c, h, w)`` of uint8.
 
-    Where the extractor is a module, images are brought to its device.
+    If the extractor is a module, images are moved to its device.
     """
     state = extractor.state_dict() if isinstance(extractor, nn.Module) else {}
     device = next((part.device for part in state.values()), None)
@@ -137,8 +136,8 @@ def features_of(extractor: Extractor, batches: Iterable[object]) -> FeatureMomen
 def extractor_of(name: str) -> Extractor:
     """Return the extractor of a name.
 
-    ``pixels``, the levels themselves; ``torch-fidelity`` or ``torchmetrics``, Inception's 2,048
-    features by that package; or ``package.module:callable``, one's own. A class of modules is
+    ``pixels`` are the levels themselves; ``torch-fidelity`` and ``torchmetrics`` give Inception's
+    2,048 features by that package; ``package.module:callable`` is one's own. A class of modules is
     instantiated, and a module is put in evaluation mode.
     """
     if name == "pixels":
@@ -168,7 +167,7 @@ def pixels(images: Tensor) -> Tensor:
 
 
 class Inception(nn.Module):
-    """The 2,048 features of Inception that FID is defined by; grey images count as colour."""
+    """The 2,048 features of Inception of the FID; grey images are converted to colour."""
 
     def __init__(self, name: str) -> None:
         super().__init__()

@@ -1,9 +1,8 @@
-"""The loop: draw, predict, differentiate, clip, step, average.
+"""The training loop: draw, predict, differentiate, clip, step, average.
 
-Hugging Face accelerate is the engine: it places the model, wraps it for several processes, and
-reduces gradients. Nothing in a step reads a value from the device; losses and the norms of
-gradients are summed there and read every so often, and the first step whose loss was not finite is
-remembered there too.
+Hugging Face accelerate places the model, wraps it for several processes and reduces gradients. No
+step reads a value from the device: losses and norms of gradients are summed there and read once in
+a while, and so is the number of the first step whose loss was not finite.
 """
 
 from __future__ import annotations
@@ -11,43 +10,63 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
-from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
 from torch import Tensor, nn
 
-from oism.nn import Combined, Informed
-from oism.nn._contexts import half_precision
-from oism.nn._ddpmpp import Block
+from oism._core.extras import require
+from oism._core.hashing import seed_from
+from oism._core.progress import progress_bar
+from oism.nn import compile_blocks, eval_mode, half_precision
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.training._average import Average
+from oism.training._config import TrainingConfig
 from oism.training._data import Rows
-from oism.training._draws import Batch, Draws, mixed
+from oism.training._draws import Batch, Draws
+from oism.training._parts import has_prior, trained_parts
 from oism.training._recording import Recording
-from oism.training._settings import Training
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
 
 NEVER = -1
 
-WEIGHED, LEAST, MOST = 256, 512, 4096
-"""How many rows the share of a network is settled on: at a time, at least and at most.
+CALIBRATION_BATCH, LEAST, MOST = 256, 512, 4096
+"""The number of rows of calibration: at a time, at least and at most.
 
-In between, as many as it was trained on: a run of a few steps does not end in a long weighing.
+In between, as many as the network was trained on: a run of a few steps does not end with a long
+calibration.
 """
+
+INTERVALS = 6
+"""The number of equal intervals of the log-SNR in which the error of the model is reported."""
 
 
 class DivergedError(RuntimeError):
-    """The loss is no longer a number."""
+    """The loss, the weights or the predictions are not finite."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """Means over the steps since the last report, the last of them being number ``step``."""
+    """Means over the steps since the last report; ``step`` is the number of the last one."""
 
     step: int
     loss: float
     gradient: float
     rate: float
+
+
+@dataclass(frozen=True)
+class ModelError:
+    """The error of the predicted noise, per dimension, of the model with average weights.
+
+    ``mean`` is that over times uniform in the log-SNR, as in training; ``by_level`` those in equal
+    intervals of the log-SNR, low noise first, NaN for an interval without draws.
+    """
+
+    mean: float
+    by_level: tuple[float, ...]
 
 
 class Loop:
@@ -56,15 +75,15 @@ class Loop:
     Parameters
     ----------
     predictor
-        The module that is trained: a network, an `OperatorInformed` around one, or a `Combined`.
+        The module that is trained: a network, an `OperatorInformed` or a `Combined`.
     rows
         The data.
     objective
-        The loss, with the law of its times.
-    settings
-        The settings of the run.
+        The loss, with the distribution of its times.
+    config
+        The configuration of the run.
     accelerator
-        The engine; `engine()` makes one.
+        That of accelerate, by default one from `new_accelerator`.
     """
 
     def __init__(
@@ -72,30 +91,27 @@ class Loop:
         predictor: nn.Module,
         rows: Rows,
         objective: DenoisingScoreMatching,
-        settings: Training,
-        accelerator: Accelerator,
+        config: TrainingConfig,
+        accelerator: Accelerator | None = None,
     ) -> None:
-        self.settings, self.objective, self.accelerator = settings, objective, accelerator
+        accelerator = new_accelerator() if accelerator is None else accelerator
+        self.config, self.objective, self.accelerator = config, objective, accelerator
         self.device = accelerator.device
         self.draws = Draws(
-            rows.to(self.device), objective.levels, size=settings.batch, seed=settings.seed,
-            flip=settings.flip, rank=accelerator.process_index, world=accelerator.num_processes,
+            rows.to(self.device), objective.levels, size=config.batch, seed=config.seed,
+            flip=config.flip, rank=accelerator.process_index, world=accelerator.num_processes,
         )  # fmt: skip
-        self.predictor = predictor.to(self.device).train()  # a model from a file is at rest
-        self.net = net_of(self.predictor)
-        if settings.compile:
-            compile_parts(self.predictor)
+        self.predictor = predictor.to(self.device).train()  # one from a file is in eval mode
+        self.net, trained = trained_parts(self.predictor)
+        if config.compile:
+            compile_blocks(self.predictor)
         optimiser = torch.optim.Adam(
-            self.net.parameters(), lr=settings.rate, fused=self.device.type == "cuda"
+            self.net.parameters(), lr=config.rate, fused=self.device.type == "cuda"
         )
-        # A network that is combined with a prior learns by itself.
-        alone = isinstance(predictor, Combined)
-        self.model, self.optimiser = accelerator.prepare(
-            self.net if alone else self.predictor, optimiser
-        )
-        self.average = Average(self.net, settings.decay)
+        self.model, self.optimiser = accelerator.prepare(trained, optimiser)
+        self.average = Average(self.net, config.decay)
         self.step_number = 0
-        self._weighed = NEVER
+        self._calibrated = NEVER
         self._sums = torch.zeros(2, device=self.device)
         self._since = 0
         self._diverged = torch.full((), NEVER, dtype=torch.long, device=self.device)
@@ -103,20 +119,20 @@ class Loop:
 
     def step(self) -> None:
         """Take one step."""
-        k, settings = self.step_number, self.settings
+        k, config = self.step_number, self.config
         loss = self.differentiate(self.draws.step(k))
-        norm = self.accelerator.clip_grad_norm_(self.net.parameters(), settings.clip)
+        norm = self.accelerator.clip_grad_norm_(self.net.parameters(), config.clip)
         assert norm is not None
         for group in self.optimiser.param_groups:
-            group["lr"] = settings.rate_at(k)
+            group["lr"] = config.rate_at(k)
         self.optimiser.step()
         self.step_number = k + 1
         self.average.update(k + 1)
-        self._note(loss.detach(), norm.detach())
+        self._record(loss.detach(), norm.detach())
 
     def differentiate(self, batch: Batch) -> Tensor:
-        """Return the loss of a batch, and leave its gradients with the parameters."""
-        if self._recorded is None and self.settings.compile and self._can_record:
+        """Return the loss of a batch, and set the gradients of the parameters."""
+        if self._recorded is None and self.config.compile and self._can_record:
             self._recorded = Recording(self._differentiate, batch)
         return self._differentiate(batch) if self._recorded is None else self._recorded(batch)
 
@@ -126,56 +142,91 @@ class Loop:
 
     def _differentiate(self, batch: Batch) -> Tensor:
         self.optimiser.zero_grad()
-        # Not accelerate's own: that is one for the whole of a process, whatever runs it holds.
-        with half_precision(self.device, self.settings.precision):
+        # Not accelerate's own precision: that is one for the whole process, with all its runs.
+        with half_precision(self.device, self.config.precision):
             loss = self.objective.loss(self.model, batch.x, batch.tau, batch.noise)
         self.accelerator.backward(loss)
         return loss
 
     @contextmanager
-    def settled(self) -> Iterator[None]:
-        """Within, the network has the average weights, and no part of it is compiled anew.
+    def averaged(self) -> Iterator[None]:
+        """Within, the network has the average weights, and the predictor is calibrated for them.
 
-        Measuring and drawing come with other batches than training does. Where it is combined with
-        a prior, its share is settled for these weights.
+        Nothing is compiled for the batches of evaluation and sampling.
         """
         with self.average.applied(), torch.compiler.set_stance("force_eager"):
-            if isinstance(self.predictor, Combined):
-                self._weigh(self.predictor)
+            self._calibrate()
             yield
 
-    def _weigh(self, predictor: Combined) -> None:
-        """Settle what the network counts, on rows and noise that follow from the seed alone."""
-        if self._weighed == self.step_number:
+    def finish(self) -> None:
+        """Replace the weights by their averages, and calibrate the predictor for them."""
+        self.average.copy_to_module()
+        with torch.compiler.set_stance("force_eager"):
+            self._calibrate()
+
+    @torch.no_grad()
+    def model_error(self) -> ModelError:
+        """Return the error of the predictor on the draws of calibration; call it within `averaged`.
+
+        It includes the prior, if there is one; the loss of training may be that of the network
+        alone.
+        """
+        noising = self.objective.noising
+        ends = torch.tensor([self.config.first, noising.clock.horizon], dtype=torch.float64)
+        highest, lowest = noising.log_snr(ends).tolist()
+        sums = torch.zeros(2, INTERVALS, dtype=torch.float64)
+        with eval_mode(self.predictor), half_precision(self.device, self.config.precision):
+            for batch in self._calibration_batches("error of the model"):
+                errors = self.objective.errors(self.predictor, batch.x, batch.tau, batch.noise)
+                errors = errors.double().cpu()
+                log_snr = noising.log_snr(batch.tau.double().cpu())
+                place = (INTERVALS * (highest - log_snr) / (highest - lowest)).long()
+                counted = torch.stack((errors, torch.ones_like(errors)))
+                sums.index_add_(1, place.clamp(0, INTERVALS - 1), counted)
+        total, count = sums
+        return ModelError(float(total.sum() / count.sum()), tuple((total / count).tolist()))
+
+    def _calibrate(self) -> None:
+        """Calibrate a predictor with a prior for the present weights, once for every step."""
+        if self._calibrated == self.step_number or not has_prior(self.predictor):
             return
-        rows, settings = self.draws.rows, self.settings
-        size = min(len(rows), WEIGHED)
-        levels = UniformLogSNR(self.objective.noising, predictor.first)
-        objective = DenoisingScoreMatching(levels)
-        draws = Draws(rows, levels, size=size, seed=mixed(settings.seed, 2), flip=settings.flip)
-        count = min(max(self.step_number * settings.batch, LEAST), MOST)
-        batches = (draws.step(k) for k in range(-(-count // size)))
-        noised = (
-            (objective.noised(one.x, one.tau, one.noise), one.tau, one.noise) for one in batches
+        noised = self.objective.noised
+        draws = (
+            (noised(one.x, one.tau, one.noise), one.tau, one.noise)
+            for one in self._calibration_batches("calibrating")
         )
         try:
-            with half_precision(self.device, settings.precision):
-                predictor.weigh(noised)
-        except FloatingPointError as error:  # weights may be finite still
+            with half_precision(self.device, self.config.precision):
+                self.predictor.calibrate(draws)  # type: ignore[operator]
+        except FloatingPointError as error:  # the weights may still be finite
             step = self.step_number
             raise DivergedError(f"predictions were not finite after step {step}") from error
-        self._weighed = self.step_number
+        self._calibrated = self.step_number
 
-    def _note(self, loss: Tensor, norm: Tensor) -> None:
+    def _calibration_batches(self, stage: str) -> Iterator[Batch]:
+        """Yield the batches of calibration, which are determined by the seed alone."""
+        rows, config = self.draws.rows, self.config
+        size = min(len(rows), CALIBRATION_BATCH)
+        levels = UniformLogSNR(self.objective.noising, config.first)
+        draws = Draws(rows, levels, size=size, seed=seed_from(config.seed, 2), flip=config.flip)
+        count = min(max(self.step_number * config.batch, LEAST), MOST)
+        batches = -(-count // size)
+        with progress_bar(None) as bar:
+            bar.stage(stage, batches)
+            for k in range(batches):
+                yield draws.step(k)
+                bar.advance(1)
+
+    def _record(self, loss: Tensor, norm: Tensor) -> None:
         self._sums += torch.stack((loss, norm)).to(self._sums)
         self._since += 1
         new = ~(loss.isfinite() & norm.isfinite()) & (self._diverged == NEVER)
         self._diverged = torch.where(new, self.step_number, self._diverged)
 
     def report(self) -> Report:
-        """Return the means since the last report over all processes, and begin anew.
+        """Return the means since the last report over all processes.
 
-        Raises `DivergedError` where the loss or its gradient was not finite.
+        Raises `DivergedError` if a loss or its gradient was not finite.
         """
         where = self.accelerator.gather(self._diverged.reshape(1))
         assert isinstance(where, Tensor)
@@ -187,36 +238,27 @@ class Loop:
         loss, norm = sums.tolist()
         self._sums.zero_()
         self._since = 0
-        rate = self.settings.rate_at(self.step_number - 1)
+        rate = self.config.rate_at(self.step_number - 1)
         return Report(self.step_number, loss, norm, rate)
 
-    def demand_finite(self) -> None:
-        """Raise `DivergedError` unless all weights are finite; the last step may have spoilt them.
+    def check_finite(self) -> None:
+        """Raise `DivergedError` unless all weights are finite.
 
-        A loss is that of the weights before its step.
+        The loss does not show it: it is that of the weights before its step.
         """
         parts = [*self.net.parameters(), *self.average.values]
         if not bool(torch.stack([part.detach().isfinite().all() for part in parts]).all()):
             raise DivergedError(f"weights were not finite after step {self.step_number}")
 
 
-def engine(*, cpu: bool = False) -> Accelerator:
-    """Return the engine of a run, on the device and with the processes it was launched with."""
-    # The prior's tables are buffers, equal everywhere: nothing of them is to be sent around.
-    quiet = DistributedDataParallelKwargs(broadcast_buffers=False)
-    # Precision is a setting of the run, whatever `accelerate launch` is configured to.
-    return Accelerator(cpu=cpu, mixed_precision="no", kwargs_handlers=[quiet])
-
-
-def net_of(predictor: nn.Module) -> nn.Module:
-    """Return the network that is trained: that beside a prior, or all there is."""
-    return predictor.net if isinstance(predictor, Informed) else predictor
-
-
-def compile_parts(predictor: nn.Module) -> None:
-    """Compile what repeats, block by block: a minute instead of several, and for all arms."""
-    blocks = [part for part in predictor.modules() if isinstance(part, Block)]
-    # Every width and resolution is a variant of the same code.
-    torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 64)
-    for block in blocks:
-        block.compile()
+def new_accelerator(*, cpu: bool = False) -> Accelerator:
+    """Return the accelerator of a run, for the device and the processes of the launch."""
+    accelerate = require("accelerate", "train", purpose="training")
+    utilities = require("accelerate.utils", "train", purpose="training")
+    # The prior's tables are buffers, equal in every process: they need not be sent.
+    quiet = utilities.DistributedDataParallelKwargs(broadcast_buffers=False)
+    # The precision is a setting of the run, not of `accelerate launch`.
+    made: Accelerator = accelerate.Accelerator(
+        cpu=cpu, mixed_precision="no", kwargs_handlers=[quiet]
+    )
+    return made

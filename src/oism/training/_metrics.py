@@ -1,10 +1,10 @@
-"""What is written down while a run goes on: a line of JSON for every report, and TensorBoard."""
+"""Metrics of a run: a line of JSON for every report, and TensorBoard."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -12,36 +12,39 @@ from typing import Any, Self
 from oism._core.atomic import replacing
 from oism._core.plain import plain
 
+NAME = "metrics.jsonl"
+
 
 class Metrics:
     """Numbers by step, appended to ``metrics.jsonl`` of a folder.
 
-    Where a run goes on from a step, what was written after it is forgotten. With ``tensorboard``
-    the same numbers go to event files, if the package is installed.
+    If a run continues from a step, later lines are removed. With ``tensorboard`` the same numbers
+    go to event files, if the package is installed.
     """
 
     def __init__(self, folder: Path, *, after: int = 0, tensorboard: bool = True) -> None:
-        self.path = folder / "metrics.jsonl"
-        self._forget(after)
+        self.folder, self.path = folder, folder / NAME
+        self._remove_later(after)
         self._file = self.path.open("a", encoding="utf-8")
         self._board = _board(folder / "tensorboard", after) if tensorboard else None
 
     @property
     def has_board(self) -> bool:
-        """Whether TensorBoard is told as well."""
+        """Whether TensorBoard gets the numbers too."""
         return self._board is not None
 
-    def add(self, step: int, numbers: Mapping[str, float]) -> None:
-        """Write the numbers of a step."""
+    def add(self, step: int, numbers: Mapping[str, float | Sequence[float]]) -> None:
+        """Write the numbers of a step; TensorBoard gets single numbers only."""
         line = json.dumps(plain({"step": step, **numbers}), allow_nan=False)
         self._file.write(line + "\n")
         self._file.flush()
         if self._board is not None:
             for name, value in numbers.items():
-                self._board.add_scalar(name, value, step)
+                if not isinstance(value, Sequence):
+                    self._board.add_scalar(name, value, step)
 
-    def to_disk(self) -> None:
-        """Bring what was written to the disk: a run goes on from a step whose numbers are there."""
+    def flush_to_disk(self) -> None:
+        """Bring the lines to the disk: those of a checkpoint must be there before it is."""
         self._file.flush()
         os.fsync(self._file.fileno())
         if self._board is not None:
@@ -50,7 +53,7 @@ class Metrics:
     def close(self) -> None:
         """Bring everything to the disk."""
         try:
-            self.to_disk()
+            self.flush_to_disk()
         finally:
             self._file.close()
             if self._board is not None:
@@ -67,18 +70,18 @@ class Metrics:
     ) -> None:
         self.close()
 
-    def _forget(self, after: int) -> None:
+    def _remove_later(self, after: int) -> None:
         if not self.path.exists():
             return
-        kept = [line for line in read(self.path) if line["step"] <= after]
+        kept = [line for line in read_metrics(self.folder) if line["step"] <= after]
         with replacing(self.path) as draft:
             draft.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Return the lines of a file of metrics; one that was cut short ends it."""
+def read_metrics(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """Return the metrics of a run, a dictionary for each line, up to one that was cut short."""
     found: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in (Path(folder) / NAME).read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             entry = json.loads(line)
         except ValueError:

@@ -1,10 +1,10 @@
-"""A step of a device, recorded once and replayed: the host launches one graph, not thousands.
+"""Loss and gradients of a step as a CUDA graph, which is recorded once and replayed.
 
-A step of the network for CIFAR-10 is some three thousand short operations, and a host takes longer
-to launch them than a fast device to do them. What is recorded is the loss and its gradients, which
-stay where the recording left them; the batch is copied to where it was read from. Dropout draws
-anew in every replay, from the generator's state at that time; recording leaves it as it was, so
-that a run that is resumed, and recorded anew, drops the same.
+A step of the network for CIFAR-10 has about three thousand short operations, and launching them one
+by one takes longer than a fast device needs for them. The graph computes the loss and its gradients
+in place; batches are copied to its input. Dropout draws new masks in every replay, from the present
+state of the generator. Recording restores that state, so that a resumed run, which is recorded
+again, draws the same masks.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from oism.training._draws import Batch
 
 WARM_UPS = 3
-"""How often work is done before it is recorded: libraries choose their methods at first use."""
+"""The number of runs before the recording: libraries choose their methods at the first use."""
 
 
 class Recording:
@@ -40,7 +40,7 @@ class Recording:
         torch.cuda.set_rng_state(drawn, batch.x.device)
 
     def __call__(self, batch: Batch) -> Tensor:
-        """Return the loss of a batch; gradients are with the parameters."""
+        """Return the loss of a batch, and set the gradients of the parameters."""
         self._batch.x.copy_(batch.x)
         self._batch.tau.copy_(batch.tau)
         self._batch.noise.copy_(batch.noise)
@@ -50,7 +50,7 @@ class Recording:
 
 @contextmanager
 def _fastest_methods() -> Iterator[None]:
-    """Within, cuDNN tries its methods for every new shape: here shapes stay as they are."""
+    """Within, cuDNN compares its methods for every shape; in a recording shapes do not change."""
     before = torch.backends.cudnn.benchmark
     torch.backends.cudnn.benchmark = True
     try:

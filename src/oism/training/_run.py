@@ -1,118 +1,161 @@
-"""A run: a folder that explains itself, and everything in it from the first step to the last.
-
-settings.json       what the run was told, and the versions that decide about numbers
-prior.safetensors   the prior, where there is one
-metrics.jsonl       loss, norm of the gradient, rate, seconds: a line every so often
-samples/            pictures of samples of the average weights
-checkpoints/        what a run goes on from
-model.safetensors   the model with average weights, after the last step
-"""
+"""A training run in its folder, from the first step to the last; see `oism.training._folder`."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import nn
 
 from oism._core import checks
 from oism._core.atomic import replacing
 from oism._core.plain import plain
 from oism._core.progress import Progress, progress_bar
-from oism.images._base import Setting
-from oism.nn import Combined, Diffusion, Informed
-from oism.nn._storage import SHARE
-from oism.objectives import DenoisingScoreMatching, NoiseLevels
-from oism.tables import describe
+from oism.flow import TensorSpec
+from oism.nn import Diffusion
+from oism.objectives import DenoisingScoreMatching, NoiseLevels, UniformLogSNR
+from oism.process import Clock, Noising, OrnsteinUhlenbeck, VariancePreserving
 from oism.training import _checkpoint as checkpoint
 from oism.training import _folder as places
 from oism.training._checkpoint import Checkpoint, CheckpointError
-from oism.training._compatibility import demand_alike, demand_said, described_prior, difference
-from oism.training._data import Rows
-from oism.training._loop import DivergedError, Loop, engine
+from oism.training._compatibility import (
+    check_alike,
+    check_clock,
+    difference_text,
+    differences,
+    settings_of,
+)
+from oism.training._config import TrainingConfig
+from oism.training._data import rows_of
+from oism.training._loop import DivergedError, Loop, ModelError, new_accelerator
 from oism.training._metrics import Metrics
-from oism.training._settings import Training
+from oism.training._parts import prior_of, spec_of
 
-Picture = Callable[[Path, Diffusion], None]
-"""What draws samples of a model to a file."""
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+Draw = Callable[[Path, Diffusion], None]
+"""Draws samples of a model to a file."""
+
+Listener = Callable[[str], None]
+"""Gets a line about the progress of a run."""
 
 
-class Run:
-    """A run in its folder.
+def train(  # noqa: PLR0913
+    predictor: nn.Module,
+    data: object,
+    folder: str | os.PathLike[str],
+    config: TrainingConfig | None = None,
+    *,
+    clock: Clock | None = None,
+    levels: NoiseLevels | None = None,
+    resume: bool = False,
+    draw: Draw | None = None,
+    accelerator: Accelerator | None = None,
+) -> Diffusion:
+    """Return a model that was trained in a folder: a network, with a prior or alone.
+
+    The model has the average weights. The predictor is changed in place and becomes a part of it.
+    `oism.load(folder)` returns the model of the newest checkpoint, also during training.
 
     Parameters
     ----------
+    predictor
+        The noise predictor: a network ``net(x, tau)``, a `Combined` or an `OperatorInformed`.
+    data
+        Tensors ``(n, *shape)``, an array, batches of them (`oism.data.files.open_images`), or
+        `Rows`, which also have the range of integers other than bytes.
     folder
-        Where everything goes; made if need be.
-    predictor, rows, levels, settings
-        What is trained, on what, at which noise levels, and how.
-    setting
-        Shape, clock and pixels of the data.
-    picture
-        Draws samples, where they are wanted.
+        The folder of the run. It is created if necessary.
+    config
+        The configuration.
+    clock
+        The noise levels of a network alone, by default `VariancePreserving()`. With a prior they
+        are the prior's.
+    levels
+        The distribution of times, by default `UniformLogSNR` from ``config.first``.
     resume
-        Whether to go on from the newest checkpoint, if there is one. A folder that holds a run is
-        refused otherwise.
+        Whether to continue from the newest checkpoint of the folder, if there is one. Otherwise a
+        folder with a checkpoint is an error.
+    draw
+        ``draw(path, model)`` writes samples to a PNG file every ``config.sample_every`` steps.
+    accelerator
+        The accelerator, by default one for the device and the processes of the launch.
+
+    Examples
+    --------
+    >>> from oism.nn import MLP
+    >>> points = torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    >>> config = TrainingConfig(steps=20, batch=64, flip=False)
+    >>> model = train(MLP(2, width=16), points, "points", config)
+    >>> model.sample(3).shape
+    torch.Size([3, 2])
+    """
+    config = TrainingConfig() if config is None else config
+    run = Run(
+        folder, predictor, data, config, clock=clock, levels=levels, resume=resume, draw=draw,
+        accelerator=accelerator,
+    )  # fmt: skip
+    run.run()
+    return run.finished()
+
+
+class Run:
+    """A training run in its folder; the parameters are those of `train`.
+
+    ``notes`` are stored as the entry "notes" of settings.json; ``listener`` gets lines about the
+    progress.
     """
 
     def __init__(  # noqa: PLR0913
         self,
         folder: str | os.PathLike[str],
         predictor: nn.Module,
-        rows: Rows,
-        levels: NoiseLevels,
-        settings: Training,
-        setting: Setting,
+        data: object,
+        config: TrainingConfig,
         *,
-        picture: Picture | None = None,
+        clock: Clock | None = None,
+        levels: NoiseLevels | None = None,
         resume: bool = False,
+        draw: Draw | None = None,
         accelerator: Accelerator | None = None,
+        notes: Mapping[str, Any] | None = None,
+        listener: Listener | None = None,
     ) -> None:
-        for value, kind, name in (
-            (predictor, nn.Module, "predictor"), (rows, Rows, "rows"),
-            (levels, NoiseLevels, "levels"), (settings, Training, "settings"),
-            (setting, Setting, "setting"),
-        ):  # fmt: skip
-            checks.instance(value, kind, name)
-        self.folder, self.settings, self.picture = Path(folder), settings, picture
-        self.accelerator = engine() if accelerator is None else accelerator
-        places.demand_place(self.folder, resume=resume)
-        demand_alike(predictor, rows, levels, setting)
-        demand_said(settings, rows, levels)
-        self.model = Diffusion(predictor, setting, first=levels.first, precision=settings.precision)
-        self._described = plain(describe(self.model)[0])
-        self._told = plain(
-            {
-                **settings.deciding(),
-                "rows": len(rows),
-                "checksum": rows.checksum,
-                "levels": type(levels).__name__,
-                "clock": repr(levels.noising.clock),
-                **described_prior(predictor),
-                "net": self._described["net"],  # last: without its prior a network has other sizes
-            }
-        )
-        self._asked: BaseException | None = None
+        checks.instance(predictor, nn.Module, "predictor")
+        checks.instance(config, TrainingConfig, "config")
+        self.folder, self.config, self.draw = Path(folder), config, draw
+        self.notes, self.listener = notes, listener
+        places.check_folder(self.folder, resume=resume)
+        levels = levels_of(predictor, config, clock, levels)
+        spec = spec_of(predictor)
+        pixels = None if spec is None else spec.pixels
+        rows = rows_of(data, pixels, dequantise=config.dequantise)
+        check_alike(predictor, rows, levels, config)
+        self.rows = rows
+        self.accelerator = new_accelerator() if accelerator is None else accelerator
+        spec = TensorSpec(rows.shape, levels.noising.clock, rows.pixels, rows.dequantise)
+        self.model = Diffusion(predictor, spec, first=levels.first, precision=config.precision)
+        self._settings: dict[str, Any] = plain(settings_of(self.model, rows, levels, config))
+        self._stop_error: BaseException | None = None
+        self.error: ModelError | None = None
         found = checkpoint.read_latest(self.checkpoints)
         if found is not None:
-            self._demand_same(found)
-        self.loop = Loop(
-            predictor, rows, DenoisingScoreMatching(levels), settings, self.accelerator
-        )
+            self._check_same(found)
+        self.loop = Loop(predictor, rows, DenoisingScoreMatching(levels), config, self.accelerator)
         if found is not None:
             self._restore(found)
-        # All have looked at the folder before one of them writes to it.
+        # All processes have read the folder before one of them writes to it.
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
-            self._explain(begins=found is None)
+            self._write_settings(new=found is None)
         self.accelerator.wait_for_everyone()
 
     @property
@@ -122,58 +165,108 @@ class Run:
 
     def run(self) -> None:
         """Train to the last step, and write the model."""
-        loop, settings = self.loop, self.settings
+        loop, config = self.loop, self.config
         if not self.accelerator.is_main_process:
             self._steps(None, None)
         else:
             with Metrics(self.folder, after=loop.step_number) as metrics, progress_bar(None) as bar:
-                bar.stage("training", settings.steps)
+                bar.stage("training", config.steps)
+                bar.reach(loop.step_number)
                 self._steps(metrics, bar)
-            with self._settled():
-                self.model.save(self.folder / places.MODEL)
+            if self.error is None:  # there was no step left
+                self._measure()
+                self._write_model()
         self.accelerator.wait_for_everyone()
 
-    def stop(self, error: BaseException) -> None:
-        """Ask for an end: after the step that is being taken, with a checkpoint, by this error.
+    def finished(self) -> Diffusion:
+        """Return the model, in evaluation mode, whose network has the average weights for good."""
+        with self._naming_checkpoint():
+            self.loop.finish()
+        return self.model.eval()
 
-        A signal may come at any moment, and a step that was half taken could not be kept. Only for
-        a run of one process: others would wait for it.
+    def stop(self, error: BaseException) -> None:
+        """Stop the run after the present step, with a checkpoint, by raising an error.
+
+        For the handler of a signal, which may come within a step. Only for a run of one process:
+        others would wait for it.
         """
-        self._asked = error
+        self._stop_error = error
 
     def _steps(self, metrics: Metrics | None, bar: Progress | None) -> None:
-        loop, settings = self.loop, self.settings
+        loop, config = self.loop, self.config
         start = time.perf_counter()
-        while loop.step_number < settings.steps:
+        while loop.step_number < config.steps:
             loop.step()
             k = loop.step_number
-            ends = k == settings.steps
-            saves = ends or (settings.save_every and k % settings.save_every == 0)
-            if k % settings.log_every == 0 or saves or self._asked is not None:
-                found = self._report()
-                spent, start = time.perf_counter() - start, time.perf_counter()
-                if metrics is not None:
-                    metrics.add(k, {**found, "seconds": spent})
+            saves = config.saves_at(k) or self._stop_error is not None
+            if k % config.log_every == 0 or saves:
+                numbers = self._report()
+                numbers["seconds"], start = time.perf_counter() - start, time.perf_counter()
                 if bar is not None:
-                    bar.note(f"loss {found['loss']:.4g}")
+                    bar.note(f"loss {numbers['loss']:.4g}")
+                self._say(f"step {k} of {config.steps}, loss {numbers['loss']:.4f}")
+                if saves:
+                    numbers |= self._measure()
+                if metrics is not None:
+                    metrics.add(k, numbers)
             if bar is not None:
                 bar.reach(k)
-            if saves or self._asked is not None:
+            if saves:
                 self._save(metrics)
-            if self._asked is not None and not ends:
-                raise self._asked
-            if settings.sample_every and (ends or k % settings.sample_every == 0):
+            if self._stop_error is not None and k < config.steps:
+                raise self._stop_error
+            if config.draws_at(k):
                 self._draw(k)
 
-    def _report(self) -> dict[str, float]:
-        with self._last_good():
+    def _report(self) -> dict[str, Any]:
+        with self._naming_checkpoint():
             found = asdict(self.loop.report())
         del found["step"]
         return found
 
+    def _measure(self) -> dict[str, Any]:
+        """Return the error of the model with average weights, as numbers for the metrics."""
+        with self._naming_checkpoint():
+            self.loop.check_finite()
+        if not self.accelerator.is_main_process:
+            return {}
+        self._say("calibrating and measuring the model")
+        with self._averaged():
+            self.error = self.loop.model_error()
+        return {"model_error": self.error.mean, "model_error_by_level": self.error.by_level}
+
+    def _save(self, metrics: Metrics | None) -> None:
+        """Write a checkpoint, and the model of it."""
+        if metrics is not None:
+            metrics.flush_to_disk()
+        if self.accelerator.is_main_process:
+            self._say("writing the checkpoint and the model")
+            loop = self.loop
+            optimiser = checkpoint.optimiser_state(loop.optimiser, loop.average.names)
+            state = Checkpoint(
+                loop.step_number, self._settings, dict(loop.net.state_dict()),
+                loop.average.state(), optimiser,
+            )  # fmt: skip
+            checkpoint.write(self.checkpoints, state, self.config.keep)
+            self._write_model()
+        self.accelerator.wait_for_everyone()
+
+    def _write_model(self) -> None:
+        with self._averaged():
+            self.model.save(self.folder / places.MODEL)
+
+    def _draw(self, k: int) -> None:
+        if self.draw is None or not self.accelerator.is_main_process:
+            return
+        self._say("drawing samples")
+        path = self.folder / places.SAMPLES / f"step-{k:08d}.png"
+        path.parent.mkdir(exist_ok=True)
+        with self._averaged():  # random numbers are seeded in every step
+            self.draw(path, self.model)
+
     @contextmanager
-    def _last_good(self) -> Iterator[None]:
-        """Within, where a run diverges the error names what can still be used."""
+    def _naming_checkpoint(self) -> Iterator[None]:
+        """Within, the error of a run that diverges names the last checkpoint."""
         try:
             yield
         except DivergedError as error:
@@ -182,59 +275,30 @@ class Run:
             raise DivergedError(f"{error}; {good}; a lower rate may help") from None
 
     @contextmanager
-    def _settled(self) -> Iterator[None]:
-        with self._last_good(), self.loop.settled():
+    def _averaged(self) -> Iterator[None]:
+        with self._naming_checkpoint(), self.loop.averaged():
             yield
 
-    def _save(self, metrics: Metrics | None) -> None:
-        with self._last_good():
-            self.loop.demand_finite()
-        if metrics is not None:
-            metrics.to_disk()
-        if self.accelerator.is_main_process:
-            loop = self.loop
-            optimiser = checkpoint.optimiser_state(loop.optimiser, loop.average.names)
-            state = Checkpoint(
-                loop.step_number, self._told, dict(loop.net.state_dict()),
-                {**loop.average.state(), **self._share()}, optimiser,
-            )  # fmt: skip
-            checkpoint.write(self.checkpoints, state, self.settings.keep)
-            # A model there is one of fewer steps, of a run that went on after its end.
-            (self.folder / places.MODEL).unlink(missing_ok=True)
-        self.accelerator.wait_for_everyone()
+    def _say(self, line: str) -> None:
+        if self.listener is not None and self.accelerator.is_main_process:
+            self.listener(line)
 
-    def _share(self) -> dict[str, Tensor]:
-        """Return the share of the network with average weights, where a prior has the rest."""
-        predictor = self.loop.predictor
-        if not isinstance(predictor, Combined):
-            return {}
-        with self._settled():
-            return {SHARE: predictor.share.clone()}
-
-    def _draw(self, k: int) -> None:
-        if self.picture is None or not self.accelerator.is_main_process:
-            return
-        path = self.folder / places.SAMPLES / f"step-{k:08d}.png"
-        path.parent.mkdir(exist_ok=True)
-        with self._settled():  # randomness is seeded anew in every step
-            self.picture(path, self.model)
-
-    def _demand_same(self, found: Checkpoint) -> None:
-        """Raise unless a checkpoint is of a run like this one, and not beyond its end."""
-        other = difference(found.settings, self._told)
-        if other is not None:
-            name, before, now = other
-            if name == "prior":  # told by a digest, which says nothing to a person
-                way = f"another prior, that of {places.PRIOR}: load it from there"
-                what = "no prior, and cannot go on with one" if before is None else way
-                raise CheckpointError(f"{self.folder}: the run has {what}")
+    def _check_same(self, found: Checkpoint) -> None:
+        """Raise unless a checkpoint is one of this run, and not beyond its last step."""
+        others = list(differences(found.settings, self._settings))
+        if any(name == "prior" for name, _, _ in others):  # a digest, which says nothing to a user
+            without = found.settings["prior"] is None
+            what = "no prior" if without else f"another prior, that of {places.PRIOR}"
+            raise CheckpointError(f"{self.folder}: the run has {what}, and cannot continue with it")
+        if others:
             raise CheckpointError(
-                f"{self.folder}: the run has {name} = {before!r}, and cannot go on with {now!r}"
+                f"{self.folder}: the run has {difference_text(others)}, and cannot continue with "
+                "other values"
             )
-        if found.step > self.settings.steps:
+        if found.step > self.config.steps:
             raise CheckpointError(
-                f"{self.folder}: the run has taken {found.step} steps, and cannot go on to "
-                f"{self.settings.steps}"
+                f"{self.folder}: the run has taken {found.step} steps, and cannot continue to "
+                f"{self.config.steps}"
             )
 
     def _restore(self, found: Checkpoint) -> None:
@@ -244,21 +308,41 @@ class Run:
         checkpoint.restore_optimiser(loop.optimiser.optimizer, found.optimiser, loop.average.names)
         loop.step_number = found.step
 
-    def _explain(self, *, begins: bool) -> None:
+    def _write_settings(self, *, new: bool) -> None:
+        """Write what a reader, or the command that resumes the run, has to know about it."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        predictor = self.loop.predictor
-        if begins:
+        prior = prior_of(self.loop.predictor)
+        if new:
             for name in (places.MODEL, places.METRICS):  # of a run without a checkpoint
                 (self.folder / name).unlink(missing_ok=True)
-            if isinstance(predictor, Informed):
-                predictor.prior.save(self.folder / places.PRIOR)
-        told: dict[str, Any] = {
-            **self._told,
-            **asdict(self.settings),
-            "parameters": sum(part.numel() for part in self.loop.net.parameters()),
+            if prior is not None:
+                prior.save(self.folder / places.PRIOR)
+        settings = {
+            "config": asdict(self.config),
+            "model": self.model.facts(),
+            "data": {name: self._settings[name] for name in ("rows", "checksum")},
+            "levels": self._settings["levels"],
             "processes": self.accelerator.num_processes,
             "torch": torch.__version__,
-            "model": self._described,
+            "notes": self.notes,
         }
         with replacing(self.folder / places.SETTINGS) as draft:
-            draft.write_text(json.dumps(plain(told), indent=1), encoding="utf-8")
+            draft.write_text(json.dumps(plain(settings), indent=1), encoding="utf-8")
+
+
+def levels_of(
+    predictor: nn.Module, config: TrainingConfig, clock: Clock | None, levels: NoiseLevels | None
+) -> NoiseLevels:
+    """Return the distribution of times: the one given, or the default for a clock."""
+    checks.optional(clock, Clock, "clock")
+    checks.optional(levels, NoiseLevels, "levels")
+    if levels is not None:
+        if clock not in (None, levels.noising.clock):
+            raise ValueError(f"clock must be that of levels, or not be given, got {clock!r}")
+        return levels
+    spec = spec_of(predictor)
+    if spec is not None:
+        check_clock(spec.clock, spec.clock if clock is None else clock)
+    default = VariancePreserving() if spec is None else spec.clock
+    noising = Noising(OrnsteinUhlenbeck(), default if clock is None else clock)
+    return UniformLogSNR(noising, config.first)

@@ -1,4 +1,4 @@
-"""NPY and NPZ: arrays of NumPy, never pickled objects."""
+"""Tables in NPY and NPZ files; pickled objects are refused."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _plain(column: pa.ChunkedArray) -> NDArray[np.generic]:
 
 
 def _array(content: bytes, source: str) -> NDArray[np.generic]:
-    if content[:6] != b"\x93NUMPY":  # NumPy would take it for a pickle, and speak of that
+    if content[:6] != b"\x93NUMPY":  # NumPy's message would be about pickles
         raise FileError(f"{source}: damaged, or not an NPY file")
     try:
         array: NDArray[np.generic] = np.load(io.BytesIO(content), allow_pickle=False)
@@ -116,7 +116,7 @@ def _table(arrays: dict[str, NDArray[np.generic]]) -> pa.Table:
 
 
 def _native(array: NDArray[np.generic]) -> NDArray[np.generic]:
-    """Return an array as Arrow takes it: in the machine's byte order, at most float64."""
+    """Return an array that Arrow accepts: in the machine's byte order, at most float64."""
     if array.dtype == np.longdouble:
         return array.astype(np.float64)
     return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))

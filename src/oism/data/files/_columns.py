@@ -1,4 +1,4 @@
-"""What is wrong with a file, in words that a person can act on; and how columns are named."""
+"""The error about the content of a file, and the names of columns."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 class FileError(ValueError):
-    """A file does not hold what it should; the message names the file and the place in it."""
+    """The content of a file is wrong; the message names the file and the place in it."""
 
 
 def numbering(count: int) -> list[str]:
@@ -15,18 +15,18 @@ def numbering(count: int) -> list[str]:
     return [str(index) for index in range(count)]
 
 
-def find_column(said: str, names: Sequence[str], source: str) -> int:
-    """Return the index of the column that is meant by a name, or by an index from 0."""
-    if said in names:
-        return list(names).index(said)
-    if said.isdecimal() and int(said) < len(names):
-        return int(said)
-    raise unknown_column(said, names, source)
+def find_column(column: str, names: Sequence[str], source: str) -> int:
+    """Return the index of a column that is given by its name, or by its index from 0."""
+    if column in names:
+        return list(names).index(column)
+    if column.isdecimal() and int(column) < len(names):
+        return int(column)
+    raise unknown_column(column, names, source)
 
 
-def unknown_column(said: str, names: Sequence[str], source: str) -> FileError:
-    """Return the error for a column that is not there: it lists those that are."""
-    near = difflib.get_close_matches(said, names, n=1)
+def unknown_column(column: str, names: Sequence[str], source: str) -> FileError:
+    """Return the error for a missing column; it lists the columns that exist."""
+    near = difflib.get_close_matches(column, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     known = ", ".join(repr(name) for name in names)
-    return FileError(f"{source}: there is no column {said!r}, only {known}{hint}")
+    return FileError(f"{source}: there is no column {column!r}, only {known}{hint}")

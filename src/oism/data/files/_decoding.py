@@ -1,7 +1,7 @@
-"""One image from its bytes: 8 bits a channel, grey or colour, or an error that says why not.
+"""Decoding of one image: 8 bits per channel, grey or colour.
 
-A picture is an array ``(height, width)`` of grey or ``(height, width, 3)`` of colour. How the
-camera was held, EXIF orientation, is ignored; of several frames the first counts.
+A picture is an array ``(height, width)`` of grey or ``(height, width, 3)`` of colour. The EXIF
+orientation is ignored; of several frames the first is read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from oism._core.extras import require
 from oism.data.files._columns import FileError
 
 if TYPE_CHECKING:
@@ -24,13 +25,13 @@ Picture = NDArray[np.uint8]
 
 MODES = {"L": "grey (L)", "RGB": "colour (RGB)"}
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF")
-"""What bytes may be; other formats of Pillow's are rare here, and one of them runs programs."""
+"""The accepted formats; others of Pillow are rare here, and one of them runs programs."""
 
 DEEP_RAW = re.compile(r"(?<!BGR);16")  # in a BMP, BGR;16 are 16 bits for three channels
 
 
 class BrokenImageError(FileError):
-    """The bytes of an image are damaged, or are none: it can be left out."""
+    """The bytes of an image are damaged or missing: the image can be left out."""
 
 
 _ADVICE = "--skip-broken leaves such images out"
@@ -38,12 +39,13 @@ _ADVICE = "--skip-broken leaves such images out"
 
 def decoded(content: bytes | None, place: str, mode: Mode | None = None) -> Picture:
     """Return the image in bytes, converted where a mode is given."""
+    _require("reading images")
     from PIL import Image  # noqa: PLC0415 (tables are read without it)
 
     if not content:
         raise BrokenImageError(f"{place}: there is no image; {_ADVICE}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of what is wrong, the error speaks
+        warnings.simplefilter("ignore")  # the error has what is wrong
         try:
             image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
             deep = _is_deep(image)
@@ -62,20 +64,26 @@ def decoded(content: bytes | None, place: str, mode: Mode | None = None) -> Pict
 
 def converted(picture: Picture, mode: Mode) -> Picture:
     """Return a picture in a mode."""
-    from PIL import Image  # noqa: PLC0415
-
     if mode == mode_of(picture):
         return picture
+    _require("converting images")
+    from PIL import Image  # noqa: PLC0415
+
     return np.asarray(Image.fromarray(np.ascontiguousarray(picture)).convert(mode))
 
 
 def encoded(picture: Picture) -> bytes:
     """Return a picture as the content of a PNG file."""
+    _require("writing images")
     from PIL import Image  # noqa: PLC0415
 
     sink = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(picture)).save(sink, format="png")
     return sink.getvalue()
+
+
+def _require(purpose: str) -> None:
+    require("PIL", "images", purpose=purpose, package="Pillow")
 
 
 def mode_of(picture: Picture) -> Mode:
@@ -92,7 +100,7 @@ def _reason(error: Exception) -> str:
 
 
 def _is_deep(image: Image) -> bool:
-    """Tell whether decoding would lose bits, or already does: 16 bits of colour become 8."""
+    """Return whether decoding loses bits, as 16 bits of colour that become 8."""
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
         return True
     return any(DEEP_RAW.search(repr(tile[3])) for tile in getattr(image, "tile", ()))

@@ -1,4 +1,4 @@
-"""Which format a file has, and who reads and writes it."""
+"""The format of a file of a table, and the functions that read and write it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def format_of(path: str, given: str | None = None) -> str:
 
 
 def read(path: str, format: str | None = None) -> Sheet:  # noqa: A002
-    """Return the table in a file, or say what is wrong with it."""
+    """Return the table in a file."""
     kind, source = format_of(path, format), called(path)
     content = read_bytes(path)
     if not content:
@@ -88,7 +88,7 @@ def _parquet(content: bytes, source: str) -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         message = f"{source}: damaged, or not a Parquet file: {error}"
         raise FileError(message) from error
-    # What pandas writes along as the index of a frame is no column of it.
+    # The index of a frame, which pandas writes as well, is not one of its columns.
     index = re.compile(r"__index_level_\d+__")
     return table.select([i for i, name in enumerate(table.column_names) if not index.match(name)])
 

@@ -1,9 +1,9 @@
 """Datasets of the Hugging Face Hub: the Parquet files of one split, downloaded or from the cache.
 
-A dataset is named by its id, ``uoft-cs/cifar10``, where there is no such path, or by
-``hf://uoft-cs/cifar10``. One request, of a few seconds at most, asks which files there are; the
-client downloads those of the split, unless its cache has them. Where the Hub cannot be reached, or
-must not be (``HF_HUB_OFFLINE=1``), what is in the cache counts.
+A dataset is given by its id, ``uoft-cs/cifar10``, where no such path exists, or by
+``hf://uoft-cs/cifar10``. One request, with a timeout of a few seconds, lists the files; the client
+downloads those of the split, unless its cache has them. Where the Hub cannot be reached, or must
+not be (``HF_HUB_OFFLINE=1``), the files in the cache are used.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
+from oism._core.extras import require
 from oism._core.progress import progress_bar
 from oism.data.files import _image_folder as image_folder
 from oism.data.files import _splits as splits
@@ -26,19 +27,21 @@ HUB_PREFIX = "hf://"
 DATASETS = "datasets/"
 NAME = re.compile(r"(?!.{97})[A-Za-z0-9]([\w.-]*\w)?/[A-Za-z0-9]([\w.-]*\w)?", re.ASCII)
 FILES = (*SUFFIXES, *image_folder.IMAGE_SUFFIXES, ".gz", ".zip", ".tar", ".safetensors")
-"""What a name that is meant as a path may end with; no dataset's does."""
+"""Suffixes of paths to files; the id of a dataset has none of them."""
 
 PATIENCE = 5.0
-"""How many seconds the Hub has to accept a connection, and to answer."""
+"""The number of seconds that the Hub has to accept a connection, and to answer."""
 
 LOCAL = "a local folder of images or a Parquet file does as well"
 
 
 def is_dataset_id(path: str) -> bool:
-    """Tell whether a dataset of the Hub is meant: nothing is asked there.
+    """Return whether a path is the id of a dataset of the Hub; the Hub is not asked.
 
-    >>> is_dataset_id("uoft-cs/cifar10"), is_dataset_id("hf://uoft-cs/cifar10"), is_dataset_id("images/nowhere.npy")
-    (True, True, False)
+    >>> is_dataset_id("uoft-cs/cifar10"), is_dataset_id("hf://uoft-cs/cifar10")
+    (True, True)
+    >>> is_dataset_id("images/nowhere.npy")
+    False
     """
     if path.startswith(HUB_PREFIX):
         return True
@@ -47,18 +50,21 @@ def is_dataset_id(path: str) -> bool:
     return _is_name(path)
 
 
-def open_dataset(path: str, wish: Split, column: str | None) -> image_folder.Shards:
+def open_dataset(path: str, wanted: Split, column: str | None) -> image_folder.Shards:
     """Return the images of a split of a dataset."""
-    name = path.removeprefix(HUB_PREFIX).removeprefix(DATASETS if path.startswith(HUB_PREFIX) else "")
+    require("huggingface_hub", "images", purpose="a dataset of the Hub", package="huggingface-hub")
+    name = path.removeprefix(HUB_PREFIX).removeprefix(
+        DATASETS if path.startswith(HUB_PREFIX) else ""
+    )
     if not _is_name(name):
         raise FileError(f"{path}: expected {HUB_PREFIX}OWNER/NAME, the id of a dataset")
     try:
         names = _listed(name)
-    except Exception as error:  # of more than one library, and not of one kind without a network
-        split, paths = _cached(path, name, wish, error)
+    except Exception as error:  # of several libraries, and of several kinds without a network
+        split, paths = _cached(path, name, wanted, error)
     else:
-        split, chosen = _chosen(names, wish, path)
-        with _told(path), _bars():
+        split, chosen = _chosen(names, wanted, path)
+        with _failure_explained(path), _bars():
             folder = _snapshot(name, chosen)
         paths = [os.path.join(folder, one) for one in chosen]
     return image_folder.open_shards(path, paths, column, split)
@@ -69,7 +75,7 @@ def _is_name(name: str) -> bool:
 
 
 def _listed(name: str) -> list[str]:
-    """Return the files of a dataset, by one request that is not tried again."""
+    """Return the files of a dataset, by one request that is not repeated."""
     import huggingface_hub  # noqa: PLC0415 (local images need none)
 
     info = huggingface_hub.HfApi().dataset_info(name, timeout=PATIENCE)
@@ -83,18 +89,18 @@ def _snapshot(name: str, names: list[str] | None) -> str:
     return huggingface_hub.snapshot_download(
         name,
         repo_type="dataset",
-        allow_patterns=[glob.escape(one) for one in names or ()],  # of the cache, none is demanded
+        allow_patterns=[glob.escape(one) for one in names or ()],  # of the cache, all that it has
         local_files_only=names is None,
     )
 
 
 def _chosen(
-    names: list[str], wish: Split, path: str, where: str = ""
+    names: list[str], wanted: Split, path: str, where: str = ""
 ) -> tuple[str | None, list[str]]:
     shards = [name for name in names if name.lower().endswith(image_folder.SHARDS)]
     if not shards:
         raise FileError(f"{path}: the dataset has no Parquet files{where}; {LOCAL}")
-    split, chosen = splits.chosen(shards, wish, f"{path}{where}")
+    split, chosen = splits.chosen(shards, wanted, f"{path}{where}")
     folders = sorted({os.path.dirname(name) or "." for name in chosen})
     if len(folders) > 1:  # configurations of one dataset, which need not hold the same images
         raise FileError(
@@ -104,24 +110,26 @@ def _chosen(
     return split, chosen
 
 
-def _cached(path: str, name: str, wish: Split, error: Exception) -> tuple[str | None, list[str]]:
-    """Return the split as the cache holds it, or raise what kept the Hub from being asked."""
+def _cached(path: str, name: str, wanted: Split, error: Exception) -> tuple[str | None, list[str]]:
+    """Return the split and its files in the cache, or raise the error of the Hub."""
     try:
         folder = _snapshot(name, None)
     except Exception:  # nothing is there, or not all of it
         _refuse(path, error)
-    found = [os.path.relpath(one, folder) for one in image_folder.listed(folder, image_folder.SHARDS)]
-    if not isinstance(wish, str) and any(map(splits.split_of, found)):
-        wish = wish[0]  # one that is not in the cache may yet be there, and no other will do
-    split, chosen = _chosen(found, wish, path, " in the cache, and the Hub could not be asked")
+    found = [
+        os.path.relpath(one, folder) for one in image_folder.listed(folder, image_folder.SHARDS)
+    ]
+    if not isinstance(wanted, str) and any(map(splits.split_of, found)):
+        wanted = wanted[0]  # the Hub may have it, though the cache does not: take no other
+    split, chosen = _chosen(found, wanted, path, " in the cache, and the Hub could not be asked")
     if not splits.are_whole(chosen):
         _refuse(path, error)
     return split, [os.path.join(folder, one) for one in chosen]
 
 
 @contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Say in one line why a download failed."""
+def _failure_explained(path: str) -> Iterator[None]:
+    """Turn the error of a download into a `FileError` of one line."""
     try:
         yield
     except Exception as error:
@@ -133,7 +141,7 @@ def _refuse(
     error: Exception,
     why: str = "the Hub could not be reached, and its cache does not hold the dataset",
 ) -> NoReturn:
-    """Raise for a dataset that cannot be had."""
+    """Raise for a dataset that cannot be loaded."""
     from huggingface_hub import errors  # noqa: PLC0415
 
     here = "" if path.startswith(HUB_PREFIX) else "no such file or folder here; "
@@ -142,14 +150,14 @@ def _refuse(
     elif isinstance(error, errors.RepositoryNotFoundError):
         why = "the Hub has no dataset of this id, or a private one, for which `hf auth login`"
     else:
-        told = " ".join(str(error).split()) or type(error).__name__
-        why = f"{why}; {LOCAL} ({told})"
+        reason = " ".join(str(error).split()) or type(error).__name__
+        why = f"{why}; {LOCAL} ({reason})"
     raise FileError(f"{path}: {here}{why}") from error
 
 
 @contextmanager
 def _bars() -> Iterator[None]:
-    """Let the client show bars only where this library would."""
+    """Show the bars of the client only where this library shows bars."""
     from huggingface_hub.utils import (  # type: ignore[attr-defined] # noqa: PLC0415
         are_progress_bars_disabled,
         disable_progress_bars,

@@ -1,6 +1,6 @@
-"""Images that lie in one array, in an NPY or NPZ file: read a few at a time, never as a whole.
+"""Images in one array of an NPY or NPZ file, read a few at a time.
 
-The array holds uint8, ``(n, height, width)`` of grey, ``(n, height, width, channels)`` or
+The array is uint8, ``(n, height, width)`` for grey images, ``(n, height, width, channels)`` or
 ``(n, channels, height, width)`` with one channel or three; where both fit, channels are last.
 """
 
@@ -24,12 +24,12 @@ from oism.data.files._decoding import Picture
 
 CHANNELS = (1, 3)
 BLOCK = 1 << 22
-"""The bytes of pictures that are read at once, or one picture."""
+"""The number of bytes that are read at once; at least one image is."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What the start of an NPY file says, and how many bytes come after it."""
+    """The header of an NPY file, and the number of bytes after it."""
 
     shape: tuple[int, ...]
     fortran: bool
@@ -38,7 +38,7 @@ class Header:
 
     @property
     def may_be_images(self) -> bool:
-        """Whether the array has as many axes as a stack of images."""
+        """Whether the array has as many axes as an array of images."""
         return len(self.shape) in (3, 4)
 
 
@@ -56,7 +56,7 @@ class ImageArray:
         return self.header.shape[0]
 
     def place(self, index: int) -> str:
-        """Return where an image stands."""
+        """Return the place of an image."""
         return f"{self.source}: row {index + 1}"
 
     def __iter__(self) -> Iterator[Picture]:
@@ -70,7 +70,7 @@ class ImageArray:
         step = max(1, BLOCK // size)
         with damage_explained(self.source), _opened(self.path, self.entry) as (stream, left):
             _header(stream, left)
-            if self.header.fortran:  # images are strewn over the whole of it
+            if self.header.fortran:  # the values of an image are spread over the whole array
                 flat = np.frombuffer(_exactly(stream, count * size), np.uint8)
                 yield flat.reshape(self.header.shape, order="F")
                 return
@@ -80,7 +80,7 @@ class ImageArray:
 
 
 def headers(path: str) -> dict[str | None, Header]:
-    """Return the headers of the arrays in a file; that of an NPY file has no name."""
+    """Return the headers of the arrays in a file by name; None is the name in an NPY file."""
     with damage_explained(path):
         if path.lower().endswith(".npy"):
             with _opened(path, None) as (stream, left):
@@ -95,22 +95,22 @@ def headers(path: str) -> dict[str | None, Header]:
 
 
 def open_array(path: str, column: str | None) -> ImageArray:
-    """Return the images in an NPY file, or in the array of an NPZ file that is meant."""
+    """Return the images in an NPY file, or in one array of an NPZ file."""
     found = headers(path)
     if None in found:
         if column is not None:
             raise FileError(f"{path}: an NPY file has no columns to choose {column!r} from")
-        stack = ImageArray(path, path, None, found[None])
+        images = ImageArray(path, path, None, found[None])
     else:
         name = _chosen({str(name): header for name, header in found.items()}, path, column)
-        stack = ImageArray(f"{path}, array {name!r}", path, f"{name}.npy", found[name])
-    _check_images(stack.header, stack.source)
-    return stack
+        images = ImageArray(f"{path}, array {name!r}", path, f"{name}.npy", found[name])
+    _check_images(images.header, images.source)
+    return images
 
 
 @contextmanager
 def damage_explained(source: str) -> Iterator[None]:
-    """Say in words what NumPy and zipfile raise about a damaged file."""
+    """Turn the errors of NumPy and zipfile about a damaged file into a `FileError`."""
     try:
         yield
     except FileError:
@@ -124,11 +124,11 @@ def damage_explained(source: str) -> Iterator[None]:
 def _chosen(found: dict[str, Header], source: str, column: str | None) -> str:
     if column is not None:
         return list(found)[find_column(column, list(found), source)]
-    stacks = [name for name, header in found.items() if header.may_be_images]
-    if len(stacks) == 1:
-        return stacks[0]
+    likely = [name for name, header in found.items() if header.may_be_images]
+    if len(likely) == 1:
+        return likely[0]
     held = ", ".join(f"{name} {header.shape}" for name, header in found.items()) or "nothing"
-    if not stacks:
+    if not likely:
         raise FileError(f"{source}: no array has the shape of images; the archive holds {held}")
     raise FileError(
         f"{source}: more than one array has the shape of images, choose with --column; the archive "
@@ -160,7 +160,7 @@ def _channels_last(block: Picture) -> Picture:
 
 @contextmanager
 def _opened(path: str, entry: str | None) -> Iterator[tuple[IO[bytes], int]]:
-    """Open an array for reading, and tell its size."""
+    """Open an array for reading, and give its size in bytes."""
     if entry is None:
         with Path(path).open("rb") as file:
             yield file, os.fstat(file.fileno()).st_size
@@ -173,7 +173,7 @@ def _header(stream: IO[bytes], size: int) -> Header:
     version = npy_format.read_magic(stream)
     if version == (1, 0):
         shape, fortran, dtype = npy_format.read_array_header_1_0(stream)
-    else:  # the third only adds names of fields, and images have none
+    else:  # version 3 only adds names of fields, which arrays of images do not have
         shape, fortran, dtype = npy_format.read_array_header_2_0(stream)
     return Header(shape, fortran, dtype, size - stream.tell())
 

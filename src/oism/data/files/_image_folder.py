@@ -1,4 +1,4 @@
-"""Encoded images, one to a file in a folder, or one to a row of Parquet files as on the Hub.
+"""Encoded images: one per file of a folder, or one per row of Parquet files as on the Hub.
 
 A column of images holds their bytes, or pairs of ``bytes`` and ``path`` as the `datasets` library
 writes them.
@@ -25,7 +25,7 @@ IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 SHARDS = (".parquet", ".pq")
 BUFFER = 1 << 20
 ROWS = 64
-"""How many encoded images are read from a Parquet file at once."""
+"""The number of encoded images that are read from a Parquet file at once."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Folder:
         return len(self.paths)
 
     def place(self, index: int) -> str:
-        """Return where an image stands."""
+        """Return the place of an image."""
         return self.paths[index]
 
     def __iter__(self) -> Iterator[bytes | None]:
@@ -65,7 +65,7 @@ class Shards:
         return list(itertools.accumulate(self.counts))
 
     def place(self, index: int) -> str:
-        """Return where an image stands: the file, and its row there."""
+        """Return the place of an image: the file and the row in it, counted from 1."""
         shard = bisect.bisect_right(self._ends, index)
         row = index - (self._ends[shard] - self.counts[shard])
         return f"{self.paths[shard]}: row {row + 1}"
@@ -74,7 +74,7 @@ class Shards:
         index = 0
         for path in self.paths:
             with parquet(path) as file:
-                # Threads of Arrow that outlive an error abort the interpreter when it leaves.
+                # Threads of Arrow that outlive an error abort the interpreter at its exit.
                 options = {"batch_size": ROWS, "columns": [self.column], "use_threads": False}
                 batches = file.iter_batches(**options)
                 while (batch := _next(batches, path)) is not None:
@@ -94,20 +94,20 @@ class Shards:
             yield cell["bytes"] if cell else None
 
 
-def open_folder(path: str, column: str | None, wish: Split) -> Folder | Shards:
+def open_folder(path: str, column: str | None, wanted: Split) -> Folder | Shards:
     """Return the images in a folder, or those in its Parquet files where it holds no others."""
     paths = listed(path, IMAGE_SUFFIXES)
     if paths and column is not None:
         raise FileError(f"{path}: a folder of images has no columns to choose {column!r} from")
-    if paths and isinstance(wish, str):
-        raise FileError(f"{path}: a folder of images has no splits to choose {wish!r} from")
+    if paths and isinstance(wanted, str):
+        raise FileError(f"{path}: a folder of images has no splits to choose {wanted!r} from")
     if paths:
         return Folder(path, paths)
     shards = listed(path, SHARDS)
     if not shards:
         known = ", ".join((*IMAGE_SUFFIXES, *SHARDS))
         raise FileError(f"{path}: there are no images in the folder; known are {known}")
-    split, names = chosen([os.path.relpath(shard, path) for shard in shards], wish, path)
+    split, names = chosen([os.path.relpath(shard, path) for shard in shards], wanted, path)
     return open_shards(path, [os.path.join(path, name) for name in names], column, split)
 
 
@@ -131,9 +131,9 @@ def listed(folder: str, suffixes: Sequence[str]) -> list[str]:
 def parquet(path: str) -> pq.ParquetFile:
     """Open a Parquet file."""
     try:
-        # Without a buffer, Arrow takes whole row groups into memory, and some files are but one.
+        # Without a buffer, Arrow reads whole row groups, and some files have only one.
         return pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
-    except FileNotFoundError as error:  # Arrow's says more than one line holds
+    except FileNotFoundError as error:  # Arrow's message has several lines
         raise FileNotFoundError(error.errno, os.strerror(error.errno or 2), path) from error
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{path}: damaged, or not a Parquet file: {error}") from error
@@ -147,7 +147,7 @@ def image_columns(schema: pa.Schema) -> list[str]:
 def open_shards(
     source: str, paths: list[str], column: str | None, split: str | None = None
 ) -> Shards:
-    """Return the images in a column of Parquet files: the only one that may hold some, or named."""
+    """Return the images in a column of Parquet files; the column must be given if several fit."""
     name, counts = column, []
     for path in paths:
         with parquet(path) as file:
@@ -157,15 +157,15 @@ def open_shards(
     return Shards(source, paths, name, counts, split)
 
 
-def _chosen(schema: pa.Schema, path: str, said: str | None) -> str:
+def _chosen(schema: pa.Schema, path: str, column: str | None) -> str:
     names = image_columns(schema)
-    if said is None:
+    if column is None:
         if len(names) != 1:
             held = ", ".join(repr(name) for name in names or schema.names)
             found = "more than one column may hold images, choose with --column"
             raise FileError(f"{path}: {found if names else 'no column holds images'}: {held}")
-        said = names[0]
-    index = find_column(said, schema.names, path)
+        column = names[0]
+    index = find_column(column, schema.names, path)
     name: str = schema.names[index]
     if schema.names.count(name) > 1:
         raise FileError(f"{path}: more than one column is called {name!r}")

@@ -1,4 +1,4 @@
-"""Images written: as one array, or as a folder of PNG files."""
+"""Writing of images: as one array, or as a folder of PNG files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from oism.data.files._streams import STANDARD, write_bytes
 def write_images(path: str, images: NDArray[np.uint8]) -> None:
     """Write images ``(n, channels, height, width)`` of uint8, atomically.
 
-    To an NPY file goes an array ``(n, height, width)`` of grey or ``(n, height, width, 3)`` of
-    colour; a path without suffix is a folder, new or empty, of files 00000.png and so on.
+    An NPY file gets an array ``(n, height, width)`` of grey or ``(n, height, width, 3)`` of colour
+    images. A path without suffix is a folder, new or empty, of files 00000.png and so on.
     """
     pictures = _pictures(images)
     check_images(path)
@@ -33,7 +33,7 @@ def write_images(path: str, images: NDArray[np.uint8]) -> None:
 
 
 def check_images(path: str) -> None:
-    """Raise what `write_images` would raise about a path, as far as that can be told in advance."""
+    """Raise the errors of `write_images` about a path, as far as they can be foreseen."""
     suffix = Path(path).suffix.lower()
     if suffix == ".npy":
         check_writable(path)

@@ -1,7 +1,7 @@
-"""Images in files: folders of them, Parquet files, also those of the Hub, NPY and NPZ arrays.
+"""Images in folders, Parquet files, NPY and NPZ arrays, and datasets of the Hub.
 
-Images are read in batches, so that a set may be larger than memory, and as often as they are asked
-for. All of a set have one size, 8 bits a channel, and are all grey or all colour.
+Images are read in batches, so that a set may be larger than memory; every iteration reads them
+again. All images of a set have one size and 8 bits per channel, and are all grey or all colour.
 
 >>> import numpy as np
 >>> from oism.data.files import write_images
@@ -32,7 +32,7 @@ class Images:
     entries
         Where they come from.
     mode
-        What all are converted to: grey, ``L``, or colour, ``RGB``. None converts nothing.
+        The mode that images are converted to: grey, ``L``, or colour, ``RGB``; None for neither.
     skip_broken
         Whether damaged images are left out.
     batch
@@ -41,13 +41,13 @@ class Images:
     Attributes
     ----------
     source
-        What messages call them.
+        The name of the source in messages.
     shape
-        Channels, height and width, as the first readable image has them.
+        Channels, height and width of the first readable image.
     split
-        The part of a dataset that they are, where its files are named by such.
+        The split of the dataset, where files are named by splits.
     skipped
-        The places of damaged images, of those that have been read.
+        The places of the damaged images among those that have been read.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Images:
         return len(self._entries)
 
     def place(self, index: int) -> str:
-        """Return where an image stands: its path, or its file and row, the first being row 1."""
+        """Return the place of an image: its path, or its file and row, counted from 1."""
         return self._entries.place(index)
 
     def __iter__(self) -> Iterator[Picture]:
@@ -94,7 +94,7 @@ class Images:
             yield batch[:count]
 
     def _readable(self, broken: list[str]) -> Iterator[tuple[int, Picture]]:
-        """Yield the images that can be read, with their indices; name the others."""
+        """Yield the images that can be read, with their indices; add the others to ``broken``."""
         for index, entry in enumerate(self._entries):
             try:
                 picture = self._picture(index, entry)
@@ -111,7 +111,7 @@ class Images:
         return decoding.decoded(entry, self.place(index), self._mode)
 
     def _refuse(self, index: int, picture: Picture) -> None:
-        """Raise for an image that is not like the first."""
+        """Raise for an image whose size or mode is not that of the first."""
         here, first = self.place(index), self.place(self._first)
         if picture.ndim != len(self._example):
             grey, colour = decoding.MODES.values()
@@ -138,12 +138,22 @@ def open_images(
 ) -> Images:
     """Return the images in a folder or a file, or in several Parquet files; see `Images`.
 
-    ``path`` may also be the id of a dataset of the Hub, ``uoft-cs/cifar10``, where there is no such
-    path, or ``hf://uoft-cs/cifar10``: its files are downloaded, or found in the cache. ``column``
-    names the column of a Parquet file, or the array of an NPZ file, where there is a choice.
-    ``split`` names the part of a dataset, a folder of Parquet files or one of the Hub, or several,
-    of which the first that there is will do, or the only one; where no file is named by a split,
-    all count.
+    Encoded images need Pillow, datasets of the Hub need huggingface-hub: the extra ``images``.
+
+    Parameters
+    ----------
+    path
+        A folder, a file, several Parquet files, or a dataset of the Hub: ``hf://uoft-cs/cifar10``,
+        or ``uoft-cs/cifar10`` where no such path exists. The files of a dataset are downloaded, or
+        taken from the cache.
+    column
+        The column of a Parquet file, or the array of an NPZ file, where there is a choice.
+    mode, skip_broken, batch
+        See `Images`.
+    split
+        The split of a dataset, a folder of Parquet files or one of the Hub. Of several names the
+        first that exists is taken, or the only split there is. Where no file is named by a split,
+        all files are read.
     """
     paths = [path] if isinstance(path, str) else list(path)
     source = entries(paths, column, split)

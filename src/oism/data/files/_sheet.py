@@ -1,4 +1,4 @@
-"""A table and where it came from: its columns as numbers, and errors that name the place."""
+"""A table with its source: columns as numbers, and errors that name the place in the source."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none")
 
 
 def is_number(word: str) -> bool:
-    """Tell whether a word is a finite number."""
+    """Return whether a word is a finite number."""
     try:
         return math.isfinite(float(word))
     except ValueError:
@@ -29,7 +29,7 @@ def is_number(word: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A table, what messages call its source, and the line of the source that holds a row."""
+    """A table, the name of its source in messages, and the line of the source of each row."""
 
     table: pa.Table
     source: str
@@ -46,12 +46,12 @@ class Sheet:
         return self.names != numbering(len(self.names))
 
     def place(self, row: int, column: str) -> str:
-        """Return where a cell stands: by line in a text, else by row, the first being 1."""
+        """Return the place of a cell: its line in a text, otherwise its row, counted from 1."""
         where = f"row {row + 1}" if self.line_of is None else f"line {self.line_of(row)}"
         return f"{self.source}: {where}, column {column!r}"
 
     def check_shape(self) -> None:
-        """Raise unless there are rows and columns, each column with a name of its own."""
+        """Raise unless there are rows, and columns with different names."""
         if not self.names:
             raise FileError(f"{self.source}: the table has no columns")
         twice = sorted({name for name in self.names if self.names.count(name) > 1})
@@ -61,16 +61,16 @@ class Sheet:
             header = "a header but " if self.line_of is not None else ""
             raise FileError(f"{self.source}: the table has {header}no rows")
 
-    def find(self, said: str) -> str:
-        """Return the column that is meant by a name, or by an index from 0."""
-        return self.names[find_column(said, self.names, self.source)]
+    def find(self, column: str) -> str:
+        """Return the name of a column that is given by its name, or by its index from 0."""
+        return self.names[find_column(column, self.names, self.source)]
 
-    def choose(self, said: Sequence[str], *, without: Sequence[str] = ()) -> list[str]:
-        """Return the columns that are meant; all but ``without`` where none is said."""
-        if said:
-            found = [self.find(word) for word in said]
+    def choose(self, columns: Sequence[str], *, without: Sequence[str] = ()) -> list[str]:
+        """Return the names of the given columns; of all but ``without`` where none is given."""
+        if columns:
+            found = [self.find(column) for column in columns]
             if len(set(found)) < len(found):
-                raise FileError(f"{self.source}: a column is chosen twice in {', '.join(said)}")
+                raise FileError(f"{self.source}: a column is chosen twice in {', '.join(columns)}")
             return found
         if "" in self.names:
             index = self.names.index("")
@@ -92,7 +92,7 @@ class Sheet:
         return np.stack(parts, axis=1) if parts else np.empty((self.table.num_rows, 0))
 
     def complete(self, rows: Array, columns: Sequence[str], *, skip: bool) -> NDArray[np.bool_]:
-        """Return which rows of `numbers` lack nothing; unless they may be skipped, all must."""
+        """Return which rows of `numbers` are complete; raise for others unless they are skipped."""
         lacking = np.isnan(rows)
         kept: NDArray[np.bool_] = np.logical_not(lacking.any(axis=1))
         if not skip and not kept.all():
@@ -132,7 +132,7 @@ class Sheet:
         for kind in (pa.float64(), pa.bool_()):
             if (numbers := _cast(words, kind)) is not None:
                 return _float64(numbers)
-        low, high = 0, len(words)  # the first `low` words are numbers, of the first `high` not
+        low, high = 0, len(words)  # the first `low` words are numbers, not all of the first `high`
         while high - low > 1:
             middle = (low + high) // 2
             parsed = _cast(words[:middle], pa.float64())

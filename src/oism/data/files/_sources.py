@@ -1,12 +1,12 @@
-"""Where images come from: what a path is, and who reads it."""
+"""The sources of images: folders, shards of Parquet files, arrays and datasets of the Hub."""
 
 from __future__ import annotations
 
 import os
 import stat
 
-from oism.data.files import _image_arrays as image_arrays
 from oism.data.files import _hub as hub
+from oism.data.files import _image_arrays as image_arrays
 from oism.data.files import _image_folder as image_folder
 from oism.data.files._columns import FileError
 from oism.data.files._formats import format_of
@@ -16,14 +16,14 @@ from oism.data.files._streams import STANDARD, called
 FORMATS = ("parquet", "npy", "npz")
 
 Source = image_folder.Folder | image_folder.Shards | image_arrays.ImageArray
-"""Where images come from: their bytes, or pictures, in an order that stays, and their places."""
+"""A source gives encoded images or arrays, always in the same order, and their places."""
 
 
 def is_images(path: str) -> bool:
-    """Tell whether a path may hold images, not a table: no more than its header is read.
+    """Return whether a path may hold images, not a table; at most its header is read.
 
-    A folder may, a Parquet file with a column of bytes, and an array of three or four axes. What is
-    not there may be a dataset of the Hub, if it has the form of an id; it is not asked for.
+    True for a folder, a Parquet file with a column of bytes, and an array of three or four axes. A
+    path that does not exist may be the id of a dataset of the Hub, which is not asked.
     """
     if hub.is_dataset_id(path):
         return True
@@ -38,16 +38,16 @@ def is_images(path: str) -> bool:
                 return bool(image_folder.image_columns(file.schema_arrow))
         arrays = image_arrays.headers(path) if kind in FORMATS else {}
         return any(header.may_be_images for header in arrays.values())
-    except FileError:  # the reader of tables says what is wrong
+    except FileError:  # the reader of tables raises it
         return False
 
 
-def entries(paths: list[str], column: str | None, wish: Split) -> Source:
+def entries(paths: list[str], column: str | None, wanted: Split) -> Source:
     """Return the images in a folder, a file, several Parquet files or a dataset of the Hub."""
     if not paths:
         raise ValueError("path must name a folder or a file, got none")
     if len(paths) == 1 and hub.is_dataset_id(paths[0]):
-        return hub.open_dataset(paths[0], wish, column)
+        return hub.open_dataset(paths[0], wanted, column)
     kinds = [_kind(path) for path in paths]
     if len(paths) > 1:
         for path, kind in zip(paths, kinds, strict=True):
@@ -55,9 +55,9 @@ def entries(paths: list[str], column: str | None, wish: Split) -> Source:
                 raise FileError(f"{path}: of several files of images, all must be Parquet files")
     (path, *others), (kind, *_) = paths, kinds
     if kind == "folder":
-        return image_folder.open_folder(path, column, wish)
-    if isinstance(wish, str):
-        raise FileError(f"{path}: a file has no splits to choose {wish!r} from")
+        return image_folder.open_folder(path, column, wanted)
+    if isinstance(wanted, str):
+        raise FileError(f"{path}: a file has no splits to choose {wanted!r} from")
     if kind == "parquet":
         source = f"{path} and {len(others)} more" if others else path
         return image_folder.open_shards(source, paths, column)
@@ -65,7 +65,7 @@ def entries(paths: list[str], column: str | None, wish: Split) -> Source:
 
 
 def _kind(path: str) -> str:
-    """Return what a path is, ``folder`` or a format that may hold images."""
+    """Return the kind of a path: ``folder``, or a format that may hold images."""
     if path == STANDARD:
         raise FileError(f"{called(path)}: images are read from files and folders only")
     if stat.S_ISDIR(os.stat(path).st_mode):

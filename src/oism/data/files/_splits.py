@@ -1,8 +1,8 @@
-"""Splits of a dataset, as the names of its Parquet files tell them.
+"""Splits of a dataset, from the names of its Parquet files.
 
-The Hub's shards are called ``train-00000-of-00005.parquet``, whatever the split is called. Other
-names tell a split by a word of their own, ``train.parquet``, ``cifar_test_1.parquet``, or by a
-folder, ``validation/0.parquet``; the words are those that the `datasets` library knows.
+Shards on the Hub are named ``train-00000-of-00005.parquet``, with any name of a split. In other
+names a split is a word, ``train.parquet``, ``cifar_test_1.parquet``, or a folder,
+``validation/0.parquet``; the words are those of the `datasets` library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import PurePath
 from oism.data.files._columns import FileError
 
 Split = str | tuple[str, ...]
-"""The split that is asked for, or several, of which the first that there is will do."""
+"""The name of a split, or several names, of which the first that exists is taken."""
 
 TRAINING = ("train",)
 TESTING = ("test", "validation", "train")
@@ -29,7 +29,7 @@ WORD = re.compile(rf"(?<![a-z])({'|'.join(sorted(SYNONYMS, key=len, reverse=True
 
 
 def split_of(name: str) -> str | None:
-    """Return the split that a file's path in its dataset tells, if any.
+    """Return the split of a file from its path in the dataset, or None.
 
     >>> split_of("data/extra-00000-of-00002.parquet"), split_of("val/7.pq"), split_of("7.pq")
     ('extra', 'validation', None)
@@ -45,19 +45,19 @@ def split_of(name: str) -> str | None:
     return next((SYNONYMS[part] for part in folders if part in SYNONYMS), None)
 
 
-def chosen(names: Sequence[str], wish: Split, source: str) -> tuple[str | None, list[str]]:
-    """Return the split that is meant and the files of it; all files where none tells a split."""
+def chosen(names: Sequence[str], wanted: Split, source: str) -> tuple[str | None, list[str]]:
+    """Return the chosen split and its files; None and all files where none is named by a split."""
     found: dict[str, list[str]] = {}
     others: list[str] = []
     for name in names:
         split = split_of(name)
         (others if split is None else found.setdefault(split, [])).append(name)
     known = ", ".join(repr(split) for split in sorted(found))
-    if isinstance(wish, str):
-        split = SYNONYMS.get(wish, wish)
+    if isinstance(wanted, str):
+        split = SYNONYMS.get(wanted, wanted)
         if split not in found:
             held = f"only {known}" if found else "and no Parquet file is named by one"
-            raise FileError(f"{source}: there is no split {wish!r}, {held}")
+            raise FileError(f"{source}: there is no split {wanted!r}, {held}")
         return split, found[split]
     if not found:
         return None, others
@@ -66,13 +66,13 @@ def chosen(names: Sequence[str], wish: Split, source: str) -> tuple[str | None, 
             f"{source}: some Parquet files are named by a split, {known}, and {others[0]} is not: "
             "--split chooses"
         )
-    split = next(split for split in (*wish, *found) if split in found)
-    if split not in wish and len(found) > 1:
+    split = next(split for split in (*wanted, *found) if split in found)
+    if split not in wanted and len(found) > 1:
         raise FileError(f"{source}: there is more than one split, choose with --split: {known}")
     return split, found[split]
 
 
 def are_whole(names: Sequence[str]) -> bool:
-    """Tell whether shards are as many as their names say."""
+    """Return whether there are as many shards as their names state."""
     shards = [SHARD.fullmatch(PurePath(name).stem) for name in names]
     return all(shard is None or int(shard["count"]) == len(names) for shard in shards)

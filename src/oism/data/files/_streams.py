@@ -8,11 +8,11 @@ from pathlib import Path
 from oism._core.atomic import replacing
 
 STANDARD = "-"
-"""Standard input where something is read, standard output where something is written."""
+"""The path of standard input for reading, and of standard output for writing."""
 
 
 def read_bytes(path: str) -> bytes:
-    """Return all of a file, or of standard input."""
+    """Return the content of a file, or of standard input."""
     return sys.stdin.buffer.read() if path == STANDARD else Path(path).read_bytes()
 
 
@@ -20,7 +20,7 @@ def write_bytes(content: bytes, path: str) -> None:
     """Write a file, atomically, or to standard output."""
     if path == STANDARD:
         rest = memoryview(content)
-        while rest:  # `python -u` writes to a pipe only what it has room for
+        while rest:  # `python -u` may write only a part to a pipe
             rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.buffer.flush()
         return
@@ -29,5 +29,5 @@ def write_bytes(content: bytes, path: str) -> None:
 
 
 def called(path: str) -> str:
-    """Return what messages call a source."""
+    """Return the name of a source in messages."""
     return "standard input" if path == STANDARD else path

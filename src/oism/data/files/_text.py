@@ -1,8 +1,7 @@
-"""CSV and TSV: cells are kept as they are written, and become numbers only when asked for.
+"""Tables in CSV and TSV files. Cells stay text until numbers are read from them.
 
-So what passes through a command, an identifier like ``007`` or a date, comes out as it went in. A
-first row of numbers is no header, and columns are then called "0", "1", and so on; names that are
-numbers must be quoted to be seen as names.
+So identifiers like ``007`` and dates are written as they were read. A first row of numbers is not a
+header: columns are then named "0", "1", and so on. Names that are numbers must be quoted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from oism.data.files._sheet import Sheet, is_number
 
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 BLOCK = 1 << 24
-"""The bytes that Arrow reads at once; no row may be longer."""
+"""The number of bytes that Arrow reads at once; no row may be longer."""
 
 DELIMITER_NAMES = {",": "comma", "\t": "tab", ";": "semicolon"}
 
@@ -51,7 +50,7 @@ def content(table: pa.Table, delimiter: str, path: str) -> bytes:
     """Return a table as text: numbers with all their digits, quotes only where they are needed."""
     styles = ["none", "needed"]  # the first fails where a cell holds a delimiter or a quote
     if table.num_columns == 1:
-        # An empty line would be no row at all: a quoted nothing is one.
+        # An empty line is not a row: an empty cell needs quotes.
         words = pc.fill_null(pc.cast(table.column(0), pa.string()), "")
         if pc.any(pc.equal(words, "")).as_py():
             table, styles = pa.table({table.column_names[0]: words}), ["needed"]
@@ -72,7 +71,7 @@ def _written(table: pa.Table, delimiter: str, style: str) -> bytes:
 
 
 def _header(names: list[str], delimiter: str) -> tuple[bytes, bytes]:
-    """Return a header as Arrow writes it, every name in quotes, and as a person would."""
+    """Return a header as Arrow writes it, with all names in quotes, and with as few as needed."""
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
     numeric = all(map(is_number, names))
     special = {*DELIMITER_NAMES, '"', "\r", "\n"}
@@ -84,12 +83,12 @@ def _header(names: list[str], delimiter: str) -> tuple[bytes, bytes]:
 
 
 def _table(content: bytes, source: str, delimiter: str, count: int) -> pa.Table:
-    keys = numbering(count)  # not yet by their names: Arrow would confuse columns of one name
+    keys = numbering(count)  # not yet their names: Arrow would confuse columns of equal names
     try:
         return arrow_csv.read_csv(
             pa.BufferReader(content),
             arrow_csv.ReadOptions(
-                # Threads of Arrow that outlive an error abort the interpreter when it leaves.
+                # Threads of Arrow that outlive an error abort the interpreter at its exit.
                 use_threads=False,
                 column_names=keys,
                 block_size=min(len(content), BLOCK),
@@ -121,7 +120,7 @@ def _decoded(content: bytes, source: str) -> str:
 
 
 def _records(text: str, delimiter: str, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a text and the lines they begin on; empty lines are none."""
+    """Yield the rows of a text and the lines on which they begin; empty lines are not rows."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     while True:
         line = reader.line_num + 1
@@ -150,7 +149,7 @@ def _is_header(cells: list[str], source: str) -> bool:
 
 
 def _check_delimiter(cells: list[str], delimiter: str, source: str) -> None:
-    """Raise where a single column is one only because another character separates them."""
+    """Raise where a row has one cell because another character separates its cells."""
     for other, name in DELIMITER_NAMES.items():
         if len(cells) == 1 and other != delimiter and other in cells[0]:
             hint = {"\t": ", or give --format tsv", ",": ", or give --format csv"}.get(other, "")
@@ -162,7 +161,7 @@ def _check_delimiter(cells: list[str], delimiter: str, source: str) -> None:
 
 
 def _why(content: bytes, source: str, delimiter: str, count: int, message: str) -> FileError:
-    """Return the error that says what Arrow could not read, and on which line."""
+    """Return the error about what Arrow could not read, with its line."""
     for line, cells in _records(_decoded(content, source), delimiter, source):
         if len(cells) != count:
             cell = "cell" if len(cells) == 1 else "cells"

@@ -1,15 +1,15 @@
-"""Laws to measure against: eight of the plane with exact densities, and one of the circle.
+"""Toy distributions with exact densities: eight on the plane, and one on the circle.
 
-The laws of the plane (`PLANE`) are the toy sets of FFJORD (Grathwohl et al., 2019), with its scales
-and noise, as independent draws. Its samplers stratify: equal numbers per class, angles on a grid.
-Here every point draws its own class and its own parameter, so that n points are independent draws
-from one law, and the law has a density:
+The distributions on the plane (`PLANE`) are the toy sets of FFJORD (Grathwohl et al., 2019), with
+its scales and noise. FFJORD's samplers stratify: equal numbers per class, angles on a grid. Here
+every point draws its own class and its own parameter, so that n points are independent draws from
+one distribution, which has a density:
 
 ==============  =================================================================  ===========
 swissroll       normal noise around a spiral: a sum over its parameter             `SwissRoll`
 circles, rings  normal noise around circles: a Bessel function                     `Circles`
 moons           normal noise around half a circle, and its reflection              `Moon`
-8gaussians      normal laws around eight centres                                   `Normals`
+8gaussians      normal distributions around eight centres                          `Normals`
 pinwheel        a change of variables, summed over the preimages                   `Pinwheel`
 2spirals        uniform and normal noise around a spiral, and its reflection       `Spiral`
 checkerboard    uniform on the black cells                                         `Checkerboard`
@@ -22,11 +22,11 @@ On the circle there is the *Bart Simpson* mixture of the paper (`BART_SIMPSON`),
 scores and moments of all its noised versions.
 
 >>> import torch
->>> law = PLANE["moons"]
->>> x = law.sample(10_000, torch.Generator().manual_seed(0))
+>>> moons = PLANE["moons"]
+>>> x = moons.sample(10_000, torch.Generator().manual_seed(0))
 >>> x.shape, x.dtype
 (torch.Size([10000, 2]), torch.float64)
->>> print(f"{law.entropy():.4f} {-law.log_density(x).mean():.2f}")
+>>> print(f"{moons.entropy():.4f} {-moons.log_density(x).mean():.2f}")
 2.3939 2.39
 """
 

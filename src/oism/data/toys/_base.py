@@ -1,4 +1,4 @@
-"""What a law of the plane can do, and the draws and sums that several of them share."""
+"""The contract of a distribution on the plane, and draws and sums that several of them use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from oism._core import checks
 
-REACH = 8.0  # standard deviations, beyond which the normal law holds less than 2e-15
+REACH = 8.0  # standard deviations, beyond which a normal distribution has less than 2e-15
 
 
 def uniform(n: int, generator: torch.Generator) -> Tensor:
@@ -40,13 +40,13 @@ def log_normal(step: Tensor, deviation: float) -> Tensor:
 
 @cache
 def gauss_legendre(nodes: int) -> tuple[Tensor, Tensor]:
-    """Return the Gauss rule of the uniform law on [0, 1]: points and weights."""
+    """Return the Gauss rule of the uniform distribution on [0, 1]: points and weights."""
     points, weights = scipy.special.roots_legendre(nodes)
     return torch.from_numpy((points + 1) / 2), torch.from_numpy(weights / 2)
 
 
 class PlaneDistribution(ABC):
-    """A law of the plane that can be drawn from and whose density is known."""
+    """A distribution on the plane with a sampler and an exact density."""
 
     @abstractmethod
     def _draw(self, n: int, generator: torch.Generator) -> Tensor:
@@ -71,7 +71,7 @@ class PlaneDistribution(ABC):
 
 
 class SmoothDistribution(PlaneDistribution):
-    """A law with normal noise of variance σ² in it, so that a grid integrates its density.
+    """A distribution with normal noise of variance σ², so that a grid integrates its density.
 
     Points at a distance of h integrate a normal density up to 2exp(-2π²σ²/h²): 2e-34 for h = σ/2.
     The logarithm in p log p costs most of these digits where clusters meet and leaves 1e-7.
@@ -79,7 +79,7 @@ class SmoothDistribution(PlaneDistribution):
 
     @abstractmethod
     def _extent(self) -> tuple[float, float]:
-        """Return the distance from the origin that the law keeps but for its noise, and σ."""
+        """Return the largest distance from the origin without the noise, and σ."""
 
     def entropy(self) -> float:
         """Return -∫ p log p over a grid."""

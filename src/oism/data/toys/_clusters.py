@@ -51,7 +51,7 @@ class Circles(base.SmoothDistribution):
 
 @dataclass(frozen=True)
 class Normals(base.SmoothDistribution):
-    """The normal laws N(c, σ² I) around centres c, all equally likely."""
+    """A mixture of N(c, σ² I) with centres c, all equally likely."""
 
     centres: tuple[tuple[float, float], ...]
     deviation: float
@@ -68,7 +68,7 @@ class Normals(base.SmoothDistribution):
 
 
 def ring_of_normals(count: int, *, radius: float, deviation: float) -> Normals:
-    """Return normal laws around ``count`` centres, equally spaced on a circle."""
+    """Return normal distributions around ``count`` centres, equally spaced on a circle."""
     angles = [2 * math.pi * i / count for i in range(count)]
     return Normals(tuple((radius * math.cos(a), radius * math.sin(a)) for a in angles), deviation)
 

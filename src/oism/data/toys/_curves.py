@@ -24,7 +24,7 @@ ROWS = 2000  # points at a time, so that a table of points and nodes takes tens 
 
 
 class Curve(base.SmoothDistribution):
-    """A law around a curve, which declares c, ``power`` k, and its normal noise."""
+    """A distribution around a curve, which declares c, ``power`` k, and its normal noise."""
 
     power: int = 1
     deviation: float
@@ -109,8 +109,8 @@ class Spiral(Curve):
 
     def _log_noise(self, step: Tensor) -> Tensor:
         far = (step - self.width / 2).abs()
-        # log q is -d²/2σ², d the distance from the square, up to a few units. Φ is dear: it is
-        # spared where the nodes of this point that are nearer outweigh e⁶⁰ times.
+        # log q is -d²/2σ², d the distance from the square, up to a few units. Φ is slow: it
+        # is left out where nearer nodes of the same point have e⁶⁰ times the weight.
         beyond = (far - self.width / 2).clamp_(min=0).square().sum(dim=-1)
         near = beyond < beyond.amin(dim=-1, keepdim=True) + 120 * self.deviation**2
         log = torch.full_like(beyond, -math.inf)
@@ -129,13 +129,13 @@ class Spiral(Curve):
 
 @dataclass(frozen=True)
 class Reflected(base.SmoothDistribution):
-    """A law or, as often, its reflection through a centre c: ½p(x) + ½p(2c - x)."""
+    """A distribution p mixed with its reflection through a centre c: ½p(x) + ½p(2c - x)."""
 
-    law: base.SmoothDistribution
+    half: base.SmoothDistribution
     centre: tuple[float, float] = (0.0, 0.0)
 
     def _extent(self) -> tuple[float, float]:
-        radius, deviation = self.law._extent()
+        radius, deviation = self.half._extent()
         return radius + 2 * math.hypot(*self.centre), deviation
 
     def _middle(self) -> Tensor:
@@ -143,9 +143,9 @@ class Reflected(base.SmoothDistribution):
 
     def _draw(self, n: int, generator: torch.Generator) -> Tensor:
         sign = base.choice((1, -1), n, generator)[:, None]
-        return self._middle() + sign * (self.law._draw(n, generator) - self._middle())
+        return self._middle() + sign * (self.half._draw(n, generator) - self._middle())
 
     def _log_density(self, x: Tensor) -> Tensor:
         mirrored = 2 * self._middle() - x
-        both = torch.stack([self.law._log_density(y) for y in (x, mirrored)])
+        both = torch.stack([self.half._log_density(y) for y in (x, mirrored)])
         return both.logsumexp(dim=0) - math.log(2)

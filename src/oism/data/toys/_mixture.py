@@ -1,4 +1,4 @@
-"""Mixtures of normal laws on the line, wrapped onto the circle, noised for a time t: all exact.
+"""Mixtures of normal distributions, wrapped onto the circle and noised for a time t: all exact.
 
 With weights p_j, means μ_j and deviations s_j, Brownian motion (variance 2t) turns N(μ_j, s_j²)
 into N(μ_j, s_j² + 2t); wrapping sums over the images 2πz. So density, score and moments are known

@@ -45,7 +45,7 @@ def bisect(there: Callable[[Tensor], Tensor], start: Tensor, end: Tensor) -> Ten
 
 @dataclass(frozen=True)
 class Pinwheel(base.PlaneDistribution):
-    """The law of 2 R(-2πk/5 - e^a/4) (a, b)."""
+    """The distribution of 2 R(-2πk/5 - e^a/4) (a, b)."""
 
     arms: int = 5
     rate: float = 0.25

@@ -4,12 +4,13 @@ With c_t(ζ) = e^{-‖ζ‖²t} E[e^{-iζ·x}], the density ratio is ρ_t/π = �
 
     A_t[k, ℓ] = E_t[∇φ_k·∇φ_ℓ],    b_t[k] = λ_k e^{λ_k t} E[φ_k].
 
-The matrix of n functions has n² entries, but its action is a few Fourier transforms: the gradient
-on a grid, times the density, divergence, projection. Frequencies of f up to r and of ρ_t up to 2r
-do not alias onto those up to r when the grid has at least 4r + 1 points a side.
+The matrix of n functions has n² entries, but it can be applied by a few Fourier transforms: the
+gradient on a grid, times the density, divergence, projection. Products of frequencies of f up to r
+and of ρ_t up to 2r have no aliases among those up to r if the grid has at least 4r + 1 points per
+axis.
 
-Coefficients are real vectors in the order of the basis, cos and sin side by side. Seen as complex
-numbers a = α_cos + i α_sin, they are f = √2 Re Σ_ξ conj(a_ξ) e^{iξ·x}.
+Coefficients are real vectors in the order of the basis, with cos and sin next to each other. With
+the complex numbers a = α_cos + i α_sin, f = √2 Re Σ_ξ conj(a_ξ) e^{iξ·x}.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class FourierEquations:
             raise ValueError(f"band must hold at least one frequency, got {band!r}")
         self.basis = basis
         self.frequencies = basis.frequencies[inside]
-        # Internally ξ is the one of ±ξ that stands in the lattice; sin changes its sign with it.
+        # Internally ξ is the one of ±ξ that is in the lattice; sin changes its sign with it.
         self._canonical, self._flip = _canonical(self.frequencies)
         self.reach = int(self.frequencies.abs().max())
         needed = (lattice.abs() <= 2 * self.reach).all(dim=1)
@@ -61,7 +62,7 @@ class FourierEquations:
 
     @cached_property
     def _first(self) -> Tensor:
-        """Where the frequencies of the basis stand in the lattice: ``(size/2,)``."""
+        """The positions of the basis's frequencies in the lattice: ``(size/2,)``."""
         return self._find(self._canonical)[0]
 
     def _find(self, xi: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,7 +116,7 @@ class FourierEquations:
 
     @cached_property
     def _wide(self) -> tuple[TorusGrid, tuple[Tensor, Tensor, Tensor]]:
-        """The same grid with room for all ζ, and their places."""
+        """The same grid with coefficients for all ζ, and their positions."""
         grid = TorusGrid(self.basis.dim, 4 * self.reach + 1, 2 * self.reach)
         return grid, grid.place(self.lattice)
 
@@ -130,17 +131,17 @@ class FourierEquations:
 
 
 PIECE = 2**19
-"""The number of entries of the fields that are transformed at a time.
+"""The number of entries of the fields per transform.
 
-Small enough that their memory stays with the process: fields of several megabytes go back to the
-system after every use, and touching fresh pages then costs several times the transforms.
+Small enough that the allocator reuses their memory: fields of several megabytes are returned to the
+system after every use, and fresh pages cost several times the transforms.
 """
 
 
 class GalerkinOperator:
     """α ↦ Aα for S densities at once: ``(S, …, size)`` to the same shape, in float64.
 
-    Its buffer is kept between calls: only the slots of the functions are ever written.
+    Its buffer is reused between calls: only the entries of the functions are written.
     """
 
     def __init__(self, equations: FourierEquations, density: Tensor) -> None:
@@ -183,7 +184,7 @@ class GalerkinOperator:
 def _canonical(xi: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return frequencies with a positive first non-zero entry, and ±1 for (cos, sin) of each.
 
-    The signs are None where nothing changes, which is the case for a lattice.
+    The signs are None if nothing changes, as for a lattice.
     """
     signs = leading(xi).sign()
     if bool((signs > 0).all()):

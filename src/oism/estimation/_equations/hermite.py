@@ -1,18 +1,19 @@
 """The equations in standardised coordinates of the Ornstein-Uhlenbeck process.
 
-With u = (Vz - m)/s and X_t = e^{-θt}X_0 + …, the coordinates at time t, standardised anew by
+With u = (Vz - m)/s and X_t = e^{-θt}X_0 + … in units of the invariant distribution, the coordinates
+at time t, standardised by
 
-    m_t = e^{-θt} m,    s_t² = e^{-2θt} s² + 1 - e^{-2θt}    (in units of the invariant law),
+    m_t = e^{-θt} m,    s_t² = e^{-2θt} s² + 1 - e^{-2θt},
 
-are u_t = a u + √(1 - a²) ε with a = e^{-θt} s/s_t in each direction: an Ornstein-Uhlenbeck process
-again, each direction on a clock of its own. So E[φ_n(u_t)] = aⁿ E[φ_n(u)], and for the potential
-f = Σ α_m φ_m(u_t) of the score beside that of the Gaussian N(m_t, s_t²), since φ_n' = √n φ_{n-1},
+are u_t = a u + √(1 - a²) ε with a = e^{-θt} s/s_t in each direction: again an Ornstein-Uhlenbeck
+process, with its own time in each direction. So E[φ_n(u_t)] = aⁿ E[φ_n(u)]. For
+f = Σ α_m φ_m(u_t) = log ρ_t - log N(m_t, s_t²) up to a constant, because φ_n' = √n φ_{n-1},
 
     A_t[k, ℓ] = Σ_i s_{t,i}⁻² √(k_i ℓ_i) E[φ_{k-e_i} φ_{ℓ-e_i}](u_t),
     b_t[k]    = -Σ_i s_{t,i}⁻² k_i a^k E[φ_k(u)].
 
-One direction at a time the factor s_t⁻² drops out. In these coordinates b vanishes for k ≤ 2: order
-two is the Gaussian itself, and any ridge shrinks towards it.
+For a single direction the factor s_t⁻² cancels. In these coordinates b vanishes for k ≤ 2: order
+two is the Gaussian, and any ridge shrinks towards it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from oism.score import Coordinates
 
 
 class HermiteEquations:
-    """One direction at a time: A ``(T, *folds, dim, order, order)``, b ``(T, *folds, dim, order)``.
+    """For each direction: A ``(T, *folds, dim, order, order)``, b ``(T, *folds, dim, order)``.
 
     ``means`` are E[φ₀], E[φ₁], … in standardised coordinates, ``(*folds, degrees, dim)``.
     """
@@ -68,7 +69,7 @@ class TensorHermiteEquations:
 
     @cached_property
     def lowered(self) -> tuple[Tensor, Tensor]:
-        """Where m - e_i stands among the lower indices, and √m_i; 0 and 0 where m_i = 0."""
+        """The position of m - e_i among the lower indices, and √m_i; 0 and 0 if m_i = 0."""
         places, roots = lowered(with_constant(self.indices.shape[1], self.order))
         return places[1:], roots[1:]
 
@@ -93,5 +94,5 @@ class TensorHermiteEquations:
         return matrix, -rates * means[..., 1 : len(self.indices) + 1]
 
     def rates(self, t: Tensor) -> Tensor:
-        """Return Σ_i s_{t,i}⁻² m_i, what A_t has on its diagonal for a Gaussian: ``(T, size)``."""
+        """Return Σ_i s_{t,i}⁻² m_i, the diagonal of A_t for a Gaussian: ``(T, size)``."""
         return self.coordinates.at(t)[1].pow(-2) @ self.indices.double().mT

@@ -1,16 +1,17 @@
-"""The equations of polynomials under a linear SDE, in the standardised coordinates of the moment.
+"""The equations of polynomials under a linear SDE, in standardised coordinates of each time.
 
-X_0 = m + Tz + N(0, V) for standardised data z ``(k,)``: velocities that were not measured are the
-part N(0, V). Then X_t has mean and covariance
+X_0 = m + Tz + N(0, V) for standardised data z ``(k,)``; the term N(0, V) are added velocities. Then
+X_t has mean and covariance
 
     m_t = S_t m,    C_t = S_t(TTᵀ + V)S_tᵀ + Σ_t,
 
 and u = W_t(X_t - m_t), with W_tC_tW_tᵀ = I, is u = B_t z + noise, B_t = W_tS_tT: its moments are
-Γ(B_t)E[φ(z)], see ``oism.basis._ladder``. No stationary law is needed, and F may have any spectrum.
+Γ(B_t)E[φ(z)], see ``oism.basis._ladder``. No stationary distribution is needed, and F may have any
+spectrum.
 
-The score of f = Σ α_kφ_k(u) beside that of the Gaussian N(m_t, C_t) is matched in a metric
-R ⪰ 0, E‖R^{½}(∇f - ∇log(ρ_t/N(m_t, C_t)))‖²: R = G is what the flow needs, R = I the whole score.
-Integration by parts gives
+f = Σ α_kφ_k(u) models log ρ_t minus the Gaussian log N(m_t, C_t). Its gradient is matched in a
+metric R ⪰ 0, E‖R^{½}(∇f - ∇log(ρ_t/N(m_t, C_t)))‖²: R = G for what the flow needs, R = I for the
+whole score. Integration by parts gives
 
     A_kℓ = E[∇φ_kᵀR∇φ_ℓ],    b_k = E[∇·R∇φ_k - ⟨RC_t⁻¹(x - m_t), ∇φ_k⟩]
 
@@ -19,9 +20,9 @@ matrix J_q for the derivative along each column of W_tN this is
 
     A = Σ_q J_q E[φφᵀ] J_qᵀ,    b = -Σ_q J_qJ_qᵀ E[φ].
 
-b vanishes to degree two, where the Gaussian knows everything. Where R is singular, W_t is
-triangular in coordinates that begin with its kernel: functions of those alone do not occur in A and
-b, and are left out.
+b vanishes up to degree two, which the Gaussian part contains. If R is singular, W_t is triangular
+in coordinates that start with the kernel of R: functions of these coordinates only have zero rows
+in A and b, and are left out.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from oism.process import Linear, PhaseSpace
 from oism.score import FLOOR, LinearLaw, Metric
 
 MOST_ENTRIES = 2**27
-"""The largest table of functions at the nodes of the rule for their products: a gigabyte."""
+"""The largest table of functions at the nodes of the quadrature rule: one gigabyte."""
 
 
 def matched(slopes: Tensor, products: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
@@ -48,7 +49,7 @@ def matched(slopes: Tensor, products: Tensor, means: Tensor) -> tuple[Tensor, Te
 
 
 def start(space: Linear | PhaseSpace, standard: Standardised) -> LinearLaw:
-    """Return the law that begins with standardised data, with or without their velocities."""
+    """Return the moments of X_t for standardised data at t = 0, with or without velocities."""
     process = space.dynamics
     dim, width = process.size, len(standard.scale)
     shift = torch.zeros(dim, dtype=torch.float64)
@@ -58,7 +59,7 @@ def start(space: Linear | PhaseSpace, standard: Standardised) -> LinearLaw:
     assert rotation is not None
     shift[:width] = rotation.mT @ standard.shift
     factor[:width] = rotation.mT * standard.scale
-    # Where data do not spread at all, the law at t = 0 has no density and no score.
+    # Along directions in which the data are constant, X_0 has no density and no score.
     floor = FLOOR * standard.scale.square().max().clamp(min=1.0)
     missing = torch.where(standard.scale.square() < floor, floor, 0.0)
     noise[:width, :width] += (rotation.mT * missing) @ rotation
@@ -66,7 +67,7 @@ def start(space: Linear | PhaseSpace, standard: Standardised) -> LinearLaw:
 
 
 class LinearEquations:
-    """A ``(T, *folds, size, size)`` and b ``(T, *folds, size)`` of the functions that occur.
+    """A ``(T, *folds, size, size)`` and b ``(T, *folds, size)`` of the `kept` functions.
 
     ``means`` are averages over all |m| ≤ 2·order - 2 of the data, ``(*folds, functions)``.
     """
@@ -80,7 +81,7 @@ class LinearEquations:
             raise ValueError(
                 f"order must be smaller in {dim} dimensions, got {order}: products of gradients "
                 f"would need a table of {entries:.2g} numbers, allowed {MOST_ENTRIES:.2g} (order 2 "
-                "serves any dimension)"
+                "is possible in any dimension)"
             )
         self.ladder, self._source = Ladder(dim, degree), Ladder(width, degree)
         self.means = means[..., : len(self._source.indices)]
@@ -95,19 +96,19 @@ class LinearEquations:
 
     @cached_property
     def kept(self) -> Tensor:
-        """Which functions of degree ≤ order occur: those that vary along the range of R."""
+        """The mask of the functions of degree ≤ order that vary along the range of R."""
         return (self._steps.indices[:, self.metric.hidden :] > 0).any(dim=1)
 
     @property
     def indices(self) -> Tensor:
-        """The multi-indices of these functions: ``(size, d)``."""
+        """The multi-indices of the kept functions: ``(size, d)``."""
         return self._steps.indices[self.kept]
 
     def evolved(self, t: Tensor) -> Tensor:
         """Return E[φ_m(u)] for all |m| ≤ degree: ``(T, *folds, functions)``."""
-        return self._seen(t)[0]
+        return self._evolved(t)[0]
 
-    def _seen(self, t: Tensor) -> tuple[Tensor, Tensor]:
+    def _evolved(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return E[φ(u)], and W_tN ``(T, d, q)``."""
         moment = self.law.at(t)
         whiten, directions = self.metric.whiten(moment.covariance)
@@ -116,7 +117,7 @@ class LinearEquations:
 
     def at(self, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return A_t and b_t."""
-        means, directions = self._seen(t)
+        means, directions = self._evolved(t)
         slopes = self._steps.slopes(directions.mT)
         slopes = slopes.reshape(len(t), *[1] * (means.ndim - 2), *slopes.shape[1:])
         few = means[..., : len(self._steps.indices)]
@@ -124,6 +125,6 @@ class LinearEquations:
         return matrix[..., self.kept, :][..., self.kept], right[..., self.kept]
 
     def rates(self, t: Tensor) -> Tensor:
-        """Return what A_t has on its diagonal for a Gaussian: ``(T, size)``."""
+        """Return the diagonal of A_t for a Gaussian: ``(T, size)``."""
         _, directions = self.metric.whiten(self.law.at(t).covariance)
         return directions.square().sum(dim=-1) @ self.indices.double().mT

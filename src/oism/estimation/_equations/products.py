@@ -1,19 +1,19 @@
-"""The products of eigenfunctions at every noise level, and both objectives that follow from them.
+"""Averages of products of eigenfunctions at every noise level, and both objectives from them.
 
 With φ₀ = 1 before the functions of the basis, let
 
     M_t[k, ℓ] = E_t[φ_kφ_ℓ],    so that E_t[φ_k] = M_t[0, k].
 
-A product of two eigenfunctions is a sum Σ_h β_hφ_h over a wider basis, of the doubled degree or
-frequency, whose averages decay each at its own rate: M_t follows from averages over the clean data
-for every t, and so does its derivative dM_t/dt = E_t[L(φ_kφ_ℓ)]. For f = Σ α_kφ_k and a time score
-g = Σ a_kφ_k of a symmetric process the objectives on clean data are then, with Λ = diag(λ),
+A product of two eigenfunctions is a sum Σ_h β_hφ_h over a wider basis, of twice the degree or
+frequency, whose averages decay at known rates. So M_t and its derivative dM_t/dt = E_t[L(φ_kφ_ℓ)]
+follow for every t from averages over the clean data. For f = Σ α_kφ_k and a time score g = Σ a_kφ_k
+of a symmetric process the objectives on clean data are then, with Λ = diag(λ),
 
     E_0[P_t(Γ(f) + 2Lf)] = αᵀA_tα + 2b_tᵀα,    A_t = ½(dM_t/dt - ΛM_t - M_tΛ),
     E_0[P_t(g² - 2Lg)]   = aᵀM_ta - 2b_tᵀa,    b_t[k] = E_t[Lφ_k] = λ_k M_t[0, k],
 
-least at α = -A_t⁻¹b_t and a = M_t⁻¹b_t. The β are never formed: with r = Σ_h E_t[φ_h]φ_h in the
-place of the density ratio, M_t is ∫ φ_kφ_ℓ r dπ, and a finite rule integrates that exactly.
+minimal at α = -A_t⁻¹b_t and a = M_t⁻¹b_t. The β are not computed: M_t = ∫ φ_kφ_ℓ r dπ with
+r = Σ_h E_t[φ_h]φ_h for the density ratio, and a quadrature rule integrates this exactly.
 """
 
 from __future__ import annotations

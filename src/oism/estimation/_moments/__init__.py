@@ -1,1 +1,1 @@
-"""Moments: one pass over the data gives every average that the equations of all times need."""
+"""Moments: the averages that the equations of all times need, from one pass over the data."""

@@ -2,7 +2,7 @@
 
 For weights w and folds f, an accumulator holds Σ_{i in fold f} wᵢ g(xᵢ) for the functions g whose
 averages the equations need: those of the basis and of all products of its gradients. Sums over
-disjoint sets of rows add up, so accumulators merge, and leaving a fold out is a subtraction.
+disjoint sets of rows add up: accumulators can be merged, and a fold is left out by subtraction.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from torch import Tensor
 from oism._core import checks
 from oism.basis import Averages, Basis
 from oism.estimation._knots import Knots, PlacedKnots
-from oism.estimation._moments.rows import Scratch, demand_finite, fold_of, rows, weights_of
+from oism.estimation._moments.rows import Scratch, check_finite, fold_of, rows, weights_of
 from oism.estimation._shrinkage import Shrinkage
 from oism.score import System
 
 DEVICE_BLOCK = 2**24
-"""The number of entries worked on at a time on a device, where small ones would leave it idle."""
+"""The number of entries per block on a GPU, which small blocks would leave idle."""
 
 
 class Moments(ABC):
     """Weighted sums over rows, fold by fold.
 
     ``weight`` holds Σw of each fold, ``count`` the number of rows, ``basis`` the functions.
-    ``squares`` asks for what the variances of the means need too.
+    ``squares`` adds the sums that the variances of the means need.
     """
 
     basis: Basis
     block = 2**17
-    """The number of entries worked on at a time, so that they stay in the cache."""
+    """The number of entries per block of rows; a block should fit into the cache."""
 
     def __init__(self, basis: Basis, folds: int = 5, *, squares: bool = False) -> None:
         self.basis = basis
@@ -57,39 +57,39 @@ class Moments(ABC):
 
     @abstractmethod
     def system(self, shrinkage: Shrinkage) -> System:
-        """Return the equations of all times that follow from the averages."""
+        """Return the equations of all times, with averages estimated by ``shrinkage``."""
 
     def reflected(self, columns: Tensor) -> Self:
         """Return the moments of the data together with their mirror images in some columns.
 
-        ``columns`` ``(dim,)`` is boolean. Only accumulators on the torus have mirror images.
+        ``columns`` ``(dim,)`` is boolean. Only accumulators on the torus support this.
         """
         if bool(columns.any()):
             raise TypeError(f"{type(self).__name__} does not reflect columns: `Fourier` waves do")
         return self
 
     def default_knots(self) -> Knots:
-        """Return where coefficients are tabulated unless a fit is given other knots."""
+        """Return the default knots of a fit."""
         return PlacedKnots()
 
     @abstractmethod
     def _key(self) -> object:
-        """Return what must be equal for two accumulators to be merged."""
+        """Return a value that is equal for accumulators that can be merged."""
 
     def update(
         self, x: object, sample_weight: object = None, *, fold: Tensor | None = None
     ) -> Self:
-        """Add a batch of rows, each with a weight (1 unless given); return self.
+        """Return self after adding a batch of rows with their weights, by default 1.
 
-        ``fold`` ``(n,)`` holds the fold of each row, where it is not to follow from its content.
+        ``fold`` ``(n,)`` holds the fold of each row; by default a hash of its content.
         """
         batch = rows(x, self.basis.dim)
         weights = weights_of(sample_weight, len(batch))
-        demand_finite(batch, self.count)  # before anything is added: a refused batch leaves nothing
+        check_finite(batch, self.count)  # before anything is added: all or nothing
         count = len(batch)
         if fold is not None:
-            self._demand_folds(fold, count)
-        if weights is not None:  # rows that do not count must not choose coordinates either
+            self._check_folds(fold, count)
+        if weights is not None:  # rows of weight 0 must not influence the coordinates
             fold = None if fold is None else fold[weights > 0]
             batch, weights = batch[(weights > 0).to(batch.device)], weights[weights > 0]
         entries = self.block if batch.device.type == "cpu" else DEVICE_BLOCK
@@ -110,7 +110,7 @@ class Moments(ABC):
         self.count += count
         return self
 
-    def _demand_folds(self, fold: Tensor, count: int) -> None:
+    def _check_folds(self, fold: Tensor, count: int) -> None:
         known = fold.dtype == torch.int64 and fold.shape == (count,)
         if not known or not bool(((fold >= 0) & (fold < self.folds)).all()):
             raise ValueError(
@@ -130,8 +130,8 @@ class Moments(ABC):
         result.weight_squared += other.weight_squared
         return result
 
-    def demand(self, *, folds: bool = False) -> None:
-        """Raise unless there are data, and with ``folds`` enough of them to cross-validate."""
+    def check(self, *, folds: bool = False) -> None:
+        """Raise unless there are data, and with ``folds`` at least two folds with data."""
         if not self.count:
             raise ValueError("data must hold at least one row, got none")
         if not float(self.weight.sum()) > 0:
@@ -140,20 +140,20 @@ class Moments(ABC):
         if folds and used < 2:
             raise ValueError(
                 f"data must fall into at least two folds for cross-validation, but {self.count} "
-                f"row(s) fell into {used} of folds = {self.folds} (equal rows share a fold): give "
+                f"row(s) are in {used} of folds = {self.folds} (equal rows share a fold): give "
                 "more rows, or a fixed ridge"
             )
 
     def _averages(self, sums: Tensor) -> Averages:
-        """Return the averages that follow from sums ``(folds, *shape)``."""
-        self.demand()
+        """Return averages from sums ``(folds, *shape)``."""
+        self.check()
         return averages(sums, self.weight, self.weight_squared)
 
 
 def averages(sums: Tensor, weight: Tensor, weight_squared: Tensor) -> Averages:
     """Return averages from sums ``(folds, *shape)`` and the folds' Σw and Σw², ``(folds,)``."""
     used = weight.nonzero()[:, 0]
-    some = used if len(used) > 1 else used[:0]  # without the only fold nothing would be left
+    some = used if len(used) > 1 else used[:0]  # a single fold cannot be left out
 
     def without(full: Tensor) -> Tensor:
         return full.sum(dim=0) - full[some]
@@ -163,9 +163,9 @@ def averages(sums: Tensor, weight: Tensor, weight_squared: Tensor) -> Averages:
 
     rest, total = without(weight), weight.sum()
     if not bool((rest > 0).all()):
-        raise ValueError("sample_weight must not lie in one fold but for rounding")
+        raise ValueError("sample_weight must not lie in one fold up to rounding")
     if not bool(sums.isfinite().all()):
-        raise ValueError("data must be of a size whose moments fit float64: scale them down")
+        raise ValueError("data must be scaled down: their moments overflow float64")
     counts = torch.cat((total.reshape(1), rest)).square() / torch.cat(
         (weight_squared.sum().reshape(1), without(weight_squared))
     )

@@ -1,16 +1,16 @@
-"""Uniform noise folded into averages, exactly.
+"""Averages of data with added uniform noise, exactly.
 
 Dequantisation adds to each of d coordinates an independent variable U, uniform on an interval of
-width h around 0. Along a direction v the data gain W = Σ_j v_j U_j, independent of them, with
-variance h²/12 and cumulants Σ_j v_jᵏ κ_k(U), where κ_k(U) = hᵏ B_k/k with Bernoulli's B_k. For
+width h around 0. Along a unit direction v this adds W = Σ_j v_j U_j, independent of the data, with
+variance h²/12 and cumulants Σ_j v_jᵏ κ_k(U), κ_k(U) = hᵏ B_k/k with Bernoulli numbers B_k. For
 V = W/√Var W, and u the standardised data, the standardised sum is u' = γu + √(1 - γ²) V, and
 because E[exp(xu' - x²/2)] factorises,
 
     E[φ_n(u')] = Σ_j √C(n, j) γʲ (1 - γ²)^{(n-j)/2} E[φ_j(u)] E[φ_{n-j}(V)],
     E[He_n(V)] = Σ_{k≥3} C(n-1, k-1) κ_k(V) E[He_{n-k}(V)].
 
-Nothing is sampled, and nothing cancels. Were W Gaussian, only j = n would be left: the decay of the
-eigenfunctions.
+Nothing is sampled, and nothing cancels. For a Gaussian W only the term j = n remains: the decay of
+the eigenfunctions.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from torch import Tensor
 from oism.basis import Standardised
 
 REACH = 3.0
-"""By how many deviations of the noise the range of the data is widened, at most."""
+"""The largest widening of the range of the data, in standard deviations of the noise."""
 
 
 def uniform_averages(powers: Tensor) -> Tensor:
     """Return E[φ_n(V)], n ≤ degree, from the sums Σ_j|v_j|ⁿ of unit directions: float64.
 
-    Both are ``(degree + 1, k)``; `oism.basis._frame.power_sums` and `Frame.power_sums` give the
-    latter.
+    Both are ``(degree + 1, k)``; `oism.basis._frame.power_sums` and `Frame.power_sums` return the
+    sums.
 
     >>> axis = torch.ones(5, 1, dtype=torch.float64)
-    >>> uniform_averages(axis)[4] * math.sqrt(24)  # the kurtosis of a uniform law, less 3
+    >>> uniform_averages(axis)[4] * math.sqrt(24)  # the excess kurtosis of U
     tensor([-1.2000], dtype=torch.float64)
     """
     degree = len(powers) - 1
@@ -53,9 +53,9 @@ def uniform_averages(powers: Tensor) -> Tensor:
 
 
 def uniform_reach(powers: Tensor) -> Tensor:
-    """Return how far the noise reaches along directions, in its deviations: ``(k,)``, at most 3.
+    """Return the bound on |W| along directions, in standard deviations of W: ``(k,)``, at most 3.
 
-    |W| ≤ ½h Σ|v_j| = √3 Σ|v_j| deviations: 1.7 along an axis.
+    |W| ≤ ½h Σ|v_j|, which is √3 Σ|v_j| deviations: 1.7 along an axis.
     """
     return (math.sqrt(3) * powers[1]).clamp(max=REACH)
 
@@ -65,7 +65,7 @@ def dithered(
 ) -> Standardised:
     """Return the averages of the data plus noise, from `uniform_averages` and its variance.
 
-    ``reach`` says how far the noise widens the range of the data, in its deviations.
+    ``reach`` is the widening of the range of the data, in standard deviations of the noise.
     """
     scale = (standard.scale.square() + variance).sqrt()
     keep, rest = standard.scale / scale, math.sqrt(variance) / scale

@@ -1,8 +1,8 @@
-"""Averages of waves: E[e^{-iζ·x}] for every ζ = ξ ± η that products of gradients lead to.
+"""Averages of waves: E[e^{-iζ·x}] for every ζ = ξ ± η in products of gradients.
 
 For frequencies in a ball of radius r these are the integer ζ with ‖ζ‖ ≤ 2r, one of each ±ζ. Their
-sums over scattered points are a non-uniform Fourier transform of type 1: FINUFFT in at most three
-dimensions, blocks of exponentials above.
+sums over scattered points are a non-uniform Fourier transform of type 1: by FINUFFT in at most
+three dimensions, by direct summation above.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from oism.estimation._systems.torus import TorusSystem
 from oism.process import Torus, wrapped
 
 TOLERANCE = 1e-13
-"""What is asked of FINUFFT, relative: merging must agree with one pass to 1e-12."""
+"""The relative tolerance of FINUFFT: merging must agree with one pass to 1e-12."""
 
 FEW = 2**20
-"""The number of points times modes a side below which FINUFFT runs on one thread."""
+"""The number of points times modes per axis below which FINUFFT uses one thread."""
 
 DENSITY_FLOOR = 1e-3
-"""What a projected density is clipped at, relative to the uniform one."""
+"""The smallest value of a projected density, relative to the uniform one."""
 
 EXPONENTIALS = 2**19
-"""The number of exponentials that are held at a time where it does not."""
+"""The number of exponentials per block in direct summation."""
 
 
 class FourierMoments(Moments):
-    """Sums of e^{-iζ·x} over the rows of each fold. Points count modulo 2π.
+    """Sums of e^{-iζ·x} over the rows of each fold; points are taken modulo 2π.
 
-    ``squares`` adds the sums of e^{-2iζ·x}, which the variances of cos and sin need: cos² is
-    ½(1 + cos 2ζ·x). ``low`` and ``high`` are the range of each column, before wrapping.
+    ``squares`` adds the sums of e^{-2iζ·x} for the variances of cos and sin: cos² is
+    ½(1 + cos 2ζ·x). ``low`` and ``high`` are the range of each column before wrapping.
 
     >>> moments = FourierMoments(Fourier.lattice(1, 1)).update(torch.zeros(7, 1))
     >>> moments.averages().total.real  # all points at zero: every wave is 1
@@ -83,8 +83,8 @@ class FourierMoments(Moments):
             sums.add_(transform(wrapped(multiple * wrapped(x)), weights))
 
     def _nufft(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Return the sums over each fold through a grid of all |ζ_j| ≤ reach."""
-        import finufft  # noqa: PLC0415 (so that machines without it can use fitted scores)
+        """Return the sums over each fold by FINUFFT, from a grid of all |ζ_j| ≤ reach."""
+        import finufft  # noqa: PLC0415 (fitted scores can be used without it)
 
         dim, side = self.basis.dim, 2 * self._reach + 1
         transform = getattr(finufft, f"nufft{dim}d1")
@@ -95,7 +95,7 @@ class FourierMoments(Moments):
                 columns = [column.contiguous().numpy() for column in x[inside].mT]
                 strengths = own[inside].to(torch.complex128).numpy()
                 modes = side if dim == 1 else (side,) * dim
-                threads = 1 if len(strengths) * side < FEW else 0  # threads wait for each other
+                threads = 1 if len(strengths) * side < FEW else 0  # more threads cost more here
                 waves = transform(
                     *columns, strengths, modes, eps=TOLERANCE, isign=-1, nthreads=threads
                 )
@@ -104,7 +104,7 @@ class FourierMoments(Moments):
         return grids[:, ((self.frequencies.long() + self._reach) * strides).sum(dim=1)]
 
     def _exponentials(self, x: Tensor, weights: Tensor) -> Tensor:
-        """Return the sums over each fold by direct summation, a block of rows at a time."""
+        """Return the sums over each fold by direct summation, in blocks of rows."""
         total = torch.zeros_like(self._sums[0])
         step = max(1, EXPONENTIALS // len(self.frequencies))
         for start in range(0, len(x), step):
@@ -144,7 +144,7 @@ class FourierMoments(Moments):
         return self._averages(self._sums[1])
 
     def shrunk(self, shrinkage: Shrinkage) -> Averages:
-        """Return averages, those of the fits shrunk; held-out ones stay as they are."""
+        """Return averages; those used in fits are shrunk, held-out ones are not."""
         averages = self.averages()
         if not shrinkage.needs_variances:
             return averages
@@ -173,7 +173,7 @@ class FourierMoments(Moments):
         if float(span.max()) > 4 * math.pi:
             column = int(span.argmax())
             warnings.warn(
-                f"data count modulo 2π on the torus, but column {column} spans "
+                f"data are taken modulo 2π on the torus, but column {column} spans "
                 f"{float(span[column]):.3g}: scale it into [-π, π) unless it holds unwrapped "
                 "angles",
                 UserWarning,
@@ -182,10 +182,10 @@ class FourierMoments(Moments):
 
 
 def project_fourier(lattice: Tensor, means: Tensor, floor: float = DENSITY_FLOOR) -> Tensor:
-    """Return the moments of the density that means ``(*batch, m)`` describe, clipped from below.
+    """Return the moments of the density with means ``(*batch, m)`` after clipping from below.
 
-    The result is the moments of a positive measure on the points of a grid, so every Gram matrix
-    built from it is positive semidefinite.
+    These are moments of a positive measure on the points of a grid, so every Gram matrix of them is
+    positive semidefinite.
     """
     reach = int(lattice.abs().max())
     grid = TorusGrid(lattice.shape[1], 4 * reach + 1, reach)

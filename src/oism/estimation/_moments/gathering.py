@@ -1,8 +1,8 @@
-"""From data to moments: which accumulator serves a basis, and the one pass over the data.
+"""From data to moments: the accumulator of a basis, and the pass over the data.
 
-A basis is mathematics and does not depend on how it is fitted, so the accumulator of a basis is
-registered here, beside the accumulators: ``@moments_of.register``. The default serves every basis
-that states ``doubled()`` and ``rule()``.
+Bases do not depend on estimation, so the accumulator of a basis is registered here, with
+``@moments_of.register``. The default, `ProductMoments`, is for every basis with ``doubled()`` and
+``rule()``.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Accumulator = TypeVar("Accumulator", bound=Moments)
 
 @singledispatch
 def moments_of(basis: Basis, folds: int = 5, *, squares: bool = False) -> Moments:
-    """Return an empty accumulator for a basis; with ``squares`` also for variances of averages."""
+    """Return an empty accumulator for a basis; ``squares`` are for variances of averages."""
     checks.instance(basis, Basis, "basis")
     return ProductMoments(basis, folds, squares=squares)
 
@@ -75,7 +75,7 @@ def gather(
 ) -> Moments:
     """Return the moments of data: an array, a tensor, or an iterable of batches of rows.
 
-    ``after_batch`` is called with the number of rows so far.
+    ``after_batch`` is called after each batch with the number of rows so far.
     """
     moments = moments_of(basis, folds, squares=squares)
     return gather_into(moments, data, sample_weight, after_batch)
@@ -92,5 +92,5 @@ def gather_into(
         moments.update(batch, weights)
         if after_batch is not None:
             after_batch(moments.count)
-    moments.demand()
+    moments.check()
     return moments

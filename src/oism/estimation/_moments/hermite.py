@@ -1,13 +1,13 @@
 """Averages of Hermite polynomials in standardised coordinates, in one pass.
 
-The gradients' products lead to degree 2·order - 2. In raw coordinates the equations reach condition
-numbers of 1e11 at order 9; in u = (z - m)/s, with m and s the mean and deviation of each frame
-coordinate z (in units of the invariant law), they are well conditioned. But m and s are known only
-after the pass. So sums are kept in provisional coordinates and *rebased*: φ_k(γu + δ) is a
-combination of φ_0(u), …, φ_k(u) (`oism.basis._hermite.affine`), hence a change of coordinates is a
-linear map of the sums, exact whatever the data. An accumulator rebases itself whenever its running
-mean or deviation has drifted from the provisional one, by a factor of two at most, which keeps that
-map benign; two accumulators merge in the coordinates of the heavier one.
+Products of gradients have degrees up to 2·order - 2. In raw coordinates the equations have
+condition numbers up to 1e11 at order 9; in u = (z - m)/s, with the mean m and the deviation s of
+each frame coordinate z (in units of the invariant distribution), they are well conditioned. But m
+and s are known only after the pass. So sums are kept in provisional coordinates and *rebased*:
+φ_k(γu + δ) is a combination of φ_0(u), …, φ_k(u) (`oism.basis._hermite.affine`), hence a change of
+coordinates is an exact linear map of the sums. An accumulator rebases itself when its running mean
+or deviation differs from the provisional one, by a factor of at most two, for which that map is
+well conditioned. Two accumulators are merged in the coordinates of the one with more weight.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ from oism.estimation._moments.spectrum import principal_axes
 from oism.estimation._shrinkage import Shrinkage
 from oism.estimation._systems.hermite import HermiteSystem, TensorHermiteSystem
 
-GLANCE = 2**10
-"""The number of rows that the first provisional coordinates are taken from."""
+FIRST_ROWS = 2**10
+"""The number of rows that determine the first provisional coordinates."""
 
 CONSTANT = 1e-7
-"""A deviation below this fraction of the provisional one is rounding, not spread."""
+"""A deviation below this fraction of the provisional one is attributed to rounding."""
 
 
 class HermiteFamilyMoments(Moments):
-    """What the Hermite accumulators share: provisional coordinates, and moving them."""
+    """Base class of the Hermite accumulators: provisional coordinates and their changes."""
 
     basis: HermiteFamily
 
@@ -64,7 +64,7 @@ class HermiteFamilyMoments(Moments):
 
     @property
     def degree(self) -> int:
-        """The highest degree averaged: order or 2·order - 2, and twice it for squares."""
+        """The highest degree of the averages: order or 2·order - 2, and twice that for squares."""
         return max(self.basis.order, 2 * self.basis.order - 2) * (1 + self.squares)
 
     @abstractmethod
@@ -77,11 +77,11 @@ class HermiteFamilyMoments(Moments):
 
     @abstractmethod
     def _rebase(self, shift: Tensor, scale: Tensor) -> None:
-        """Move the sums to new provisional coordinates."""
+        """Transform the sums to new provisional coordinates."""
 
     @abstractmethod
     def _plus(self, other: Self) -> None:
-        """Add sums that are in the same coordinates."""
+        """Add sums in the same coordinates."""
 
     @abstractmethod
     def standardised(self) -> Standardised:
@@ -89,7 +89,7 @@ class HermiteFamilyMoments(Moments):
 
     @abstractmethod
     def shrunk(self, shrinkage: Shrinkage) -> Standardised:
-        """Return the averages in standardised coordinates, as a shrinkage estimates them."""
+        """Return the averages in standardised coordinates, estimated by a shrinkage."""
 
     def _key(self) -> object:
         basis = self.basis
@@ -100,25 +100,25 @@ class HermiteFamilyMoments(Moments):
         z = self.basis.frame._analyse(x).mul_(self.basis.scale)
         low, high = z.amin(dim=0).cpu(), z.amax(dim=0).cpu()
         first = ~self.low.isfinite()
-        # A column that was constant so far has no unit yet: it gets one when it begins to spread.
+        # A column that was constant so far has no scale yet: it gets one when its values differ.
         fresh = first | ((self.low == self.high) & ((low < self.low) | (high > self.high)))
         if bool(fresh.any()):
-            shift, scale = self._glance(z[:GLANCE].cpu())
+            shift, scale = self._provisional(z[:FIRST_ROWS].cpu())
             self._rebase(
                 torch.where(fresh, shift, self.shift), torch.where(fresh, scale, self.scale)
             )
         self.low, self.high = torch.minimum(self.low, low), torch.maximum(self.high, high)
         self._accumulate(z.sub_(self.shift.to(z)).div_(self.scale.to(z)), weights, scratch)
-        self._settle()
+        self._recentre()
 
-    def _glance(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """Return provisional coordinates for rows like these."""
+    def _provisional(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Return shift and scale of provisional coordinates from some rows."""
         same = z.amin(dim=0) == z.amax(dim=0)
         spread = z.std(dim=0, correction=0)
         return torch.where(same, z[0], z.mean(dim=0)), spread.where(~same & (spread > 0), 1.0)
 
-    def _settle(self) -> None:
-        """Rebase where the running mean or deviation has left the provisional one."""
+    def _recentre(self) -> None:
+        """Rebase columns whose running mean or deviation differs from the provisional one."""
         mean, variance = self._location()
         deviation = variance.clamp(min=0).sqrt()
         known = deviation > CONSTANT
@@ -133,7 +133,8 @@ class HermiteFamilyMoments(Moments):
         if not bool(other.low.isfinite().any()):
             return
         other = copy.deepcopy(other)
-        # Column by column: what spreads has the better coordinates, then what weighs more.
+        # For each column the coordinates of the accumulator in which it varies, then of the
+        # heavier one.
         spread, also = self.low < self.high, other.low < other.high
         heavier = float(other.weight.sum()) > float(self.weight.sum())
         theirs = (also & ~spread) | ((also == spread) & heavier) | ~self.low.isfinite()
@@ -144,10 +145,10 @@ class HermiteFamilyMoments(Moments):
         self._plus(other)
         self.low = torch.minimum(self.low, other.low)
         self.high = torch.maximum(self.high, other.high)
-        self._settle()
+        self._recentre()
 
     def _standard(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        """Return shift and scale of the standardised coordinates, s = 0 where all rows agree."""
+        """Return shift and scale of the standardised coordinates; s = 0 for constant columns."""
         if self.basis.order == 1:  # only the mean is fitted; the deviation is that of π
             return self.shift + self.scale * mean, torch.ones_like(self.scale)
         constant = (self.high <= self.low) | (variance <= CONSTANT**2)
@@ -156,7 +157,7 @@ class HermiteFamilyMoments(Moments):
 
 
 class PolynomialMoments(HermiteFamilyMoments):
-    """Sums of polynomials, which a change of coordinates maps linearly."""
+    """Sums of polynomials, on which a change of coordinates acts linearly."""
 
     _sums: Tensor
 
@@ -168,7 +169,7 @@ class PolynomialMoments(HermiteFamilyMoments):
         """Apply a change of coordinates ``(dim, degree + 1, degree + 1)`` to the sums."""
 
     def _rebase(self, shift: Tensor, scale: Tensor) -> None:
-        """Move the sums to new provisional coordinates."""
+        """Transform the sums to new provisional coordinates."""
         if torch.equal(shift, self.shift) and torch.equal(scale, self.scale):
             return
         if bool(self.low.isfinite().any()):
@@ -178,8 +179,8 @@ class PolynomialMoments(HermiteFamilyMoments):
     def _change(self, shift: Tensor, scale: Tensor) -> Tensor:
         """Return the change of coordinates, T with φ_k(new u) = Σ_j T[k, j] φ_j(u).
 
-        A column that is constant so far has no unit yet; its new values are known exactly, φ_k at
-        the constant, and stand for all multiples of φ₀ = 1.
+        For a column that is constant so far, the new values are exactly φ_k at the constant, as
+        multiples of φ₀ = 1.
         """
         constant = self.low == self.high
         change = affine(self.scale / scale, (self.shift - shift) / scale, self.degree)
@@ -190,7 +191,7 @@ class PolynomialMoments(HermiteFamilyMoments):
 
     @abstractmethod
     def _functions_last(self, means: Tensor) -> Tensor:
-        """Return averages with the axis of functions last, or in their own order again."""
+        """Return averages with the axis of functions last, or the inverse of this."""
 
     @abstractmethod
     def _degrees(self, degree: int) -> Tensor:
@@ -201,7 +202,7 @@ class PolynomialMoments(HermiteFamilyMoments):
         """Return E[φ_kφ_ℓ] to an order from averages to a degree, functions last."""
 
     def shrunk(self, shrinkage: Shrinkage) -> Standardised:
-        """Return standardised averages with those of degree three and more shrunk towards 0."""
+        """Return standardised averages; those of degree three and more are shrunk towards 0."""
         standard = self.standardised()
         averages = standard.averages
         if not shrinkage.needs_variances or self.basis.order < 3:
@@ -218,7 +219,7 @@ class PolynomialMoments(HermiteFamilyMoments):
         shrunk[..., high] = shrinkage(
             fits[..., high], spread[..., high].clamp(min=0) / counts, -degrees[high].double()
         )
-        if shrinkage.project:  # also one γ for all: degrees one and two of a fold are not shrunk
+        if shrinkage.project:  # also for one γ: degrees one and two of a fold are not shrunk
             shrunk = self.projected(shrunk)
         shrunk = self._functions_last(shrunk)
         return replace(standard, averages=replace(averages, total=shrunk[0], training=shrunk[1:]))
@@ -250,7 +251,7 @@ class HermiteMoments(PolynomialMoments):
         self._sums = torch.zeros(folds, self.degree + 1, basis.dim, dtype=torch.float64)
 
     def _accumulate(self, u: Tensor, weights: Tensor, scratch: Scratch) -> None:
-        # Three buffers in turn are all that the recurrence looks back on; they stay in the cache.
+        # The recurrence needs the last three degrees only: three buffers, which fit into the cache.
         buffers = [scratch.like(f"degree {n}", u) for n in range(3)]
         table = [buffers[n % 3] for n in range(self.degree + 1)]
         for n, phi in enumerate(recurrence(u, self.degree, table)):
@@ -268,7 +269,7 @@ class HermiteMoments(PolynomialMoments):
 
     def standardised(self) -> Standardised:
         """Return the averages in u = (z - m)/s, ``(degree + 1, dim)``."""
-        self.demand()
+        self.check()
         shift, scale = self._standard(*self._location())
         spread = scale > 0
         safe = torch.where(spread, scale, 1.0)
@@ -290,7 +291,7 @@ class HermiteMoments(PolynomialMoments):
         return HermiteSystem(self.basis, self.shrunk(shrinkage))
 
     def default_knots(self) -> EvenKnots:
-        """Return even knots: solves are small, and all times are one batch."""
+        """Return even knots: solves are small and can be batched over all times."""
         return EvenKnots()
 
 
@@ -298,7 +299,7 @@ class TensorHermiteMoments(PolynomialMoments):
     """Sums of all products φ_{m₁}(u₁) ⋯ φ_{m_d}(u_d) of total degree ≤ degree: ``(folds, size)``.
 
     Standardised coordinates are the principal ones of the data: polynomials of a total degree are
-    the same in every rotated frame, and in this one the Gaussian part is all of order two.
+    the same in every rotated frame, and in this one the Gaussian part is all of degree two.
     """
 
     basis: TensorHermite
@@ -340,7 +341,7 @@ class TensorHermiteMoments(PolynomialMoments):
 
     def standardised(self) -> Standardised:
         """Return the averages in principal coordinates, ``(size,)``."""
-        self.demand()
+        self.check()
         mean, covariance = self._pairs()
         standard = principal(self, mean, covariance)
         spread, rotation = standard.scale > 0, standard.rotation
@@ -373,7 +374,7 @@ class TensorHermiteMoments(PolynomialMoments):
         return TensorHermiteSystem(self.basis, self.shrunk(shrinkage))
 
     def _warn_of_collinearity(self, covariance: Tensor) -> None:
-        """Warn where turning to principal coordinates has cost most digits."""
+        """Warn if the rotation to principal coordinates lost most digits."""
         inner = covariance.diagonal() > CONSTANT**2
         if int(inner.sum()) < 2:
             return
@@ -382,18 +383,18 @@ class TensorHermiteMoments(PolynomialMoments):
         lost = 1e-16 * float(least.clamp(min=1e-16)) ** (-self.degree / 2)
         if lost > 1e-4 and float(least) > 1e-12:
             warnings.warn(
-                f"columns are nearly collinear, and products of degree {self.degree} are known to "
-                f"about {lost:.0e} only: give the basis frame=principal_frame(data, dim)",
+                f"columns are nearly collinear: averages of degree {self.degree} are accurate to "
+                f"about {lost:.0e} only; give the basis frame=principal_frame(data, dim)",
                 RuntimeWarning,
                 stacklevel=3,
             )
 
 
 class GaussianMoments(HermiteFamilyMoments):
-    """Mean and covariance, in any dimension: all that products of total degree two need.
+    """Mean and covariance, in any dimension, for products of total degree two.
 
-    In principal coordinates their averages vanish, so one eigendecomposition is the estimate; there
-    is nothing to cross-validate and folds are not kept apart.
+    In principal coordinates their averages vanish, so the estimate is one eigendecomposition. There
+    is nothing to cross-validate, so sums are not kept by fold.
     """
 
     basis: TensorHermite
@@ -406,11 +407,11 @@ class GaussianMoments(HermiteFamilyMoments):
         self._second = torch.zeros(basis.dim, basis.dim, dtype=torch.float64)
         self._mass = 0.0
 
-    def _glance(self, z: Tensor) -> tuple[Tensor, Tensor]:
+    def _provisional(self, z: Tensor) -> tuple[Tensor, Tensor]:
         return z.mean(dim=0), torch.ones_like(self.scale)
 
-    def _settle(self) -> None:
-        """Keep the first coordinates: sums of squares need no scale, and centre well enough."""
+    def _recentre(self) -> None:
+        """Keep the first coordinates: sums of squares need no scale, and the centre suffices."""
 
     def _accumulate(self, u: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
         own = weights.sum(dim=0)
@@ -426,7 +427,7 @@ class GaussianMoments(HermiteFamilyMoments):
         mean, covariance = self._pairs()
         return mean, covariance.diagonal()
 
-    def _rebase(self, shift: Tensor, scale: Tensor) -> None:  # noqa: ARG002 (it stays 1)
+    def _rebase(self, shift: Tensor, scale: Tensor) -> None:  # noqa: ARG002
         step = self.shift - shift
         cross = torch.outer(self._first, step)
         self._second += cross + cross.mT + self._mass * torch.outer(step, step)
@@ -439,23 +440,23 @@ class GaussianMoments(HermiteFamilyMoments):
         self._mass += other._mass
 
     def standardised(self) -> Standardised:
-        """Return the principal coordinates; there is nothing else to average."""
-        self.demand()
+        """Return the principal coordinates, without averages."""
+        self.check()
         return principal(self, *self._pairs())
 
     def shrunk(self, shrinkage: Shrinkage) -> Standardised:  # noqa: ARG002
-        """Return the principal coordinates: a Gaussian has nothing to shrink."""
+        """Return the principal coordinates: a Gaussian has no averages to shrink."""
         return self.standardised()
 
     def system(self, shrinkage: Shrinkage) -> TensorHermiteSystem:
-        """Return the Gaussian, which has no equations left to solve."""
+        """Return the system of the Gaussian, which has no equations."""
         return TensorHermiteSystem(self.basis, self.shrunk(shrinkage))
 
 
 def tensor_moments(
     basis: TensorHermite, folds: int, *, squares: bool
 ) -> TensorHermiteMoments | GaussianMoments:
-    """Return an empty accumulator for products; order two is the Gaussian, in any dimension."""
+    """Return an empty accumulator for products; for order two mean and covariance only."""
     kind = GaussianMoments if basis.order == 2 else TensorHermiteMoments
     return kind(basis, folds, squares=squares)
 
@@ -463,7 +464,7 @@ def tensor_moments(
 def principal(moments: HermiteFamilyMoments, mean: Tensor, covariance: Tensor) -> Standardised:
     """Return principal coordinates from mean and covariance in provisional ones, largest first.
 
-    Directions along which the data do not spread have s = 0.
+    Directions along which the data are constant have s = 0.
     """
     scaled = moments.scale[:, None] * covariance * moments.scale
     constant = moments.high <= moments.low

@@ -1,8 +1,8 @@
-"""Histograms: every moment of every pixel, exactly, from one pass over integers.
+"""Histograms: all moments of each pixel, exactly, from one pass over integers.
 
-A coordinate that takes few values is known from how often it takes each of them. Counts are
-integers, so sums over rows are exact, merge, and know nothing of orders or coordinates: averages of
-any polynomial follow afterwards, Σ_v count_v φ_n((x_v - m)/s) over the mean.
+The distribution of a coordinate with few values is given by the counts of these values. Counts are
+integers, so sums over rows are exact and can be merged, and they depend neither on an order nor on
+coordinates: averages of any polynomial follow from them, Σ_v count_v φ_k((x_v - m)/s)/Σ_v count_v.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from oism.estimation._moments.base import averages
 
 LEVELS = 256
 ENTRIES = 2**22
-"""The number of values that are counted at a time."""
+"""The number of values per block."""
 
 
 class HistogramMoments:
-    """How often each column takes each of 256 values, fold by fold: ``(folds, dim, 256)``, int64.
+    """Counts of each of 256 values in each column, fold by fold: ``(folds, dim, 256)``, int64.
 
-    ``values`` ``(256,)`` says what a byte stands for.
+    ``values`` ``(256,)`` are the numbers that bytes stand for.
 
     >>> moments = HistogramMoments(dim=1, folds=1).update(torch.tensor([[0], [4]]).byte())
     >>> standard = moments.standardised(order=2, values=torch.arange(256).double())
@@ -76,7 +76,7 @@ class HistogramMoments:
         return result
 
     def standardised(self, order: int, values: Tensor) -> Standardised:
-        """Return the averages that an order needs in standardised coordinates, on the device."""
+        """Return the averages for an order in standardised coordinates, on the device."""
         weight = self.counts[:, 0].sum(dim=1).double()
         if not float(weight.sum()):
             raise ValueError("data must hold at least one row, got none")
@@ -87,7 +87,7 @@ class HistogramMoments:
         present = share > 0
         low = values[present.long().argmax(dim=1)]
         high = values[LEVELS - 1 - present.flip(1).long().argmax(dim=1)]
-        # Order one fits the mean only; the deviation is that of the invariant law.
+        # Order one fits the mean only; the deviation is that of the invariant distribution.
         scale = torch.ones_like(shift) if order == 1 else variance.sqrt().where(high > low, 0.0)
         u = (values - shift[:, None]) / scale.where(scale > 0, 1.0)[:, None]
         degree = max(order, 2 * order - 2)

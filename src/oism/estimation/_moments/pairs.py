@@ -1,9 +1,9 @@
-"""Means and second moments of rows, fold by fold: all that principal directions need.
+"""Means and second moments of rows, fold by fold, for principal directions.
 
-Sums Σx and Σxxᵀ are taken about a centre c near the mean, so that the covariance does not cancel.
-Integers of at most eight bits are summed *exactly*: about their middle they are at most 2⁷, a
-product 2¹⁴, and 2¹⁰ of them fit the 24 bits of a float32, whatever the order of summation; so
-blocks of 1,024 rows are multiplied in float32, at twice the speed, and added up in float64.
+Sums Σx and Σxxᵀ are taken about a centre c near the mean, to avoid cancellation in the covariance.
+Integers of at most eight bits are summed *exactly*: after centring they are at most 2⁷, a product
+2¹⁴, and a sum of 2¹⁰ products fits the 24 bits of a float32 in any order of summation. So blocks of
+1,024 rows are multiplied in float32, at twice the speed, and added in float64.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from oism._core import checks
 
 EXACT_ROWS = 2**10
-"""How many products of eight-bit integers float32 adds up without rounding."""
+"""The number of products of eight-bit integers that float32 adds without rounding."""
 
 
 class PairMoments:
@@ -41,7 +41,7 @@ class PairMoments:
     def update(self, x: Tensor, fold: Tensor | None = None) -> Self:
         """Add rows ``(n, dim)``, uint8 or floating point, each in its fold ``(n,)``."""
         if not len(x):
-            return self  # no rows have no mean to begin with
+            return self  # an empty batch has no mean to centre at
         device = self.first.device
         x = x.to(device)
         exact = x.dtype == torch.uint8
@@ -78,7 +78,7 @@ class PairMoments:
         return result
 
     def _move(self, centre: Tensor) -> None:
-        """Take the sums about another centre."""
+        """Transform the sums to another centre."""
         assert self.centre is not None
         step = self.centre - centre.to(self.centre)
         cross = self.first[:, :, None] * step
@@ -94,12 +94,12 @@ class PairMoments:
         result._move(0.5 * (self.centre + self.centre[mirror]))
         result.count *= 2
         result.first += result.first[:, mirror]
-        for fold in range(self.folds):  # one at a time: these are the large ones
+        for fold in range(self.folds):  # one at a time, to save memory
             result.second[fold] += result.second[fold][mirror][:, mirror]
         return result
 
     def used(self) -> list[int]:
-        """Return the folds that hold rows, or none where only one does."""
+        """Return the folds that hold rows; none if there is only one."""
         some = self.count.nonzero()[:, 0].tolist()
         return some if len(some) > 1 else []
 

@@ -1,7 +1,8 @@
-"""Averages of any basis: of the functions in whose span the products of two of them lie.
+"""Averages of the wider basis that spans all products of two functions of a basis.
 
-This is all that the equations of a symmetric process need (``oism.estimation._equations.products``)
-and the accumulator of every basis that states ``doubled()`` and ``rule()`` and has none of its own.
+The equations of a symmetric process need no others (``oism.estimation._equations.products``). This
+is the accumulator of every basis that has ``doubled()`` and ``rule()`` and no accumulator of its
+own.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from oism.estimation._shrinkage import Shrinkage
 from oism.estimation._systems.products import ProductSystem
 
 BLOCK = 2**22
-"""The number of values of the wider basis that are held at a time."""
+"""The number of values of the wider basis per block of rows."""
 
 
 class ProductMoments(Moments):
@@ -47,7 +48,7 @@ class ProductMoments(Moments):
         return self._averages(self._sums[0])
 
     def shrunk(self, shrinkage: Shrinkage) -> Averages:
-        """Return averages, those of the fits shrunk; held-out ones stay as they are."""
+        """Return averages; those used in fits are shrunk, held-out ones are not."""
         averages = self.averages()
         if not shrinkage.needs_variances:
             return averages
@@ -55,8 +56,8 @@ class ProductMoments(Moments):
             raise ValueError("squares must be True for the variances of the means")
         if shrinkage.project and not shrinkage.keeps_positivity:
             raise ValueError(
-                f"shrinkage must keep averages those of a density for {type(self.basis).__name__}, "
-                "for which no projection is known: JamesStein(), SampleMeans(), or project=False"
+                f"shrinkage must give moments of a density for {type(self.basis).__name__}, which "
+                "has no projection: use JamesStein(), SampleMeans(), or project=False"
             )
         fits, squares = averages.fitting(), self._averages(self._sums[1]).fitting()
         variances = (squares - fits.square()).clamp(min=0) / averages.counts[:, None]

@@ -1,12 +1,12 @@
-"""Rows of data: what may be given as data, and to which fold a row belongs.
+"""Rows of data: accepted types, and the fold of a row.
 
-Data are an array, a tensor, anything that NumPy can turn into an array (a data frame), or an
-iterable of those, batch after batch, which may be larger than memory. Every row is taken to
-float64; a row of any shape counts as the vector of its entries.
+Data are an array, a tensor, anything that NumPy converts to an array (a data frame), or an iterable
+of batches of these, which may be larger than memory. Rows are converted to float64; a row of any
+shape is the vector of its entries.
 
-The fold of a row is a hash of its content: the same row always falls into the same fold, whatever
-the order of the rows, however they are split into batches or accumulators, and a duplicate cannot
-stand on both sides of a cross-validation.
+The fold of a row is a hash of its content. So it does not depend on the order of the rows or on
+their split into batches and accumulators, and duplicates are never in both the training and the
+held-out rows.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from oism._core.hashing import GOLDEN, WORD, splitmix64
 
 
 def rows(batch: object, dim: int, name: str = "data") -> Tensor:
-    """Return one batch as a tensor ``(n, dim)`` of its own dtype, whatever its values."""
+    """Return one batch as a tensor ``(n, dim)`` of its own dtype; values are not checked."""
     batch = tensor(batch, name)
     if batch.ndim < 2 or batch.shape[1:].numel() != dim:
         raise ValueError(
@@ -35,8 +35,8 @@ def rows(batch: object, dim: int, name: str = "data") -> Tensor:
 
 
 def tensor(batch: object, name: str = "data") -> Tensor:
-    """Return one batch as a tensor of its own dtype and shape, whatever its values."""
-    if isinstance(batch, list | tuple) and len(batch) == 1:  # what a DataLoader yields
+    """Return one batch as a tensor of its own dtype and shape; values are not checked."""
+    if isinstance(batch, list | tuple) and len(batch) == 1:  # as from a DataLoader
         batch = batch[0]
     if not isinstance(batch, Tensor):
         if not hasattr(batch, "__array__"):
@@ -50,7 +50,7 @@ def tensor(batch: object, name: str = "data") -> Tensor:
 
 
 def _tensor(values: object, name: str) -> Tensor:
-    """Return what NumPy makes of numbers as a tensor; shared memory where torch can take it."""
+    """Return numbers as a tensor by way of NumPy; memory is shared if torch supports the dtype."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         raise TypeError(f"{name} must not be masked: drop or fill the masked entries first")
     array = np.asarray(values)
@@ -62,10 +62,10 @@ def _tensor(values: object, name: str) -> Tensor:
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
-def demand_finite(batch: Tensor, offset: int, name: str = "data") -> None:
-    """Raise unless rows are finite, naming the first that is not."""
+def check_finite(batch: Tensor, offset: int, name: str = "data") -> None:
+    """Raise unless all rows are finite, with the first other row in the message."""
     if not batch.is_floating_point() or bool(batch.sum().isfinite()):
-        return  # one cheap pass; a sum may also overflow
+        return  # the common case, one pass; a sum of finite rows may overflow
     allowed = batch.isfinite().all(dim=1)
     if not bool(allowed.all()):
         row = int((~allowed).nonzero()[0])
@@ -73,7 +73,7 @@ def demand_finite(batch: Tensor, offset: int, name: str = "data") -> None:
 
 
 def weights_of(sample_weight: object, n: int, name: str = "sample_weight") -> Tensor | None:
-    """Return one non-negative weight per row in float64, or None where none were given."""
+    """Return one non-negative weight per row in float64, or None for None."""
     if sample_weight is None:
         return None
     if isinstance(sample_weight, Tensor) and not sample_weight.is_complex():
@@ -116,13 +116,13 @@ def _multipliers(dim: int) -> Tensor:
 
 
 class Scratch:
-    """Memory that is used again for every block: fresh pages cost more than the arithmetic."""
+    """Memory that is reused for every block: allocation would cost more than the arithmetic."""
 
     def __init__(self) -> None:
         self._parts: dict[str, Tensor] = {}
 
     def like(self, name: str, block: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Return memory of the shape and device of a block, whatever is in it."""
+        """Return uninitialised memory of the shape and device of a block."""
         part = self._parts.get(name)
         if part is None or len(part) < len(block) or part.device != block.device:
             part = self._parts[name] = torch.empty_like(block, dtype=dtype)
@@ -133,7 +133,7 @@ def fold_of(block: Tensor, folds: int, scratch: Scratch | None = None) -> Tensor
     """Return the fold of each row of a float64 block: ``(n,)``, int64.
 
     A multilinear hash of the bits modulo 2^64, then mixed; integer sums do not depend on the order
-    of summation. -0.0 counts as 0.0.
+    of summation. -0.0 equals 0.0.
 
     >>> x = torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]], dtype=torch.float64)
     >>> fold = fold_of(x, 5)
@@ -145,7 +145,7 @@ def fold_of(block: Tensor, folds: int, scratch: Scratch | None = None) -> Tensor
     scratch = scratch or Scratch()
     exact = torch.add(block, 0.0, out=scratch.like("exact", block))
     bits = exact.view(torch.int64)
-    # Small integers differ in their high bits only, which multiplication alone would push out.
+    # Small integers differ only in their high bits, which multiplication modulo 2^64 would lose.
     bits ^= torch.bitwise_right_shift(bits, 32, out=scratch.like("shifted", bits, torch.int64))
     mixed = bits.mul_(_multipliers(block.shape[1]).to(bits.device)).sum(dim=1)
     for shift in (29, 32):

@@ -1,17 +1,17 @@
-"""Moments across processes: each sees a shard of the data, and all hold the sums of the whole.
+"""Moments across processes: each rank reads a shard of the data and gets the sums of all.
 
-Sums over disjoint sets of rows add up, so accumulators are all that processes need to exchange.
-With A_r that of rank r, every rank computes
+Sums over disjoint sets of rows add up, so processes exchange only accumulators. With the
+accumulator A_r of rank r, every rank computes
 
     A = (⋯((A_0 + A_1) + A_2) + ⋯) + A_{R-1},
 
-in this order and from the same bits, so that all ranks hold bit-identical sums. One A_r travels at
-a time: a rank holds its own, the sum so far and one other, however many ranks there are.
+in this order and from the same bits, so the sums are bit-identical on all ranks. One A_r is
+broadcast at a time: a rank holds its own, the sum so far and one other, for any number of ranks.
 
 Processes are those of `torch.distributed` in its default group, with any backend; for nccl every
-rank must have chosen its device (`torch.cuda.set_device`). Where it is not initialised, or there is
-one process, everything here is the identity. What is decided from a shard is told to all ranks, an
-error too: a rank that stopped alone would let the others wait.
+rank must have selected its device (`torch.cuda.set_device`). If it is not initialised, or there is
+one process, all functions here are the identity. Decisions and errors of one rank are sent to all:
+if one rank stopped without the others, these would wait forever.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 PIECE = 2**28
-"""The number of bytes that travel at a time."""
+"""The number of bytes per broadcast."""
 
 
 class Mergeable(Protocol):
-    """An accumulator: its attributes are tensors, numbers, and what all ranks have in common."""
+    """An accumulator; its attributes are tensors, numbers, and objects equal on all ranks."""
 
     def merge(self, other: Self) -> Self:
         """Return the accumulator of the rows of both."""
@@ -43,7 +43,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True)
 class Slot:
-    """What a rank has to know of a tensor before it comes."""
+    """Shape and dtype of a tensor that is received."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -53,25 +53,25 @@ Outline = Mapping[str, Slot | float | None]
 
 
 def processes() -> int:
-    """Return the number of processes: 1 where `torch.distributed` is not initialised."""
+    """Return the number of processes: 1 if `torch.distributed` is not initialised."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def across_processes(accumulator: Accumulator) -> Accumulator:
     """Return the accumulator of the rows of all ranks, the same bits on each.
 
-    Every rank must call it, with an accumulator of the same kind; one without rows will do.
+    Every rank must call it with an accumulator of the same type, which may be empty.
 
-    >>> from oism.estimation._moments import HistogramMoments
-    >>> alone = HistogramMoments(dim=3)
-    >>> across_processes(alone) is alone
+    >>> from oism.estimation import HistogramMoments
+    >>> moments = HistogramMoments(dim=3)
+    >>> across_processes(moments) is moments  # one process
     True
     """
     if processes() == 1:
         return accumulator
-    demand_same(accumulator=type(accumulator))
+    check_same(accumulator=type(accumulator))
     outlines = gathered(_outline(accumulator))
-    _demand_alike(outlines)
+    _check_alike(outlines)
     total = _received(accumulator, 0, outlines[0])
     for rank, outline in enumerate(outlines[1:], start=1):
         total = total.merge(_received(accumulator, rank, outline))
@@ -79,20 +79,20 @@ def across_processes(accumulator: Accumulator) -> Accumulator:
 
 
 def of_first(value: Value) -> Value:
-    """Return rank 0's copy of an object that all ranks hold: its tensors and numbers."""
+    """Return the object with the tensors and numbers that it has on rank 0."""
     return value if processes() == 1 else _received(value, 0, gathered(_outline(value))[0])
 
 
 def gathered(value: Value) -> list[Value]:
-    """Return the small values of all ranks, in their order."""
+    """Return the values of all ranks, in the order of ranks; for small objects."""
     found = [value] * processes()
     if len(found) > 1:
         dist.all_gather_object(found, value)
     return found
 
 
-def demand_same(**settings: object) -> None:
-    """Raise on every rank unless arguments are the same on all."""
+def check_same(**settings: object) -> None:
+    """Raise on every rank unless all ranks have the same arguments."""
     first, *others = gathered({name: repr(value) for name, value in settings.items()})
     for rank, theirs in enumerate(others, start=1):
         for name, value in theirs.items():
@@ -105,23 +105,23 @@ def demand_same(**settings: object) -> None:
 
 @contextmanager
 def together(shared: bool = True) -> Iterator[None]:
-    """Raise on every rank where the block raises on one. No rank may wait for others within it."""
+    """Raise on every rank if the block raises on one; the block itself must not communicate."""
     error: Exception | None = None
     try:
         yield
     except Exception as raised:
         error = raised
     if shared:
-        told = gathered(None if error is None else f"{type(error).__name__}: {error}")
-        failed = [rank for rank, message in enumerate(told) if message is not None]
+        messages = gathered(None if error is None else f"{type(error).__name__}: {error}")
+        failed = [rank for rank, message in enumerate(messages) if message is not None]
         if failed and error is None:
-            raise RuntimeError(f"rank {failed[0]} failed: {told[failed[0]]}")
+            raise RuntimeError(f"rank {failed[0]} failed: {messages[failed[0]]}")
     if error is not None:
         raise error
 
 
 def _outline(value: object) -> dict[str, Slot | float | None]:
-    """Return what travels: tensors and numbers; the rest is what ranks have in common."""
+    """Return the attributes that are sent: slots of tensors, and numbers."""
     found: dict[str, Slot | float | None] = {}
     for name, part in vars(value).items():
         if isinstance(part, Tensor):
@@ -131,24 +131,24 @@ def _outline(value: object) -> dict[str, Slot | float | None]:
     return found
 
 
-def _demand_alike(outlines: list[dict[str, Slot | float | None]]) -> None:
-    """Raise unless tensors have the same shapes wherever there are any."""
+def _check_alike(outlines: list[dict[str, Slot | float | None]]) -> None:
+    """Raise unless tensors have the same shapes and dtypes on all ranks that have them."""
     first = outlines[0]
     for rank, theirs in enumerate(outlines):
         for name, one in first.items():
             other = theirs.get(name)
             if isinstance(one, Slot) and isinstance(other, Slot) and one != other:
                 raise ValueError(
-                    f"accumulator must be of one kind on every rank, but {name} is {one.dtype} "
+                    f"accumulator must be the same on every rank, but {name} is {one.dtype} "
                     f"{one.shape} on rank 0 and {other.dtype} {other.shape} on rank {rank}"
                 )
 
 
 def _received(own: Value, rank: int, outline: Outline) -> Value:
-    """Return the object of a rank, on the device of one's own.
+    """Return the object of a rank, on the device of ``own``.
 
-    Tensors are contiguous on every rank, the sender's too: the same numbers in another order of
-    memory would be added up in another order.
+    Tensors are made contiguous on every rank, including the sender: the order of summation depends
+    on the memory layout.
     """
     mine, result = rank == dist.get_rank(), copy.copy(own)
     state = vars(result)
@@ -166,16 +166,16 @@ def _received(own: Value, rank: int, outline: Outline) -> Value:
 
 
 def _broadcast(tensor: Tensor, rank: int) -> None:
-    """Fill a contiguous tensor with the bits that it has on a rank."""
-    flat, way = tensor.reshape(-1).view(torch.uint8), _way()
+    """Fill a contiguous tensor with its bits on a rank."""
+    flat, device = tensor.reshape(-1).view(torch.uint8), _backend_device()
     for piece in torch.split(flat, PIECE) if len(flat) else ():
-        travelling = piece.to(way)
-        dist.broadcast(travelling, src=rank)
+        buffer = piece.to(device)
+        dist.broadcast(buffer, src=rank)
         if rank != dist.get_rank():
-            piece.copy_(travelling)
+            piece.copy_(buffer)
 
 
-def _way() -> torch.device:
-    """Return the device whose memory the backend sends: nccl knows no other than the GPU's."""
+def _backend_device() -> torch.device:
+    """Return the device whose memory the backend sends: for nccl only that of the GPU."""
     kinds = [word.split(":")[0] for word in dist.get_backend_config().split(",")]
     return torch.device("cpu" if "cpu" in kinds else kinds[0])

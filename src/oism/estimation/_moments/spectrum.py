@@ -1,12 +1,11 @@
-"""Principal directions, and how much new data will vary along them.
+"""Principal directions, and the expected variances of new data along them.
 
-The eigenvalues of a sample covariance are biased: along the directions that the rows chose
-themselves, the largest variances are too large and the smallest too small, by a factor of about
-(1 ± √(d/n))², and zero where d > n. What a model needs is the variance of *new* rows along the
-directions found. Cross-validation gives it in closed form: the directions of all folds but one are
-found, and the left-out fold's second moments are read along them; the mean over the folds, made
-decreasing again by isotonic regression (SciPy), is the estimate (Bartz 2016). It needs no further
-look at the data, and no assumption about d/n.
+The eigenvalues of a sample covariance are biased, because the directions depend on the same rows:
+the largest are too large and the smallest too small, by a factor of about (1 ± √(d/n))², and some
+are zero if d > n. A model needs the variances of *new* rows along the directions. Cross-validation
+gives them in closed form: for each fold, the variances of its rows along the directions of all
+other folds. The estimate is the mean over folds, made decreasing by isotonic regression (Bartz
+2016). It needs no further pass over the data and no assumption about d/n.
 """
 
 from __future__ import annotations
@@ -26,8 +25,8 @@ from oism.estimation._moments.pairs import PairMoments
 class Spectrum:
     """Mean ``(d,)``, directions ``(k, d)`` by decreasing variance, and variances along them.
 
-    ``sample`` ``(k,)`` are those of the rows themselves, ``variances`` ``(k,)`` those to expect of
-    new rows. ``rest`` is the mean variance along all other directions, or None where k = d.
+    ``sample`` ``(k,)`` are those of the rows, ``variances`` ``(k,)`` those expected of new rows.
+    ``rest`` is the mean variance along all other directions, or None if k = d.
     """
 
     mean: Tensor

@@ -1,1 +1,1 @@
-"""Systems: small ones in batches, large ones by conjugate gradients; ridge and truncation."""
+"""Systems: the equations of each basis, their solution, and the choice of regularisation."""

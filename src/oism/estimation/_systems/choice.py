@@ -1,15 +1,15 @@
 """Ridge and truncation over time, chosen by cross-validation in closed form.
 
 The score-matching loss of any coefficients on held-out rows, αᵀAα + 2bᵀα, needs only the averages
-of those rows, so K folds cost K sets of averages and no second look at the data. At each time
+of those rows: K folds need K sets of averages and no second pass over the data. At each time
 
-1. the mean over the folds is taken, each fold by its share of the rows;
-2. of all levels whose best ridge is within one standard error of the overall best, the error being
-   that of the paired difference over folds, the simplest is chosen;
+1. the loss is averaged over the folds, weighted by their shares of the rows;
+2. the simplest level is chosen whose best ridge is within one standard error of the overall best,
+   the standard error being that of the paired difference over folds;
 3. at that level the ridge is the minimum of the loss in log ε, refined by a parabola.
 
-Choices made separately at each time would make α(t) jump. What is used at a time is their average
-over neighbouring times under a Gaussian kernel, which is smooth.
+Separate choices at each time would make α(t) discontinuous. So they are averaged over neighbouring
+times with a Gaussian kernel (`oism.score.Schedule`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ TIE = 1.0
 
 
 def _parabola(values: Tensor, index: Tensor) -> Tensor:
-    """Return the minimum of the parabola through a least entry and its neighbours, as an index."""
+    """Return the minimum of the parabola through the smallest entry and its neighbours.
+
+    As a real-valued index.
+    """
     inner = index.clamp(1, values.shape[-1] - 2)
     left, middle, right = (
         values.gather(-1, (inner + side)[..., None])[..., 0] for side in (-1, 0, 1)
@@ -36,7 +39,7 @@ def _parabola(values: Tensor, index: Tensor) -> Tensor:
 
 
 def choose(losses: Losses) -> tuple[Tensor, Tensor, Tensor]:
-    """Return log ridge, level and loss of the candidates chosen, ``(T, *batch)`` each."""
+    """Return log ridge, level and loss of the chosen candidates, ``(T, *batch)`` each."""
     values, folds = losses.values, len(losses.values)
     shares = losses.shares.reshape(-1, *[1] * (values.ndim - 1))
     mean = torch.where(values.isfinite().all(dim=0), (shares * values).sum(dim=0), torch.inf)
@@ -48,12 +51,12 @@ def choose(losses: Losses) -> tuple[Tensor, Tensor, Tensor]:
     centred = apart - (shares[..., 0] * apart).sum(dim=0)
     error = ((shares[..., 0] * centred.square()).sum(dim=0) / max(1, folds - 1)).sqrt()
     gap = lowest - lowest.gather(-1, best)
-    tied = (gap <= TIE * error) | (gap == 0)  # NaN, where a level is not allowed, is not tied
+    tied = (gap <= TIE * error) | (gap == 0)  # False for NaN: the level is not allowed
     order = torch.arange(mean.shape[-2], device=mean.device).expand_as(tied)
     level = torch.where(tied, order, -1).amax(dim=-1, keepdim=True)
-    level = level.where(level >= 0, mean.shape[-2] - 1)  # nothing can be told: the simplest
+    level = level.where(level >= 0, mean.shape[-2] - 1)  # no finite loss: the simplest level
     path = mean.gather(-2, level[..., None].expand(*level.shape, mean.shape[-1]))[..., 0, :]
-    lost = ~path.isfinite().any(dim=-1)  # and the largest ridge
+    lost = ~path.isfinite().any(dim=-1)  # no finite loss: the largest ridge
     place = _parabola(path, path.argmin(dim=-1).where(~lost, path.shape[-1] - 1))
     grid = losses.ridges.log()
     step = grid[1] - grid[0]

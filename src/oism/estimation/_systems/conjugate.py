@@ -1,13 +1,13 @@
-"""Conjugate gradients for many symmetric positive systems at once.
+"""Conjugate gradients for batches of symmetric positive definite systems.
 
-`ridge_path` solves (B + εI) y = g for a whole path of shifts ε from one Krylov space: the spaces of
-B and B + εI are the same, so one product with B per step serves every ε (multi-shift conjugate
-gradients; Jegerlehner, hep-lat/9612014, 1996). That needs a zero start. The basis of the space is
-kept and combined at the end, in one matrix product, rather than updating a solution for every ε at
-every step. `conjugate_gradients` solves for one shift per system and starts anywhere, which suits a
-sweep over times where the neighbours are known.
+`ridge_path` solves (B + εI) y = g for many shifts ε in one Krylov space: the spaces of B and B + εI
+are the same, so one product with B per step is sufficient for all ε (multi-shift conjugate
+gradients; Jegerlehner, hep-lat/9612014, 1996). This requires a zero start. The basis of the space
+is stored and combined at the end by one matrix product, instead of updating a solution for every ε
+in every step. `conjugate_gradients` solves for one shift per system with any start, for example the
+solution at a neighbouring time.
 
-SciPy's solvers take one system at a time and no path of shifts, hence own code.
+SciPy's solvers take one system and one shift, hence this implementation.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor
 Operator = Callable[[Tensor], Tensor]
 
 NOTHING = 1e-200
-"""A right-hand side whose square is below this counts as zero, before squares underflow."""
+"""A right-hand side whose squared norm is below this is treated as zero, to avoid underflow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,8 +31,8 @@ class Solution:
     """Solutions with their diagnostics, one entry per system.
 
     ``residual`` is relative to the right-hand side. ``smallest`` and ``largest`` are the extreme
-    Ritz values, estimates of the extreme eigenvalues of the operator from inside (without shift);
-    NaN for a system that took no step.
+    Ritz values of the operator without shift, which lie between its extreme eigenvalues; NaN for a
+    system without a step.
     """
 
     values: Tensor
@@ -49,7 +49,7 @@ def _dot(x: Tensor, y: Tensor) -> Tensor:
 def _extremes(steps: list[Tensor], ratios: list[Tensor], used: Tensor) -> tuple[Tensor, Tensor]:
     """Return the extreme Ritz values from the steps a and ratios b of conjugate gradients.
 
-    Lanczos' matrix behind them has the diagonal 1/aₙ + bₙ₋₁/aₙ₋₁ and √bₙ/aₙ beside it.
+    The Lanczos matrix has the diagonal 1/aₙ + bₙ₋₁/aₙ₋₁ and the off-diagonal √bₙ/aₙ.
     """
     ends = torch.full((2, len(used)), math.nan, dtype=torch.float64)
     for system, count in enumerate(used.tolist()):
@@ -76,10 +76,10 @@ def ridge_path(
 ) -> Solution:
     """Return y_ε with (B + εI) y_ε = g for systems g ``(S, n)`` and shifts ε ``(E,)``, all ≥ 0.
 
-    ``values`` is ``(S, E, n)``. Lanczos' recurrence builds orthonormal v₁, …, v_k that span the
+    ``values`` is ``(S, E, n)``. The Lanczos recurrence builds orthonormal v₁, …, v_k that span the
     Krylov space of g, with VᵀBV = T tridiagonal; then y_ε = ‖g‖ V (T + εI)⁻¹ e₁ for every ε. It
-    runs until the smallest shift of every system has a residual below ``tolerance`` ‖g‖ (larger
-    ones have converged before it) or for ``iterations`` steps. Keeps all v: k·S·n numbers.
+    runs until the residual for the smallest shift of every system is below ``tolerance`` ‖g‖
+    (larger shifts converge earlier) or for ``iterations`` steps. It stores all v: k·S·n numbers.
     """
     seed = float(shifts.min())
     size = right.norm(dim=1, keepdim=True)
@@ -92,7 +92,7 @@ def ridge_path(
     besides: list[Tensor] = []
     while len(diagonals) < iterations and bool((left > tolerance).any()):
         used += left > tolerance
-        if len(diagonals) == len(vectors):  # memory in few pieces: fresh pages are what costs
+        if len(diagonals) == len(vectors):  # few large allocations: fresh pages are slow
             more = right.new_empty(min(2 * len(vectors) + 32, iterations), *right.shape)
             more[: len(vectors)] = vectors
             vectors = more
@@ -102,7 +102,7 @@ def ridge_path(
         image.addcmul_(diagonal, vector, value=-1)
         pivot = diagonal + seed - beside.square() / pivot
         beside = image.norm(dim=1, keepdim=True)
-        # Where the Krylov space is exhausted the next vector is zero, and stays zero.
+        # If the Krylov space is exhausted, this and all later vectors are zero.
         beside = torch.where(beside > 1e-14 * diagonal.abs(), beside, 0.0)
         left = left * beside / pivot.where(pivot > 0, 1.0)
         vector, before = image.div_(beside.where(beside > 0, math.inf)), vector
@@ -112,7 +112,7 @@ def ridge_path(
         zero = used[:, 0].to(right)
         return Solution(right[:, None] * shifts[:, None] * 0, used[:, 0], zero, zero, zero)
     diagonal, beside = torch.cat(diagonals, dim=1), torch.cat(besides, dim=1)[:, :-1]
-    # Beyond an exhausted space T goes on apart from it, with copies of its first entry.
+    # After an exhausted space T continues as a separate block, with copies of its first entry.
     joined = torch.cat((torch.ones_like(diagonal[:, :1]), (beside > 0).to(diagonal)), dim=1)
     live = joined.cumprod(dim=1) > 0
     values, modes = torch.linalg.eigh(_tridiagonal(diagonal.where(live, diagonal[:, :1]), beside))
@@ -134,8 +134,7 @@ def conjugate_gradients(
 ) -> Solution:
     """Return y with (B + εI) y = g for systems g ``(S, n)``, each with its own shift ``(S,)``.
 
-    A system stops for good where it meets a direction along which B + εI is not positive; its
-    residual tells.
+    A system stops at a direction along which B + εI is not positive; its residual is then large.
     """
 
     def shifted(y: Tensor) -> Tensor:
@@ -155,7 +154,7 @@ def conjugate_gradients(
             break
         image = shifted(direction)
         curvature = _dot(direction, image)
-        going = going & ~(live & ~(curvature > 0))  # not positive: no further step is defined
+        going = going & ~(live & ~(curvature > 0))  # not positive: there is no further step
         live = live & going
         step = torch.where(live, energy / curvature.where(live, 1.0), 0.0)
         solution.addcmul_(step[:, None], direction)

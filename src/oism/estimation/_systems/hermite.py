@@ -1,8 +1,8 @@
-"""The Hermite systems: ridge and order, by small Cholesky factors for all directions and times.
+"""The Hermite systems: batches of small Cholesky factors over directions and times.
 
 The penalty, in coordinates Λ^{½}α where A_t tends to the identity, is ε times the degree, from
-degree three on: degrees one and two are the Gaussian, which is never shrunk. Level ℓ is order
-n - ℓ, down to the Gaussian.
+degree three on: degrees one and two are the Gaussian, which is not shrunk. Level ℓ is order n - ℓ,
+down to the Gaussian.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from oism.storage import storable
 
 
 class HermiteFamilySystem(NestedSystem):
-    """What both Hermite systems share: standardised averages, and orders as levels."""
+    """Base class of the Hermite systems: standardised averages, and orders as levels."""
 
     basis: HermiteFamily
 
@@ -39,11 +39,11 @@ class HermiteFamilySystem(NestedSystem):
 
     @property
     def has_choice(self) -> bool:
-        """Whether there is anything beyond the Gaussian."""
+        """Whether the order exceeds that of a Gaussian."""
         return self.order > 2
 
     def without_folds(self) -> Self:
-        """Return the system of the averages over all rows alone, on the CPU in float64."""
+        """Return the system with the averages over all rows only, on the CPU in float64."""
         return type(self)(self.basis, self.standard.without_folds())
 
     def to_config(self) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class HermiteFamilySystem(NestedSystem):
 
 @storable
 class HermiteSystem(HermiteFamilySystem):
-    """One direction at a time, each with its own ridge and order: α is ``(T, dim, order)``."""
+    """One equation for each direction, with its own ridge and order: α is ``(T, dim, order)``."""
 
     def __init__(self, basis: HermiteFamily, standard: Standardised) -> None:
         super().__init__(basis, standard)
@@ -82,7 +82,7 @@ class HermiteSystem(HermiteFamilySystem):
         return torch.where(degree > 2, degree.square(), 0.0)
 
     def loss(self, t: Tensor, alpha: Tensor) -> Tensor:
-        """Return αᵀA_tα + 2b_tᵀα of each direction on the data themselves: ``(T, dim)``."""
+        """Return αᵀA_tα + 2b_tᵀα of each direction on all rows: ``(T, dim)``."""
         alpha = alpha.to(self.device, torch.float64)
         matrix, right = self._equations("total", t.to(self.device))
         image = (matrix @ alpha[..., None])[..., 0] + 2 * right

@@ -21,8 +21,8 @@ from oism.storage import storable
 class LinearSystem(NestedSystem):
     """All products that vary along the range of the metric: α is ``(T, size)``, on the CPU.
 
-    The penalty is ε times the degree times what A_t has on its diagonal for a Gaussian, from degree
-    three on, as for an Ornstein-Uhlenbeck process; level ℓ is order n - ℓ.
+    The penalty is ε times the degree times the diagonal of A_t for a Gaussian, from degree three
+    on, as for an Ornstein-Uhlenbeck process; level ℓ is order n - ℓ.
     """
 
     basis: Polynomials
@@ -36,7 +36,7 @@ class LinearSystem(NestedSystem):
 
     @property
     def has_choice(self) -> bool:
-        """Whether there is anything beyond the Gaussian."""
+        """Whether the order exceeds that of a Gaussian."""
         return self.order > 2
 
     def score(self, clock: Clock, table: Table) -> LinearScore:
@@ -45,12 +45,12 @@ class LinearSystem(NestedSystem):
         return LinearScore(self.basis, clock, table, system, self.law, self.metric.matrix)
 
     def without_folds(self) -> LinearSystem:
-        """Return the system of the averages over all rows alone."""
+        """Return the system with the averages over all rows only."""
         averages = Averages.of_all(self.averages.total)
         return LinearSystem(self.basis, self.law, self.metric, averages)
 
     def to_config(self) -> dict[str, Any]:
-        """Return basis, start, metric and the averages over all rows."""
+        """Return basis, initial moments, metric and the averages over all rows."""
         return {
             "basis": self.basis,
             "law": self.law,
@@ -84,7 +84,7 @@ class LinearSystem(NestedSystem):
 
     @property
     def _entries(self) -> int:
-        # The tables behind E[φφᵀ] are larger than it: lower functions at the nodes of a rule.
+        # The largest tables are those of functions at the nodes of the rule for E[φφᵀ].
         dim = len(self.law.shift)
         return int((2 * self.order - 1) ** dim * math.comb(dim + self.order - 1, dim))
 

@@ -1,7 +1,7 @@
-"""Small positive systems, all leading blocks at once.
+"""Solutions of all leading blocks of small positive definite systems.
 
-With M = LLᵀ the factor of a leading block of M is the leading block of L, so one factorisation
-serves every truncation: for W = L⁻¹ and y = Wg, the solution of the leading k equations is
+With M = LLᵀ the factor of a leading block of M is the leading block of L, so one factorisation is
+sufficient for all truncations: for W = L⁻¹ and y = Wg, the solution of the leading k equations is
 Σ_{i≤k} y_i W[i, :].
 """
 
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 JITTER = 1e-13
-"""Added to the diagonal, which is scaled to one: rounding must not make a matrix indefinite."""
+"""Added to the unit diagonal, so that rounding does not make a matrix indefinite."""
 
 
 def nested_solve(matrix: Tensor, right: Tensor, sizes: list[int]) -> Tensor:
     """Return the solutions of the leading blocks of given sizes: ``(..., len(sizes), n)``.
 
-    Matrices are scaled to a unit diagonal first. Where a leading block is not positive definite all
-    the same, its solution is NaN; smaller blocks that are keep theirs.
+    Matrices are scaled to a unit diagonal first. The solution of a leading block that is not
+    positive definite is NaN.
     """
     scale = matrix.diagonal(dim1=-2, dim2=-1).clamp(min=1e-300).rsqrt()
     scaled = scale[..., None] * matrix * scale[..., None, :]

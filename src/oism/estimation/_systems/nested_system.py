@@ -1,7 +1,7 @@
-"""Systems whose truncations are nested: ridge and size by small Cholesky factors, for all times.
+"""Systems with nested truncations, solved by batches of small Cholesky factors over all times.
 
-The work is done where the averages lie, on the CPU or on a device; times and choices may come from
-the CPU, and what is found goes back there. Only the losses, which are large, stay.
+The computation is done on the device of the averages. Times, ridges and levels may be on the CPU;
+solutions are returned on the CPU, losses, which are large, on the device.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from oism.estimation._systems.nested import nested_solve
 from oism.score import RIDGES, Advance, Losses, Solved, System, ignore
 
 CHUNK = 2**22
-"""The number of matrix entries that are worked on at a time."""
+"""The number of matrix entries per batch."""
 
 MATRICES = 2**14
-"""The number of matrices whose eigenvalues are found at a time."""
+"""The number of matrices per batch of eigenvalue problems."""
 
 
 class NestedSystem(System):
-    """Systems whose truncations are leading blocks: all of them follow from one factorisation.
+    """Systems whose truncations are leading blocks, all solved with one factorisation.
 
-    Between two levels the solutions are mixed linearly.
+    Between two levels the solutions are interpolated linearly.
     """
 
     def __init__(self, basis: Functions, averages: Averages, device: torch.device) -> None:
@@ -34,7 +34,7 @@ class NestedSystem(System):
 
     @property
     def has_coefficients(self) -> bool:
-        """Whether any function was averaged."""
+        """Whether there are averages of any functions."""
         return self.averages.total.numel() > 0
 
     @property
@@ -48,12 +48,12 @@ class NestedSystem(System):
 
     @abstractmethod
     def _penalty(self, t: Tensor) -> Tensor:
-        """Return the diagonal that ε multiplies: ``(T, size)`` or ``(size,)``."""
+        """Return the diagonal that is multiplied by ε: ``(T, size)`` or ``(size,)``."""
 
     @property
     @abstractmethod
     def _entries(self) -> int:
-        """The number of matrix entries of one time and fold."""
+        """The number of matrix entries per time and fold."""
 
     def _pieces(self, t: Tensor, folds: int) -> list[Tensor]:
         step = max(1, CHUNK // (folds * self._entries))
@@ -71,7 +71,7 @@ class NestedSystem(System):
     def _losses(self, t: Tensor) -> Tensor:
         matrix, right = self._equations("training", t)
         judge, held = self._equations("heldout", t)
-        penalty = self._beside(self._penalty(t), right)
+        penalty = self._aligned(self._penalty(t), right)
         columns = []
         for ridge in RIDGES.tolist():
             alpha = nested_solve(matrix + torch.diag_embed(ridge * penalty), -right, self.sizes)
@@ -88,7 +88,7 @@ class NestedSystem(System):
         *,
         advance: Advance = ignore,
     ) -> Solved:
-        """Return α, mixing the two orders next to each level."""
+        """Return α, interpolated between the two levels next to ``level``."""
         parts = []
         for run in self._pieces(t, 1):
             parts.append(self._solve(t[run], ridge[run], level[run]))
@@ -113,33 +113,35 @@ class NestedSystem(System):
     def _solve(self, t: Tensor, ridge: Tensor, level: Tensor) -> Tensor:
         t, ridge, level = (part.to(self.device) for part in (t, ridge, level))
         matrix, right = self._equations("total", t)
-        matrix = matrix + torch.diag_embed(ridge[..., None] * self._beside(self._penalty(t), right))
+        matrix = matrix + torch.diag_embed(
+            ridge[..., None] * self._aligned(self._penalty(t), right)
+        )
         alpha = nested_solve(matrix, -right, self.sizes)
         lift = 1e-12
         while not bool(alpha.isfinite().all()):
-            # Moments that no density has, or few distinct values: lift the spectrum, as little as
-            # it takes.
+            # The matrix is not positive definite: the moments are not those of a density, or data
+            # have few distinct values. Add the smallest sufficient multiple of the diagonal.
             broken = ~alpha.isfinite().flatten(-2).all(dim=-1)
             more = lift * matrix[broken].diagonal(dim1=-2, dim2=-1).abs().clamp(min=1e-300)
             lifted = matrix[broken] + torch.diag_embed(more)
             alpha[broken] = nested_solve(lifted, -right[broken], self.sizes)
             lift *= 10
             if lift > 1e3:
-                raise ArithmeticError("moments are beyond float64: lower the order of the basis")
+                raise ArithmeticError("moments exceed float64: lower the order of the basis")
         place = level.clamp(0, self.levels - 1)
         orders = torch.arange(self.levels, dtype=torch.float64, device=level.device)
         weights = (1 - (place[..., None] - orders).abs()).clamp(min=0)
         return (weights[..., None, :] @ alpha)[..., 0, :]
 
     @staticmethod
-    def _beside(penalty: Tensor, right: Tensor) -> Tensor:
-        """Return a penalty ``(T, size)`` or ``(size,)`` shaped to go with b ``(T, …, size)``."""
+    def _aligned(penalty: Tensor, right: Tensor) -> Tensor:
+        """Return a penalty ``(T, size)`` or ``(size,)`` that broadcasts with b ``(T, …, size)``."""
         return penalty.reshape(*penalty.shape[:-1], *[1] * (right.ndim - penalty.ndim), -1)
 
 
 def _extremes(matrix: Tensor) -> Tensor:
     """Return the smallest and the largest eigenvalues of symmetric matrices: ``(2, *batch)``."""
     flat = matrix.flatten(0, -3)
-    # cuSOLVER fails on batches of fifty thousand.
+    # In batches, because cuSOLVER fails for fifty thousand matrices.
     values = torch.cat([torch.linalg.eigvalsh(part) for part in torch.split(flat, MATRICES)])
     return torch.stack((values[:, 0], values[:, -1])).reshape(2, *matrix.shape[:-2])

@@ -1,7 +1,7 @@
-"""The system of any basis: equations from products of its functions, prefixes as truncations.
+"""The system of any basis: equations from products of its functions, truncated to prefixes.
 
-The penalty, in coordinates Λ^{½}α where A_t tends to the identity, is ε|λ|/|λ₁|: it grows with the
-eigenvalue, whose smallest is λ₁. Level ℓ keeps the functions with |λ| ≤ 2^{-ℓ}|λ|max.
+The penalty, in coordinates Λ^{½}α where A_t tends to the identity, is ε|λ|/|λ₁| with the smallest
+eigenvalue λ₁. Level ℓ keeps the functions with |λ| ≤ 2^{-ℓ}|λ|max.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ProductSystem(NestedSystem):
         return SeriesScore(self.basis, clock, table, self.without_folds())
 
     def without_folds(self) -> ProductSystem:
-        """Return the system of the averages over all rows alone."""
+        """Return the system with the averages over all rows only."""
         return ProductSystem(self.basis, Averages.of_all(self.averages.total))
 
     def to_config(self) -> dict[str, Any]:

@@ -1,21 +1,22 @@
-"""The torus system: ridge and cutoff, by dense algebra for few functions and matrix-free for many.
+"""The system on the torus: dense algebra for few functions, matrix-free for many.
 
 In preconditioned coordinates Λ^{½}α, where A_t tends to the identity as t grows, the penalty is
 diagonal and grows with the eigenvalue,
 
     ε P,    P = |λ| (1 + (|λ|/c²)⁶),
 
-so ε|λ| asks for two derivatives of the score's potential and the cutoff c ends the spectrum softly:
-beyond it the penalty grows like the twelfth power of the frequency. With D = (ΛP)^{-½} the scaled
-system is (D A D + εI) y = -D b, α = D y, and a whole path of ridges shares one Krylov space.
+so ε|λ| penalises second derivatives of the score's potential, and the cutoff c truncates the
+spectrum smoothly: beyond it the penalty grows like the twelfth power of the frequency. With
+D = (ΛP)^{-½} the scaled system is (D A D + εI) y = -D b, α = D y, and all ridges share one Krylov
+space.
 
-Where diffusion has smoothed a scale already a cutoff there has nothing to do: c is offered only
-while c²t ≤ 0.3.
+A cutoff has no effect at scales that diffusion has smoothed: c is a candidate only if c²t ≤ 0.3.
 
-Functions that cannot matter are left out. Far beyond a cutoff the penalty leaves nothing of them.
-And late: b falls like e^{-‖ξ‖²t}, but the coefficients of a logarithm fall like e^{-‖ξ‖t} (exactly
-so for a point mass), so an exact solution keeps ‖ξ‖ ≤ max(√(160/t), 25/t). For coefficients that
-are interpolated √(160/t) is enough, and for choosing among candidates √(80/t).
+Functions with negligible coefficients are left out: those far above the cutoff, where the penalty
+is large, and those that have decayed. b decays like e^{-‖ξ‖²t}, but the coefficients of a logarithm
+decay like e^{-‖ξ‖t} (exactly so for a point mass), so an exact solution keeps
+‖ξ‖ ≤ max(√(160/t), 25/t). For interpolated coefficients √(160/t) is sufficient, and for losses of
+candidates √(80/t).
 """
 
 from __future__ import annotations
@@ -42,44 +43,48 @@ from oism.score import RIDGES, Advance, FourierScore, Losses, Solved, System, Ta
 from oism.storage import storable
 
 DENSE = 120
-"""The largest number of functions that dense algebra is chosen for (benchmarks/torus.py)."""
+"""The largest number of functions for dense algebra (measured by benchmarks/torus.py)."""
 
 DENSE_SOLVE = 512
 """The same for a single ridge."""
 
 SMALLEST_CUTOFF = 3.0
 SMOOTHED = 0.3
-FORGOTTEN = 80.0
-FADED = 25.0
-CHUNK = 2**17
-"""The number of grid points that are worked on at a time."""
+"""The largest c²t of a candidate cutoff c."""
 
-ABREAST = 3
-"""The number of times that are solved for together: those that are done wait for the others."""
+GAUSSIAN_DECAY = 80.0
+EXPONENTIAL_DECAY = 25.0
+"""The functions that are kept have ‖ξ‖²t ≤ 80, or 160, or ‖ξ‖t ≤ 25: see above."""
+
+CHUNK = 2**17
+"""The number of grid points per batch."""
+
+TIMES = 3
+"""The largest number of times per batch: those that have converged wait for the others."""
 
 TIERS = (slice(5, None), slice(3, 5), slice(0, 3))
-"""Ridges from 3e-4 up are always tried, then 3e-5 and 1e-4, then the rest of them."""
+"""Ridges from 3e-4 up are always tried, then 3e-5 and 1e-4, then the smaller ones."""
 
 LEAST_RIDGE = 0.3
-"""Matrix-free, ridges below this share of 1/n are not tried: they take long, and gain nothing."""
+"""Matrix-free, ridges below this share of 1/n are not tried: they are slow and not better."""
 
-WORTH = 1e-3
-BEHIND = 0.02
-"""The relative gain that makes smaller ridges worth trying, and how far behind a level may be."""
+LEAST_GAIN = 1e-3
+MOST_LOSS = 0.02
+"""Smaller ridges are tried for a relative gain above the first, at levels within the second."""
 
 PATIENCE = 2
-"""How many larger cutoffs in a row may be clearly worse before no larger one is tried."""
+"""The number of consecutive clearly worse cutoffs after which no larger one is tried."""
 
 SWEEP_TOLERANCE = 1e-3
 KNOT_TOLERANCE = 1e-6
 FINAL_TOLERANCE = 1e-11
-"""Relative residuals: of a path, of coefficients that are interpolated, of exact ones."""
+"""Relative residuals: of a ridge path, of interpolated coefficients, of exact ones."""
 
 KRYLOV = 2**26
-"""The largest number of entries of the Krylov space of a run of times: half a gigabyte."""
+"""The largest number of entries of the Krylov space of a batch of times: half a gigabyte."""
 
 UNSOLVED = 1e-5
-"""A residual beyond which a solution is not one, and a warning is given."""
+"""The relative residual above which there is a warning."""
 
 SWEEP_ITERATIONS = 300
 FINAL_ITERATIONS = 5000
@@ -98,10 +103,9 @@ class Scaled:
 
 
 class Work:
-    """Parts of a piece of work with their costs, and the shares that are reported of them.
+    """Progress over parts with known costs.
 
-    A part counts once, when it is finished or turns out not to be needed. Threads may finish parts
-    at the same time.
+    Each part is reported once, when it is finished or skipped. Thread-safe.
     """
 
     def __init__(self, costs: Tensor, advance: Advance) -> None:
@@ -109,7 +113,7 @@ class Work:
         self._advance, self._lock = advance, Lock()
 
     def finish(self, *index: int | slice | Tensor) -> None:
-        """Report the share of the parts at an index, as far as they have not been reported."""
+        """Report the share of the parts at an index that have not been reported yet."""
         with self._lock:
             share = float(self._left[index].sum())
             self._left[index] = 0.0
@@ -120,7 +124,7 @@ class Work:
 class TorusSystem(System):
     """A_t and b_t on the torus for averages over all rows, and with each fold left out.
 
-    ``dense`` forces one of the two algorithms; by default the number of functions decides.
+    ``dense`` selects one of the two algorithms; the default depends on the number of functions.
     """
 
     basis: Fourier
@@ -137,7 +141,7 @@ class TorusSystem(System):
         self._equations = lru_cache(maxsize=32)(self._make_equations)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled or copied: all but the equations that were kept."""
+        """Return the state without the cached equations."""
         return {name: part for name, part in vars(self).items() if name != "_equations"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -149,7 +153,7 @@ class TorusSystem(System):
         return FourierScore(self.basis, clock, table, self.without_folds())
 
     def without_folds(self) -> TorusSystem:
-        """Return the system of the averages over all rows alone."""
+        """Return the system with the averages over all rows only."""
         averages = Averages.of_all(self.averages.total)
         return TorusSystem(self.basis, self.lattice, averages)
 
@@ -170,11 +174,11 @@ class TorusSystem(System):
         return threads_apart()
 
     def cutoff(self, level: Tensor) -> Tensor:
-        """Return c for real-valued levels: r at level 0, where it hardly acts, then r/√2, r/2."""
+        """Return c = r·2^{-level/2} for real-valued levels; at level 0 it has almost no effect."""
         return self.radius * 2 ** (-level / 2)
 
     def density_ratio(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return ρ_t/π = 1 + Σ e^{-‖ζ‖²t} E[e^{-iζ·X}] e^{iζ·x}, which noise makes converge."""
+        """Return ρ_t/π = 1 + Σ e^{-‖ζ‖²t} E[e^{-iζ·X}] e^{iζ·x}, which converges for t > 0."""
         decay = torch.exp(-t * self.lattice.square().sum(dim=1))
         means = self.averages.total * decay
         return 1 + ScatteredSeries(self.lattice)(x.cpu().double(), means[None])[0].to(x)
@@ -188,9 +192,9 @@ class TorusSystem(System):
         return FourierEquations(self.basis, self.lattice, means, band)
 
     def _band(self, reach: float, late: float) -> float:
-        """Return the radius within which functions are kept, rounded up, within two bounds.
+        """Return the radius within which functions are kept, at least min(reach, late).
 
-        Radii come in steps of √2, so that few sets of equations serve all times.
+        Rounded up in steps of √2, so that few sets of equations are needed for all times.
         """
         wanted = min(reach, late)
         if wanted >= self.radius:
@@ -200,24 +204,24 @@ class TorusSystem(System):
         return max(self.radius * 2 ** (-steps / 2), least) + 1e-9
 
     def _sweep_band(self, t: float, cutoff: float) -> float:
-        return self._band(1.5 * cutoff, math.sqrt(FORGOTTEN / max(t, 1e-300)))
+        return self._band(1.5 * cutoff, math.sqrt(GAUSSIAN_DECAY / max(t, 1e-300)))
 
     def _final_band(self, t: float, cutoff: float, *, exact: bool) -> float:
         t = max(t, 1e-300)
-        late = math.sqrt(2 * FORGOTTEN / t)
-        return self._band(3 * cutoff, max(late, FADED / t) if exact else late)
+        late = math.sqrt(2 * GAUSSIAN_DECAY / t)
+        return self._band(3 * cutoff, max(late, EXPONENTIAL_DECAY / t) if exact else late)
 
     def _chunks(
         self, bands: list[float], folds: int, *, dense: bool
     ) -> Iterator[tuple[float, list[int]]]:
-        """Yield runs of times that share a band and fit the memory."""
+        """Yield batches of consecutive times with the same band that fit into memory."""
         start = 0
         while start < len(bands):
             equations = self._equations("training" if folds > 1 else "total", bands[start])
             work = folds * (equations.size**2 if dense else math.prod(equations.grid.shape))
             most = max(1, CHUNK // work)
             if folds == 1 and not dense:
-                most = min(most, ABREAST)
+                most = min(most, TIMES)
             stop = start
             while stop < len(bands) and stop - start < most and bands[stop] == bands[start]:
                 stop += 1
@@ -227,10 +231,10 @@ class TorusSystem(System):
     def losses(self, t: Tensor, *, advance: Advance = ignore) -> Losses:
         """Return the held-out losses ``(folds, T, levels, ridges)``.
 
-        What cannot be chosen is not computed. Cutoffs are tried from the smallest, which is cheap,
-        upwards, and no further once two in a row are clearly worse than the best so far. Small
-        ridges take many steps, so they come last and only where they may pay: where the loss still
-        falls towards them, at levels that are not far behind the best.
+        Candidates that cannot be chosen are not computed. Cutoffs are tried from the smallest, the
+        cheapest, upwards, until two in a row are clearly worse than the best so far. Small ridges
+        need many iterations, so they are tried last, and only if the loss decreases towards them at
+        levels that are close to the best.
         """
         folds, shares = len(self.averages.shares), self.averages.shares
         values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
@@ -247,7 +251,7 @@ class TorusSystem(System):
             gap = own[..., 0] - best[:, where]
             centre = shares @ gap
             error = (shares @ (gap - centre).square() / max(1, folds - 1)).sqrt()
-            behind = BEHIND * (shares @ best[:, where]).abs()
+            behind = MOST_LOSS * (shares @ best[:, where]).abs()
             worse[where] = torch.where(
                 (centre > behind) & (centre > 2 * error), worse[where] + 1, 0
             )
@@ -260,25 +264,25 @@ class TorusSystem(System):
             lowest = mean.amin(dim=2)
             least = lowest.amin(dim=1, keepdim=True)
             gain = mean[..., tier.start + 1] - mean[..., tier.start]
-            worth = (gain > WORTH * least.abs()) & (lowest - least < BEHIND * least.abs())
+            tried = (gain > LEAST_GAIN * least.abs()) & (lowest - least < MOST_LOSS * least.abs())
             for level in range(self.levels):
-                self._fill(values, t, worth[:, level].nonzero()[:, 0], level, number, work)
+                self._fill(values, t, tried[:, level].nonzero()[:, 0], level, number, work)
         return Losses(values, shares)
 
     def _sweep_costs(self, t: Tensor, offered: Tensor) -> Tensor:
-        """Return what tiers, times and levels cost, as far as known before: ``(3, T, levels)``."""
+        """Return the expected costs of tiers, times and levels: ``(3, T, levels)``."""
         costs = torch.zeros(len(TIERS), *offered.shape, dtype=torch.float64)
         for level in range(self.levels):
             cutoff = float(self.cutoff(torch.tensor(float(level))))
             for k in offered[:, level].nonzero()[:, 0].tolist():
                 band = min(self._sweep_band(float(t[k]), cutoff), self.radius)
-                costs[:, k, level] = band ** (1 + self.basis.dim)  # steps, times points of a grid
+                costs[:, k, level] = band ** (1 + self.basis.dim)  # iterations × grid points
         return costs
 
-    def _fill(  # noqa: PLR0913, PLR0917
+    def _fill(
         self, values: Tensor, t: Tensor, where: Tensor, level: int, number: int, work: Work
     ) -> None:
-        """Compute the losses of one level and one tier of ridges at some of the times."""
+        """Fill in the losses of one level and one tier of ridges at some of the times."""
         folds, cutoff = len(values), float(self.cutoff(torch.tensor(float(level))))
         bands = [self._sweep_band(one, cutoff) for one in t[where].tolist()]
         tier = TIERS[number]
@@ -290,7 +294,7 @@ class TorusSystem(System):
             work.finish(number, where[run], level)
 
         in_parallel(fill, list(self._chunks(bands, folds, dense=self.dense)))
-        work.finish(number, slice(None), level)  # with what was not computed
+        work.finish(number, slice(None), level)  # including times that were skipped
 
     def _path(self, t: Tensor, level: int, band: float, ridges: Tensor) -> Tensor:
         """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``."""
@@ -332,7 +336,7 @@ class TorusSystem(System):
     ) -> Solved:
         """Return α ``(T, size)`` for ridges and levels ``(T,)``.
 
-        With a guess, to the accuracy that interpolation between times asks for; without, exactly.
+        With a guess, to the accuracy needed for interpolation between times; without, exactly.
         """
         exact = start is None
         return self._solve(
@@ -370,7 +374,7 @@ class TorusSystem(System):
             right = -scale * equations.right(t[run])
             if dense:
                 matrix = scale[..., None] * equations.dense(t[run]) * scale[:, None]
-                if dense is self.dense:  # few functions: the spectrum costs little
+                if dense is self.dense:  # few functions: eigenvalues are cheap
                     low[run], high[run] = torch.linalg.eigvalsh(matrix)[:, [0, -1]].unbind(dim=1)
                 matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[run, None])
                 y = torch.linalg.solve(matrix, right)
@@ -401,7 +405,8 @@ class TorusSystem(System):
             worst = int(residual.argmax())
             warnings.warn(
                 f"conjugate gradients stopped at a residual of {float(residual[worst]):.1e} at "
-                f"t = {float(t[worst]):.3g}: the ridge is too small, or no density has the moments",
+                f"t = {float(t[worst]):.3g}: the ridge is too small, or the moments are not those "
+                "of a density",
                 RuntimeWarning,
                 stacklevel=4,
             )

@@ -1,0 +1,265 @@
+"""Measurements of priors and trained models, and their reports, for ``oism evaluate``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oism.cli.options import naming_options
+from oism.cli.reports import (
+    aligned,
+    count_text,
+    decimals,
+    error_text,
+    shape_text,
+    skipped_facts,
+    skipped_text,
+    split_text,
+)
+from oism.cli.sample import flow_method, generator
+from oism.data.files import Images
+from oism.flow import Adaptive, OrdinaryMethod, TensorModel
+from oism.images import Evaluation, as_images
+from oism.nn import Diffusion
+from oism.objectives import IntervalError, errors_by_level
+from oism.training import (
+    Bits,
+    Extractor,
+    bits_per_dim,
+    features_of,
+    frechet_distance,
+)
+from oism.training import extractor_of as find_extractor
+
+
+@dataclass(frozen=True)
+class How:
+    """How a trained model is measured: method of the flow, seed and batch size."""
+
+    method: OrdinaryMethod
+    seed: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class Distance:
+    """The Fréchet distance between images and samples, and the features it is one of."""
+
+    value: float
+    features: str
+    samples: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured of a trained model; ``alone`` are the errors of its prior."""
+
+    count: int
+    first: float
+    method: OrdinaryMethod
+    intervals: list[IntervalError]
+    alone: list[IntervalError]
+    bits: Bits | None
+    distance: Distance | None
+
+
+def first_images(images: Images, limit: int | None) -> Iterator[Tensor]:
+    """Yield the first images, or all, in batches."""
+    left = limit
+    for batch in images:
+        yield torch.from_numpy(batch[:left])
+        if left is not None:
+            left -= len(batch)
+            if left <= 0:
+                return
+
+
+def method_of(steps: int | None, tolerance: float | None) -> OrdinaryMethod | None:
+    """Return how the flow is integrated, None for the model's default."""
+    if tolerance is None:
+        return flow_method(steps)
+    with naming_options({"rtol": "tolerance"}):
+        return Adaptive(rtol=tolerance, atol=tolerance)
+
+
+def extractor_of(name: str | None) -> tuple[str, Extractor] | None:
+    """Return the extractor of features that an option names, with its name."""
+    if name is None:
+        return None
+    with naming_options({"extractor": "features"}):
+        return name, find_extractor(name)
+
+
+def errors(
+    model: Diffusion, values: Tensor, intervals: int, how: How
+) -> tuple[list[IntervalError], list[IntervalError]]:
+    """Return the errors of a model, and of its prior alone on the same draws, if it has one."""
+
+    def measured(source: TensorModel | None) -> list[IntervalError]:
+        if source is None or not intervals:
+            return []
+        return errors_by_level(
+            source, values, intervals=intervals, first=model.first, seed=how.seed, batch=how.batch
+        )
+
+    return measured(model), measured(getattr(model.predictor, "prior", None))
+
+
+def bits(model: Diffusion, values: Tensor, how: How) -> Bits:
+    """Return the bits per dimension of images."""
+    return bits_per_dim(model, values, method=how.method, seed=how.seed, batch=how.batch)
+
+
+def distance(
+    model: Diffusion, values: Tensor, named: tuple[str, Extractor], samples: int | None, how: How
+) -> Distance:
+    """Return the Fréchet distance between images and as many samples, or another number."""
+    name, extractor = named
+    extractor = extractor.to(model.device) if isinstance(extractor, nn.Module) else extractor
+    count = len(values) if samples is None else samples
+    drawn = as_images(model.spec, model.sample(count, generator(how.seed), method=how.method))
+    first, second = (
+        features_of(extractor, torch.split(images, how.batch)) for images in (values, drawn)
+    )
+    return Distance(frechet_distance(first, second), name, count)
+
+
+def prior_facts(found: Evaluation, images: Images, shape: Sequence[int]) -> dict[str, Any]:
+    """Return the evaluation of a prior for JSON."""
+    return {
+        "split": images.split,
+        "images": found.count,
+        **skipped_facts(images.skipped),
+        "shape": list(shape),
+        "noise": [
+            {
+                "tau": level.tau,
+                "sigma": level.sigma,
+                "error": level.error.mean,
+                "standard_error": level.error.error,
+                "expected": level.expected,
+            }
+            for level in found.levels
+        ],
+        "bits_per_dim": None
+        if found.bits is None
+        else {"mean": found.bits.mean, "standard_error": found.bits.error},
+    }
+
+
+def prior_text(found: Evaluation, images: Images, shape: Sequence[int]) -> str:
+    """Return the evaluation of a prior as text."""
+    lines = [_head(found.count, images, shape)]
+    if found.levels:
+        rows = [["τ", "σ", "error", "±", "expected"]]
+        rows += [
+            [
+                f"{level.tau:g}",
+                decimals(level.sigma),
+                decimals(level.error.mean),
+                error_text(level.error),
+                decimals(level.expected),
+            ]
+            for level in found.levels
+        ]
+        lines.append("error of the predicted noise, per dimension, and the error that was expected")
+        lines += [f"  {line}" for line in aligned(rows)]
+    if found.bits is not None:
+        lines.append(f"bits per dimension  {found.bits.mean:.4f} ± {error_text(found.bits)}")
+    return "\n".join(lines)
+
+
+def trained_facts(found: Measured, images: Images, shape: Sequence[int]) -> dict[str, Any]:
+    """Return the evaluation of a trained model for JSON."""
+    alone: list[IntervalError | None] = [*found.alone] or [None] * len(found.intervals)
+    return {
+        "split": images.split,
+        "images": found.count,
+        **skipped_facts(images.skipped),
+        "shape": list(shape),
+        "noise": [
+            {
+                "tau": list(one.tau),
+                "log_snr": list(one.log_snr),
+                "error": one.error.mean,
+                "standard_error": one.error.error,
+                "prior": None if prior is None else prior.error.mean,
+            }
+            for one, prior in zip(found.intervals, alone, strict=True)
+        ],
+        "loss": _mean(found.intervals) if found.intervals else None,
+        "bits_per_dim": None
+        if found.bits is None
+        else {
+            "mean": found.bits.bits.mean,
+            "standard_error": found.bits.bits.error,
+            "first": found.first,
+            "dequantisation": "uniform",
+            "divergence": "Hutchinson, one probe",
+            "method": repr(found.method),
+            "evaluations": found.bits.evaluations,
+        },
+        "frechet": None
+        if found.distance is None
+        else {
+            "distance": found.distance.value,
+            "features": found.distance.features,
+            "samples": found.distance.samples,
+            "method": repr(found.method),
+        },
+    }
+
+
+def trained_text(found: Measured, images: Images, shape: Sequence[int]) -> str:
+    """Return the evaluation of a trained model as text."""
+    lines = [_head(found.count, images, shape)]
+    if found.intervals:
+        lines.append("error of the predicted noise, per dimension, in equal parts of the log-SNR")
+        lines += [f"  {line}" for line in aligned(_table(found))]
+    if found.bits is not None:
+        lines += [
+            f"bits per dimension  {found.bits.bits.mean:.4f} ± {error_text(found.bits.bits)}",
+            f"  uniform dequantisation, from τ = {found.first:g}, {found.method!r}, "
+            f"{found.bits.evaluations:.0f} evaluations, one probe of the divergence",
+        ]
+    if found.distance is not None:
+        one = found.distance
+        lines += [
+            f"Fréchet distance    {one.value:.4g}",
+            f"  features {one.features}, {count_text(found.count)}, {one.samples} samples",
+        ]
+    return "\n".join(lines)
+
+
+def _head(count: int, images: Images, shape: Sequence[int]) -> str:
+    return (
+        f"{count_text(count)} of {shape_text(shape)}{split_text(images.split)} evaluated"
+        f"{skipped_text(images.skipped)}"
+    )
+
+
+def _table(found: Measured) -> list[list[str]]:
+    rows = [["τ from", "to", "log-SNR from", "to", "error", "±"]]
+    rows += [
+        [
+            *(f"{tau:.2g}" for tau in one.tau),
+            *(f"{ratio:.1f}" for ratio in one.log_snr),
+            decimals(one.error.mean),
+            error_text(one.error),
+        ]
+        for one in found.intervals
+    ]
+    rows.append(["", "", "", "mean", decimals(_mean(found.intervals)), ""])
+    if found.alone:
+        errors = [decimals(one.error.mean) for one in found.alone]
+        column = ["prior alone", *errors, decimals(_mean(found.alone))]
+        rows = [[*row, cell] for row, cell in zip(rows, column, strict=True)]
+    return rows
+
+
+def _mean(intervals: list[IntervalError]) -> float:
+    return sum(one.error.mean for one in intervals) / len(intervals)

@@ -1,0 +1,70 @@
+"""The contract of a family: how tables are modelled under the processes of one space.
+
+A family chooses what a user has not: the chart, the functions, the noise levels, the knots and the
+range of the flow. `OISM` asks its family and no class, so a new space is one more file.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
+
+from torch import Tensor
+
+from oism.estimation import CrossValidation, Moments, Ridge, Shrinkage
+from oism.process import Clock, Process
+from oism.score import OperatorScore
+from oism.tables._background import Spread
+from oism.tables._chart import Chart
+from oism.tables._columns import Columns
+
+P = TypeVar("P", bound=Process)
+
+
+@dataclass(frozen=True)
+class Family(ABC, Generic[P]):
+    """The choices for one kind of process.
+
+    ``max_eigenvalue``, ``order`` and ``frame`` are the parameters of `OISM`; a family uses those
+    that concern it.
+    """
+
+    process: P
+    max_eigenvalue: float | str = "auto"
+    order: int | str = "auto"
+    frame: str = "pca"
+
+    name: ClassVar[str | None] = None
+    """What a user may write for the process, where it has an obvious default."""
+
+    example: ClassVar[str]
+    """How messages write a process of this family."""
+
+    process_type: ClassVar[type[Process]]
+    """The processes that belong to this family."""
+
+    times: ClassVar[int] = CrossValidation().times
+    """The number of times at which ridge and truncation are chosen."""
+
+    @abstractmethod
+    def check(self, columns: Columns) -> None:
+        """Raise unless the family can model these columns."""
+
+    @abstractmethod
+    def chart(self, columns: Columns, rows: Tensor, weights: Tensor, spread: Spread) -> Chart:
+        """Return the chart for rows ``(m, d)`` of positive weight and of this spread."""
+
+    @abstractmethod
+    def moments(self, dim: int, n: float, folds: int, *, squares: bool) -> Moments:
+        """Return an empty accumulator for n rows of ``dim`` columns."""
+
+    @abstractmethod
+    def fit(
+        self, moments: Moments, *, clock: Clock | None, shrinkage: Shrinkage, ridge: Ridge | float
+    ) -> OperatorScore:
+        """Return the scores of all noise levels; the clock is the family's unless it is given."""
+
+    def span(self, score: OperatorScore) -> tuple[float, float]:
+        """Return the first and the last clock time of the flow: by default all of the clock."""
+        return 0.0, score.clock.horizon
