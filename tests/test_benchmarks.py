@@ -35,12 +35,14 @@ def test_hermite() -> None:
     assert "numpy hermevander" in printed
 
 
+@pytest.mark.slow
 def test_moments() -> None:
     printed = output("moments.py", "--rows", "500", "--columns", "20", "--points", "100")
     assert "Hermite averages to degree 10, 500 × 20 values" in printed
     assert "FINUFFT" in printed
 
 
+@pytest.mark.slow
 def test_prior(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     size = ("--images", "200", "--side", "5", "--no-network", "--device", "cpu")
@@ -52,6 +54,7 @@ def test_prior(tmp_path: Path) -> None:
     assert all(one["eager"] > 0 for one in found["batch"].values())
 
 
+@pytest.mark.slow
 def test_prior_beside_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """The step that priors are compared with, with a small network."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
@@ -64,6 +67,7 @@ def test_prior_beside_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     assert count == sum(part.numel() for part in small().parameters())
 
 
+@pytest.mark.slow
 def test_training(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     size = ("--small", "--images", "300", "--batch", "16", "--rounds", "1", "--steps", "1")
@@ -76,18 +80,21 @@ def test_training(tmp_path: Path) -> None:
     assert found["operations"] > 1e7
 
 
+@pytest.mark.slow
 def test_torus() -> None:
     printed = output("torus.py", "--points", "500", "--largest", "30", "--rounds", "1")
     assert "dense/free" in printed
     assert "growth" in printed
 
 
+@pytest.mark.slow
 def test_scattered() -> None:
     printed = output("scattered.py", "--points", "10", "300", "--repeats", "1")
     assert "the chosen method took at most" in printed
     assert "*" in printed
 
 
+@pytest.mark.slow
 def test_estimator() -> None:
     sizes = ["--rows", "60", "--samples", "20", "--queries", "20", "--many", "50", "--threads", "1"]
     printed = output("estimator.py", *sizes)
@@ -122,6 +129,7 @@ def test_density(tmp_path: Path, stand_in: Path) -> None:
     assert truth < nll < truth + 0.5
 
 
+@pytest.mark.slow
 def test_torsion(tmp_path: Path, stand_in: Path) -> None:
     rng = np.random.default_rng(0)
     angles = np.remainder(rng.normal(180, 20, size=(301, 3)), 360) - 180
@@ -153,6 +161,7 @@ def test_a_missing_zuko_is_an_error_before_the_work(
         baselines.zuko_flows()
 
 
+@pytest.mark.slow
 def test_a_flow_is_a_density(baselines: ModuleType, generator: torch.Generator) -> None:
     pytest.importorskip("zuko")
     x = PLANE["moons"].sample(1000, generator).numpy()
@@ -167,6 +176,7 @@ def test_a_flow_is_a_density(baselines: ModuleType, generator: torch.Generator) 
     assert np.exp(log).sum() * 0.04**2 == pytest.approx(1, abs=0.01)
 
 
+@pytest.mark.slow
 def test_an_unknown_model_is_an_error() -> None:
     with pytest.raises(subprocess.CalledProcessError) as failure:
         output("density.py", "--no-flow", "--model", "oism:Nothing")

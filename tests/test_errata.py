@@ -1,4 +1,4 @@
-"""Where the paper's formula is wrong: the printed one fails, ours holds. See docs/errata.md."""
+"""Errata of the paper: printed formulas fail, corrected ones hold. See docs/errata.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ from oism import (
 from oism.basis import product_coefficients, product_lattice
 from oism.basis._hermite import tabulate
 from oism.data.toys import BART_SIMPSON
-from oism.estimation import FourierEquations, FourierMoments, Modulation, SampleMeans
+from oism.estimation import (
+    FourierEquations,
+    FourierMoments,
+    HermiteSystem,
+    Modulation,
+    SampleMeans,
+)
 from oism.process import AdjointGenerator, InfinitesimalGenerator, Noising, Semigroup
 from oism.process._expectation import expectation
 
@@ -107,7 +113,7 @@ def test_the_mehler_kernel_divides_by_the_density_of_the_second_point() -> None:
 @pytest.mark.parametrize(
     ("basis", "t"), [(Hermite(1, 80, OU), 0.5), (Fourier.lattice(1, 400), 0.1)]
 )
-def test_the_spectral_series_is_a_density_with_respect_to_the_invariant_law(
+def test_the_spectral_series_is_a_density_with_respect_to_the_invariant_measure(
     basis: Hermite | Fourier, t: float
 ) -> None:
     # Σ e^{λt} φ(x)φ(y) = ρ_t(y|x)/π(y): as t → 0 the sum is δ(x - y)/π(y), not δ(x - y).
@@ -120,7 +126,7 @@ def test_the_spectral_series_is_a_density_with_respect_to_the_invariant_law(
 
 
 def test_the_minimiser_has_a_minus_sign() -> None:
-    # αᵀAα + 2bᵀα is least at -A⁻¹b; the paper solves Aα = b, also in its preconditioned form.
+    # αᵀAα + 2bᵀα is minimal at -A⁻¹b; the paper solves Aα = b, also in its preconditioned form.
     basis = Fourier.lattice(1, 225)
     law = BART_SIMPSON
     means = law.characteristic(product_lattice(basis))
@@ -143,14 +149,16 @@ def test_moments_to_twice_the_order_less_two_suffice() -> None:
     # φ_k' = √k φ_{k-1}, so products of gradients have degree 2n - 2, not 2n.
     x = torch.randn(50, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     score = fit(x, Hermite(dim=1, order=4), ridge=0.1)
-    assert score.get_buffer("means").shape == (7, 1)
-    score.get_buffer("means")[6] += 1.0
+    assert isinstance(score.system, HermiteSystem)
+    means = score.system.averages.total
+    assert means.shape == (7, 1)
+    means[6] += 1.0
     changed = score.coefficients(0.1, exact=True)
     assert not torch.allclose(changed, score.coefficients(0.1), rtol=1e-3)
 
 
 def test_shrinking_each_mean_breaks_positivity() -> None:
-    # The paper's rule gives moments that no density has; A_t is then indefinite near t = 0.
+    # With the paper's rule no density has the moments, and A_t is indefinite near t = 0.
     x = BART_SIMPSON.sample(2000, torch.Generator().manual_seed(0))
     moments = FourierMoments(Fourier.lattice(1, 625), squares=True).update(x)
     smallest = {}
@@ -164,7 +172,7 @@ def test_shrinking_each_mean_breaks_positivity() -> None:
 
 
 def test_positive_definite_matrices_do_not_make_a_process_symmetric() -> None:
-    # Printed: symmetric when -F and L are positive definite. Here both are, and symmetric at that.
+    # Printed: symmetric if -F and L are positive definite. Here both are, and symmetric matrices.
     drift = -torch.diag(torch.tensor([1.0, 3.0], dtype=torch.float64))
     noise = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
     x, y = torch.cat((X, X.flip(0) + 0.5), dim=1), torch.cat((X.sin(), X.cos()), dim=1)
@@ -176,7 +184,7 @@ def test_positive_definite_matrices_do_not_make_a_process_symmetric() -> None:
     printed = Linear(drift, noise)
     assert not printed.is_symmetric
     assert asymmetry(printed) > 0.1
-    # Nor is it necessary: with F = -GΣ⁻¹ the process is symmetric, and F is not.
+    # It is not necessary either: with F = -GΣ⁻¹ the process is symmetric, and F is not.
     covariance = torch.tensor([[1.0, 0.6], [0.6, 2.0]], dtype=torch.float64)
     ours = Linear(-0.5 * noise @ noise.mT @ torch.linalg.inv(covariance), noise)
     assert float((ours.drift_matrix - ours.drift_matrix.mT).abs().max()) > 0.1
@@ -185,7 +193,7 @@ def test_positive_definite_matrices_do_not_make_a_process_symmetric() -> None:
 
 
 def test_the_adjoint_generator_is_right_as_printed() -> None:
-    # ⟨Σ∞⁻¹x, FΣ∞∇f⟩ + ∇·G∇f, and neither with F in the place of its adjoint.
+    # ⟨Σ∞⁻¹x, FΣ∞∇f⟩ + ∇·G∇f; with F instead of its adjoint it is wrong.
     process = CriticallyDamped(1)
     x = torch.cat((X, X.flip(0) + 0.5), dim=1)
     sigma, drift = process.stationary_covariance, process.drift_matrix
@@ -196,7 +204,7 @@ def test_the_adjoint_generator_is_right_as_printed() -> None:
 
 
 def test_damping_is_critical_at_two() -> None:
-    # Printed for any c. The two eigenvalues of F meet at c = 2 only: complex below, real above.
+    # Printed for any c. The eigenvalues of F are equal at c = 2 only: complex below, real above.
     def discriminant(c: float) -> float:
         drift = CriticallyDamped(1, c=c).drift_matrix
         return float(drift.trace().square() - 4 * torch.linalg.det(drift))
@@ -213,7 +221,7 @@ def test_brownian_motion_has_no_stationary_covariance() -> None:
     with pytest.raises(ValueError, match="drift_matrix must be Hurwitz"):
         _ = brownian.stationary_covariance
     torch.testing.assert_close(brownian.transition(3.0).covariance(2), 6 * identity)
-    # And where there is one, it cancels: nothing is left of a variance of (2c/3)t³.
+    # If there is one, the difference cancels: a variance of (2c/3)t³ has no correct digits.
     process, t = CriticallyDamped(1), 1e-6
     power = torch.from_numpy(scipy.linalg.expm(t * process.drift_matrix.numpy()))
     printed = identity - power @ power.mT
@@ -223,8 +231,8 @@ def test_brownian_motion_has_no_stationary_covariance() -> None:
 
 
 def test_likelihood_weighting_bounds_the_likelihood_and_does_not_equal_it() -> None:
-    # Data N(0, v) and a score -kx/v_t that is off by a factor k: the reverse SDE is linear, and the
-    # variance w of its law solves an ordinary equation, from w = 1 at the end of the noising.
+    # Data N(0, v) and a score -kx/v_t that is wrong by a factor k: the reverse SDE is linear, and
+    # its variance w solves an ordinary differential equation, from w = 1 at the last time.
     data, last = 0.25, 6.0
 
     def variance(t: float) -> float:
@@ -245,6 +253,6 @@ def test_likelihood_weighting_bounds_the_likelihood_and_does_not_equal_it() -> N
         whole, _ = scipy.integrate.quad(lambda t: (k - 1) ** 2 / variance(t), 0, last)
         return float(whole) + 0.5 * math.log(2 * math.pi * math.e * data)
 
-    assert likelihood(1.0) == pytest.approx(loss(1.0), abs=1e-6)  # at the minimum they meet
+    assert likelihood(1.0) == pytest.approx(loss(1.0), abs=1e-6)  # equal at the minimum
     for k in (0.8, 1.3, 2.0):
         assert likelihood(k) < loss(k) - 0.01

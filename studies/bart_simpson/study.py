@@ -107,7 +107,7 @@ class BartSimpson(Study):
     @classmethod
     def quick(cls, seed: int = 0) -> Self:
         """Return fewer simulations and a shorter training."""
-        return cls(seed, counts=(5, 25, 50), simulations=8, network_seconds=5.0)
+        return cls(seed, counts=(5, 25, 50), simulations=8, network_seconds=10.0)
 
     def run(self) -> Findings:
         """Estimate once for the figure, then many times for the error bars."""

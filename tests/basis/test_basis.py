@@ -1,4 +1,4 @@
-"""What every basis must satisfy, whatever its functions are."""
+"""Properties of every basis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rotated(dim: int) -> OrthogonalFrame:
 
 
 def symmetric(dim: int) -> Linear:
-    """A symmetric process whose F and Σ∞ are neither diagonal nor commuting: F = -GΣ∞⁻¹."""
+    """A symmetric process, F = -GΣ∞⁻¹; F and Σ∞ are not diagonal and do not commute."""
     m = normal(dim, dim)
     a, b = m @ m.mT + 0.3 * torch.eye(dim), m.mT @ m + 0.3 * torch.eye(dim)
     return Linear(-a @ b, torch.linalg.cholesky(2 * a))
@@ -68,7 +68,7 @@ def test_eigenfunctions_of_the_generator_by_autodiff(basis: Basis) -> None:
 
 
 @bases
-def test_gradients_and_laplacians_are_those_of_autograd(basis: Basis) -> None:
+def test_gradients_and_laplacians_agree_with_autograd(basis: Basis) -> None:
     x = normal(10, basis.dim)
     jacobian = vmap(jacrev(lambda y: at_a_point(basis, y)))(x)
     torch.testing.assert_close(basis.gradients(x), jacobian, rtol=1e-12, atol=1e-11)
@@ -80,7 +80,7 @@ def test_gradients_and_laplacians_are_those_of_autograd(basis: Basis) -> None:
 @pytest.mark.parametrize(
     "basis", [basis for basis in BASES.values() if isinstance(basis.process, Isotropic)]
 )
-def test_gradients_and_laplacians_satisfy_the_eigenrelation_themselves(basis: Basis) -> None:
+def test_gradients_and_laplacians_satisfy_the_eigenrelation(basis: Basis) -> None:
     x = normal(30, basis.dim)
     jet = basis.jet(x)
     along_drift = (jet.gradients @ basis.process.drift(x)[..., None])[..., 0]
@@ -123,7 +123,7 @@ def test_eigenfunctions_of_the_semigroup_by_simulation(
 
 
 @bases
-def test_functions_stand_in_the_order_of_their_eigenvalues(basis: Basis) -> None:
+def test_functions_are_sorted_by_eigenvalue(basis: Basis) -> None:
     assert basis.eigenvalues.dtype == torch.float64
     assert bool((basis.eigenvalues < 0).all())
     assert bool((basis.eigenvalues.diff() <= 0).all())
@@ -139,13 +139,13 @@ def test_shapes_and_dtypes(basis: Basis, rows: int, dtype: torch.dtype) -> None:
 
 
 @bases
-def test_points_may_live_on_another_device(basis: Basis) -> None:
+def test_points_may_be_on_another_device(basis: Basis) -> None:
     jet = basis.jet(torch.empty(3, basis.dim, device="meta"))
     assert {part.device.type for part in (jet.values, jet.gradients, jet.laplacians)} == {"meta"}
 
 
 @bases
-def test_one_table_serves_all(basis: Basis) -> None:
+def test_a_jet_computes_one_table(basis: Basis) -> None:
     x = normal(5, basis.dim)
     jet = basis.jet(x)
     assert torch.equal(jet.values, basis.values(x))
@@ -155,7 +155,7 @@ def test_one_table_serves_all(basis: Basis) -> None:
 
 
 @bases
-def test_autograd_and_compile_reach_the_points(basis: Basis) -> None:
+def test_functions_support_autograd_and_compile(basis: Basis) -> None:
     x = (0.3 * normal(2, basis.dim)).requires_grad_()
     basis(x).sum().backward()  # type: ignore[no-untyped-call]
     torch.testing.assert_close(x.grad, basis.gradients(x.detach()).sum(dim=1))
@@ -166,7 +166,7 @@ def test_autograd_and_compile_reach_the_points(basis: Basis) -> None:
 
 
 @bases
-def test_autocast_does_not_touch_the_functions(basis: Basis) -> None:
+def test_autocast_does_not_change_the_functions(basis: Basis) -> None:
     x = normal(5, basis.dim).float()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         cast = basis.jet(x)
@@ -178,7 +178,7 @@ def test_autocast_does_not_touch_the_functions(basis: Basis) -> None:
 
 
 @bases
-def test_bad_points_are_refused(basis: Basis) -> None:
+def test_invalid_points_are_rejected(basis: Basis) -> None:
     for method in (basis.values, basis.gradients, basis.laplacians):
         with pytest.raises(
             ValueError, match=rf"x must have shape \(n, {basis.dim}\), got \(2, 5\)"

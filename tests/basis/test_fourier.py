@@ -20,7 +20,7 @@ def test_the_numbers_of_the_paper(bound: float, frequencies: int) -> None:
 
 
 @given(dim=st.integers(1, 4), bound=st.floats(1, 12))
-def test_the_half_lattice_by_brute_force(dim: int, bound: float) -> None:
+def test_the_half_lattice_agrees_with_brute_force(dim: int, bound: float) -> None:
     lattice = {tuple(map(int, xi)) for xi in half_lattice(dim, bound).tolist()}
     reach = math.floor(math.sqrt(bound))
     full = {
@@ -33,12 +33,12 @@ def test_the_half_lattice_by_brute_force(dim: int, bound: float) -> None:
     assert not lattice & opposite
 
 
-def test_many_dimensions_cost_no_more_than_their_lattice() -> None:
+def test_lattices_in_many_dimensions_are_fast() -> None:
     assert torch.equal(half_lattice(20, 1).sort(dim=0)[0][-1], torch.ones(20).double())
     assert len(half_lattice(20, 2)) == 20 + 2 * math.comb(20, 2)
 
 
-def test_later_changes_to_the_tensor_do_not_reach_the_basis() -> None:
+def test_the_basis_copies_its_frequencies() -> None:
     frequencies = torch.tensor([[1.0], [2.0]])
     basis = Fourier(frequencies)
     frequencies[0] = 0.5
@@ -49,7 +49,7 @@ def test_the_order_is_by_eigenvalue_then_lexicographic() -> None:
     assert half_lattice(2, 2).tolist() == [[0, 1], [1, 0], [1, -1], [1, 1]]
 
 
-def test_cos_and_sin_side_by_side() -> None:
+def test_cos_and_sin_of_a_frequency_are_neighbours() -> None:
     x = torch.tensor([[0.3, -1.0]], dtype=torch.float64)
     phase = torch.tensor([-1.0, 0.3, 1.3, -0.7], dtype=torch.float64)
     expected = math.sqrt(2) * torch.stack((phase.cos(), phase.sin()), dim=1).flatten()
@@ -74,7 +74,7 @@ def test_a_frequency_that_is_not_an_integer_fails_on_the_torus_only(xi: float, t
     assert float((on_the_torus - decayed).abs().max()) > 0.1
 
 
-def test_the_torus_takes_integers_only() -> None:
+def test_frequencies_on_the_torus_must_be_integers() -> None:
     frequencies = torch.tensor([[1.0], [1.5]])
     with pytest.raises(ValueError, match=r"must be integers on the torus.*\[1\] = \[1.5\]"):
         Fourier(frequencies)
@@ -89,7 +89,7 @@ def test_the_torus_takes_integers_only() -> None:
         (
             torch.tensor([[0.0, 0.0]]),
             ValueError,
-            r"must be other than zero, but frequencies\[0\] = \[0.0",
+            r"must not be zero, but frequencies\[0\] = \[0.0",
         ),
         (
             torch.tensor([[2.0], [1.0]]),
@@ -102,12 +102,14 @@ def test_the_torus_takes_integers_only() -> None:
         (torch.tensor([[math.inf]]), ValueError, r"must be finite, but frequencies\[0, 0\] = inf"),
     ],
 )
-def test_bad_frequencies(frequencies: torch.Tensor, error: type[Exception], words: str) -> None:
+def test_invalid_frequencies_are_rejected(
+    frequencies: torch.Tensor, error: type[Exception], words: str
+) -> None:
     with pytest.raises(error, match=words):
         Fourier(frequencies)
 
 
-def test_bad_lattices() -> None:
+def test_invalid_lattices_are_rejected() -> None:
     for bound in (0.5, -1.0, 0):
         with pytest.raises(ValueError, match="max_eigenvalue must be a finite number >= 1"):
             half_lattice(2, bound)

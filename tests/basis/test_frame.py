@@ -34,7 +34,7 @@ def test_data_keep_their_dtype(generator: torch.Generator) -> None:
     assert frame.synthesise(torch.ones(2, 3)).dtype == torch.float32
 
 
-def test_what_is_not_orthogonal_is_refused() -> None:
+def test_matrices_that_are_not_orthogonal_are_rejected() -> None:
     shear = torch.tensor([[1.0, 1e-3], [0.0, 1.0]], dtype=torch.float64)
     with pytest.raises(ValueError, match=r"matrix must be orthogonal: max\|VVᵀ - I\| = 0.001"):
         OrthogonalFrame(shear)
@@ -54,7 +54,7 @@ def test_every_numerically_orthogonal_matrix_is_accepted(generator: torch.Genera
         assert OrthogonalFrame(matrix).dim == 300
 
 
-def test_bad_vectors(generator: torch.Generator) -> None:
+def test_invalid_vectors_are_rejected(generator: torch.Generator) -> None:
     frame = random_frame(3, generator)
     for method, name in ((frame.analyse, "x"), (frame.synthesise, "z")):
         with pytest.raises(TypeError, match=f"{name} must have a floating-point dtype"):
@@ -67,7 +67,7 @@ def test_bad_vectors(generator: torch.Generator) -> None:
         frame.directions(2)
 
 
-def test_later_changes_to_the_matrix_do_not_reach_the_frame() -> None:
+def test_the_frame_copies_its_matrix() -> None:
     matrix = torch.eye(2)
     frame = OrthogonalFrame(matrix.requires_grad_())
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Transforms of the torus against sums of exponentials."""
+"""Transforms on the torus, compared with sums of exponentials."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def box(dim: int, reach: int) -> Tensor:
 
 
 def waves(dim: int, points: int, xi: Tensor) -> Tensor:
-    """e^{iξ·x} on the grid x = 2πj/points, the axes in the order of the coordinates reversed."""
+    """e^{iξ·x} on the grid x = 2πj/points, with axes in the reverse order of the coordinates."""
     axis = torch.arange(points, dtype=torch.float64) * (2 * math.pi / points)
     reversed_axes = torch.meshgrid(*[axis] * dim, indexing="ij")
     x = torch.stack(reversed_axes[::-1], dim=-1)
@@ -50,7 +50,7 @@ def test_the_density_is_a_sum_of_exponentials(dim: int, points: int, reach: int)
 @grids
 def test_analysis_is_an_average_against_exponentials(dim: int, points: int, reach: int) -> None:
     xi, grid = box(dim, reach), TorusGrid(dim, points, reach)
-    field = complex_normal(2, *grid.shape).real  # whatever its frequencies are
+    field = complex_normal(2, *grid.shape).real  # with all frequencies
     slots, mirrored, images = grid.place(xi)
     spectrum = grid.analyse(field)
     assert spectrum.shape == (2, grid.slots)
@@ -64,7 +64,7 @@ def test_analysis_is_an_average_against_exponentials(dim: int, points: int, reac
 
 
 @grids
-def test_there_and_back(dim: int, points: int, reach: int) -> None:
+def test_analysis_inverts_synthesis(dim: int, points: int, reach: int) -> None:
     xi, grid = box(dim, reach), TorusGrid(dim, points, reach)
     means, placed = complex_normal(4, len(xi)), grid.place(xi)
     spectrum = grid.analyse(grid.density(means, placed))

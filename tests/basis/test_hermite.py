@@ -16,7 +16,7 @@ from oism.basis import IdentityFrame, OrthogonalFrame, product_coefficients, rec
 from oism.basis._hermite import multi_indices, tabulate
 
 
-def test_the_table_is_scipys() -> None:
+def test_the_table_agrees_with_scipy() -> None:
     u = torch.linspace(-6, 6, 201, dtype=torch.float64)
     n = np.arange(31)
     exact = scipy.special.eval_hermitenorm(n, u.numpy()[:, None]) / np.sqrt(
@@ -31,7 +31,9 @@ def test_the_table_is_scipys() -> None:
     shape=st.lists(st.integers(0, 5), min_size=1, max_size=3),
     block=st.integers(1, 30),
 )
-def test_in_blocks_or_not_the_table_is_the_same(order: int, shape: list[int], block: int) -> None:
+def test_the_table_does_not_depend_on_the_block_size(
+    order: int, shape: list[int], block: int
+) -> None:
     u = torch.linspace(-2, 3, math.prod(shape), dtype=torch.float64).reshape(shape)
     stacked = torch.stack(list(recurrence(u, order)), dim=1)
     with pytest.MonkeyPatch.context() as patch:
@@ -41,7 +43,7 @@ def test_in_blocks_or_not_the_table_is_the_same(order: int, shape: list[int], bl
     assert stacked.shape == (shape[0], order + 1, *shape[1:])
 
 
-def test_high_orders_where_factorials_do_not_fit() -> None:
+def test_high_orders_whose_factorials_overflow() -> None:
     # Exact rational arithmetic: He_{n+1} = u He_n - n He_{n-1}, divided by √n! at the end.
     values, order = [Fraction(-7), Fraction(1, 2), Fraction(9, 4)], 400
     table = tabulate(torch.tensor([float(u) for u in values], dtype=torch.float64), order)
@@ -60,7 +62,7 @@ def log_of(x: Fraction) -> float:
 
 
 def by_recurrence(order: int) -> Tensor:
-    """β by the paper's dynamic programme, which holds from ℓ = 1: no factorial, no triangles."""
+    """β by the paper's recurrence, which holds from ℓ = 1, without factorials."""
     top = 2 * order
     beta = torch.zeros(top + 2, order + 1, top + 2, dtype=torch.float64)
     beta[:, 0] = torch.eye(top + 2, dtype=torch.float64)
@@ -95,7 +97,7 @@ def test_product_coefficients_are_triple_integrals() -> None:
 
 
 @pytest.mark.parametrize("order", [12, 85])
-def test_product_coefficients_in_integer_arithmetic(order: int) -> None:
+def test_product_coefficients_agree_with_integer_arithmetic(order: int) -> None:
     beta, f = product_coefficients(order), math.factorial
     generator = torch.Generator().manual_seed(order)
     checked = 0
@@ -119,27 +121,27 @@ def test_the_largest_table_of_products() -> None:
         product_coefficients(86)
 
 
-def test_eigenvalues_follow_theta() -> None:
+def test_eigenvalues_are_proportional_to_theta() -> None:
     process = OrnsteinUhlenbeck(theta=0.25, sigma=3.0)
     assert Hermite(2, 3, process).eigenvalues.tolist() == [-0.25] * 2 + [-0.5] * 2 + [-0.75] * 2
     assert TensorHermite(2, 2, process).eigenvalues.tolist() == [-0.25] * 2 + [-0.5] * 3
 
 
-def test_degree_by_degree_then_direction_by_direction() -> None:
+def test_functions_are_sorted_by_degree_then_by_direction() -> None:
     x = torch.tensor([[0.5, -2.0]], dtype=torch.float64)
     expected = tabulate(x, 3)[0, 1:].flatten()
     assert torch.equal(Hermite(2, 3).values(x)[0], expected)
 
 
 @pytest.mark.parametrize(("dim", "order"), [(1, 5), (2, 4), (3, 3), (5, 2)])
-def test_tensor_indices_are_all_of_bounded_degree(dim: int, order: int) -> None:
+def test_tensor_indices_are_all_indices_of_bounded_degree(dim: int, order: int) -> None:
     indices = TensorHermite(dim, order).indices
     assert len(indices) == math.comb(dim + order, dim) - 1
     assert len(torch.unique(indices, dim=0)) == len(indices)
     assert int(indices.sum(dim=1).max()) == order
 
 
-def test_tensor_products_are_products() -> None:
+def test_tensor_products_are_products_of_polynomials() -> None:
     basis = TensorHermite(3, 4)
     x = torch.tensor([[0.5, -2.0, 1.1]], dtype=torch.float64)
     table = tabulate(x, 4)[0]
@@ -148,7 +150,7 @@ def test_tensor_products_are_products() -> None:
 
 
 @pytest.mark.parametrize("family", [Hermite, TensorHermite])
-def test_bad_arguments(family: type[Hermite | TensorHermite]) -> None:
+def test_invalid_arguments_are_rejected(family: type[Hermite | TensorHermite]) -> None:
     for order in (0, -1):
         with pytest.raises(ValueError, match=f"order must be an integer >= 1, got {order}"):
             family(2, order)
@@ -160,12 +162,14 @@ def test_bad_arguments(family: type[Hermite | TensorHermite]) -> None:
         family(2, 2, Brownian())  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="frame must be of type Frame, got Tensor"):
         family(2, 2, frame=torch.eye(2))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="frame must serve points of dim = 2 entries, got one for"):
+    with pytest.raises(
+        ValueError, match="frame must be for points of dim = 2 entries, got one for"
+    ):
         family(2, 2, frame=OrthogonalFrame(torch.eye(3)))
     assert family(2, 2, frame=IdentityFrame()).size > 0
 
 
-def test_too_many_multi_indices_are_refused() -> None:
+def test_too_many_multi_indices_are_rejected() -> None:
     with pytest.raises(
         ValueError, match="order must be smaller for dim = 40, got 5: 1221758 functions"
     ):
@@ -173,20 +177,20 @@ def test_too_many_multi_indices_are_refused() -> None:
     assert TensorHermite(40, 3).size == math.comb(43, 3) - 1
 
 
-def test_numpy_integers_become_python_integers() -> None:
+def test_numpy_integers_are_converted() -> None:
     basis = Hermite(2, np.int8(127))  # type: ignore[arg-type]
     assert basis.size == 254
     assert type(basis.order) is int
 
 
-def test_bad_multi_indices() -> None:
+def test_invalid_multi_indices_are_rejected() -> None:
     with pytest.raises(ValueError, match="order must be an integer >= 1, got 0"):
         multi_indices(2, 0)
     with pytest.raises(ValueError, match="dim must be an integer >= 1, got 0"):
         multi_indices(0, 2)
 
 
-def test_bad_tables() -> None:
+def test_invalid_tables_are_rejected() -> None:
     with pytest.raises(TypeError, match=r"u must be a torch.Tensor, got float"):
         tabulate(1.0, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="order must be an integer >= 0, got -1"):

@@ -1,4 +1,4 @@
-"""Steps up and down the Hermite ladder: against autodiff and quadrature."""
+"""Ladder operators on Hermite polynomials, compared with autodiff and quadrature."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ dims, degrees = st.integers(1, 4), st.integers(0, 4)
 
 
 @given(dims, degrees)
-def test_functions_stand_by_degree_and_none_is_missing(dim: int, degree: int) -> None:
+def test_functions_are_sorted_by_degree_and_complete(dim: int, degree: int) -> None:
     ladder = Ladder(dim, degree)
     total = ladder.indices.sum(dim=1)
     assert len(ladder.indices) == math.comb(dim + degree, degree) == ladder.count(degree)
@@ -33,7 +33,7 @@ def test_functions_stand_by_degree_and_none_is_missing(dim: int, degree: int) ->
 
 
 @given(dims, degrees, st.randoms(use_true_random=False))
-def test_lowered_indices_are_where_they_are_said_to_be(
+def test_lowered_returns_the_positions_of_lowered_indices(
     dim: int, degree: int, random: object
 ) -> None:
     indices = with_constant(dim, degree)
@@ -69,7 +69,7 @@ def test_slopes_are_derivatives(dim: int, degree: int, seed: int) -> None:
 def test_symmetric_powers_are_conditional_expectations(
     dim: int, source: int, degree: int, seed: int
 ) -> None:
-    # u' = Bu + (I - BBᵀ)^½ ε, by Gauss's rule for ε; B may be flat or tall.
+    # u' = Bu + (I - BBᵀ)^½ ε, by Gauss's rule for ε; B may be wide or tall.
     matrix = normal(dim, source, seed=seed)
     matrix = 0.9 * matrix / torch.linalg.matrix_norm(matrix, 2)
     rest = torch.linalg.cholesky(torch.eye(dim).double() - matrix @ matrix.mT)
@@ -83,7 +83,7 @@ def test_symmetric_powers_are_conditional_expectations(
     torch.testing.assert_close(ours, expected, rtol=1e-11, atol=1e-11)
 
 
-def test_no_change_is_the_identity_and_powers_compose() -> None:
+def test_symmetric_powers_of_the_identity_and_of_products() -> None:
     ladder, means = Ladder(3, 5), normal(2, 56)
     eye = torch.eye(3, dtype=torch.float64)
     torch.testing.assert_close(ladder.spread(eye[None], means, ladder)[0], means)
@@ -93,6 +93,6 @@ def test_no_change_is_the_identity_and_powers_compose() -> None:
 
 
 @pytest.mark.parametrize(("dim", "degree", "name"), [(0, 2, "dim"), (2, -1, "degree")])
-def test_wrong_sizes_are_named(dim: int, degree: int, name: str) -> None:
+def test_invalid_sizes_are_rejected(dim: int, degree: int, name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be an integer >="):
         Ladder(dim, degree)

@@ -1,4 +1,4 @@
-"""Polynomials under linear SDEs: the matrix of L against autodiff, of P_t against everything."""
+"""Polynomials under linear SDEs: the matrices of L and P_t, compared with autodiff and others."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def order(process: Linear) -> int:
 
 
 @every
-def test_the_matrix_of_the_generator(name: str) -> None:
+def test_the_matrix_of_the_generator_agrees_with_autodiff(name: str) -> None:
     basis = Polynomials(ALL[name], order(ALL[name]))
     x = normal(5, basis.dim)
     expected = InfinitesimalGenerator(basis.process)(basis)(x)
@@ -75,7 +75,7 @@ def test_the_adjoint_is_the_transpose(name: str) -> None:
 
 
 @stationary
-def test_degrees_do_not_mix_under_the_stationary_law(name: str) -> None:
+def test_degrees_do_not_mix_under_the_stationary_distribution(name: str) -> None:
     basis = Polynomials(STABLE[name], 3)
     degree = basis.indices.sum(dim=1)
     assert not basis.generator[degree[:, None] != degree].any()
@@ -87,8 +87,8 @@ def test_degrees_do_not_mix_under_the_stationary_law(name: str) -> None:
 
 @every
 @pytest.mark.parametrize("t", [0.0, 1e-6, 0.7, 3.0])
-def test_the_semigroup_is_that_of_the_transition_law(name: str, t: float) -> None:
-    # Gauss's rule on the exact transition law is exact for polynomials.
+def test_the_semigroup_agrees_with_quadrature(name: str, t: float) -> None:
+    # Gauss's rule for the transition is exact for polynomials.
     basis = Polynomials(ALL[name], order(ALL[name]))
     x = normal(4, basis.dim)
     expected = Semigroup(basis.process, t, rule=Quadrature(order(basis.process)))(basis)(x)
@@ -105,7 +105,7 @@ def test_symmetric_processes_decay_by_eigenvalues() -> None:
     eigenvalues = torch.cat((torch.zeros(1).double(), TensorHermite(2, 4, ou).eigenvalues))
     expected = torch.diag_embed(torch.exp(t[:, None] * eigenvalues))
     torch.testing.assert_close(basis.semigroup(t), expected, rtol=0, atol=1e-12)
-    # Where directions have rates of their own, eigenfunctions are combinations.
+    # If directions have different rates, eigenfunctions are combinations.
     basis, known = Polynomials(SYMMETRIC, 4), WhitenedHermite(SYMMETRIC, 4)
     x = normal(400, 2)
     weights = torch.linalg.lstsq(basis(x), known(x)).solution
@@ -115,7 +115,7 @@ def test_symmetric_processes_decay_by_eigenvalues() -> None:
 
 
 @pytest.mark.parametrize("name", ["under-damped", "critically damped", "over-damped", "growing"])
-def test_moments_evolve_as_in_a_simulation(name: str) -> None:
+def test_evolved_moments_agree_with_a_simulation(name: str) -> None:
     basis = Polynomials(ALL[name], 3)
     start = 0.5 * normal(200_000, basis.dim).exp() - 1.0  # skewed
     x, generator = start, torch.Generator().manual_seed(1)
@@ -124,11 +124,11 @@ def test_moments_evolve_as_in_a_simulation(name: str) -> None:
         x = basis.process.transition(0.2).sample(x, generator=generator)
     expected, values = basis.evolve(basis(start).mean(dim=0), 0.2 * steps), basis(x)
     error = values.mean(dim=0) - expected
-    # Paths share their starts with the average: less than the spread of the values.
+    # Paths and averages share their starts, so the error is below that of independent samples.
     deviation = values.std(dim=0) / math.sqrt(len(x))
     assert float((error[1:] / deviation[1:]).abs().max()) < 4.5
     still = basis(start).mean(dim=0) - expected
-    assert float((still[1:] / deviation[1:]).abs().max()) > 50, "a test that sees no evolution"
+    assert float((still[1:] / deviation[1:]).abs().max()) > 50, "the moments must change in time"
 
 
 @settings(max_examples=20)
@@ -154,7 +154,7 @@ def test_derivatives(name: str) -> None:
     torch.testing.assert_close(basis.series(x, alpha, 1), alpha @ basis.gradients(x))
 
 
-def test_any_reference_gives_the_same_semigroup() -> None:
+def test_the_semigroup_does_not_depend_on_the_reference() -> None:
     process, x = STABLE["critically damped"], normal(4, 2)
     stationary = Polynomials(process, 3)
     other = Polynomials(process, 3, matrix([2.0, 0.3], [0.3, 0.5]))
@@ -163,7 +163,7 @@ def test_any_reference_gives_the_same_semigroup() -> None:
     torch.testing.assert_close(other(x) @ other.semigroup(0.8).mT @ weights, ours)
 
 
-def test_wrong_arguments_are_named() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     process = STABLE["swirl"]
     with pytest.raises(ValueError, match="order must be an integer >= 1, got 0"):
         Polynomials(process, 0)
@@ -179,7 +179,7 @@ def test_wrong_arguments_are_named() -> None:
         _ = Polynomials(OTHERS["noise in one direction only"], 2).adjoint
     with pytest.raises(ValueError, match="means must have shape"):
         Polynomials(process, 2).evolve(torch.zeros(4), 1.0)
-    with pytest.raises(ValueError, match="t must be so short"):
+    with pytest.raises(ValueError, match="t must be so small"):
         Polynomials(OTHERS["growing"], 4).semigroup(1e4)
     with pytest.raises(ValueError, match="t must be in"):
         Polynomials(process, 2).semigroup(-1.0)

@@ -1,4 +1,4 @@
-"""Fourier series at scattered points, against direct sums."""
+"""Fourier series at scattered points, compared with direct sums."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism.basis import ScatteredSeries, half_lattice
-from oism.basis._scattered import ALONE
+from oism.basis._scattered import SINGLE_THREAD
 
 
 def direct(x: Tensor, frequencies: Tensor, spectra: Tensor) -> Tensor:
@@ -65,11 +65,11 @@ def test_the_modes_are_a_box() -> None:
     assert ScatteredSeries(torch.tensor([[1.0, -4.0], [2.0, 0.0]])).modes == (5, 9)
 
 
-@pytest.mark.parametrize("n", [1, 2, ALONE, ALONE + 1])
+@pytest.mark.parametrize("n", [1, 2, SINGLE_THREAD, SINGLE_THREAD + 1])
 def test_many_points_and_views(n: int) -> None:
     frequencies = half_lattice(2, 9)
     wide = torch.rand(n, 4, generator=torch.Generator().manual_seed(0)) * 9
-    x = wide[:, ::2].requires_grad_()  # neither contiguous nor double, and of no use to autograd
+    x = wide[:, ::2].requires_grad_()  # neither contiguous nor float64, and recorded by autograd
     spectra = coefficients(3, len(frequencies), 1)
     got = ScatteredSeries(frequencies)(x, spectra)
     assert not got.requires_grad

@@ -1,4 +1,4 @@
-"""Sums of eigenfunctions, and products of them, without a table of all."""
+"""Sums and products of eigenfunctions, computed without a table of all functions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_series_are_sums_over_the_dense_tables(basis: Basis, shared: bool) -> No
 
 
 @bases
-def test_derivatives_of_series_are_those_of_autograd(basis: Basis) -> None:
+def test_derivatives_of_series_agree_with_autograd(basis: Basis) -> None:
     x, alpha = normal(5, basis.dim), normal(basis.size, seed=1)
 
     def f(y: Tensor) -> Tensor:
@@ -72,7 +72,7 @@ def test_derivatives_of_series_are_those_of_autograd(basis: Basis) -> None:
 
 
 @bases
-def test_series_come_in_the_dtype_of_the_points(basis: Basis) -> None:
+def test_series_have_the_dtype_of_the_points(basis: Basis) -> None:
     x, alpha = normal(3, basis.dim).float(), normal(basis.size, seed=1)
     for derivative, shape in enumerate([(3,), (3, basis.dim), (3,)]):
         got = basis.series(x, alpha, derivative)
@@ -98,7 +98,7 @@ def test_series_of_one_function_are_that_function(basis: Basis) -> None:
 @pytest.mark.parametrize(
     "basis", [basis for basis in BASES.values() if isinstance(basis, Hermite | Fourier)]
 )
-def test_autocast_does_not_touch_series(basis: Basis) -> None:
+def test_autocast_does_not_change_series(basis: Basis) -> None:
     x, alpha = normal(4, basis.dim).float(), normal(4, basis.size, seed=1).float()
     for derivative in (0, 1, 2):
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -108,7 +108,7 @@ def test_autocast_does_not_touch_series(basis: Basis) -> None:
 
 
 @bases
-def test_bad_series_are_refused(basis: Basis) -> None:
+def test_invalid_series_are_rejected(basis: Basis) -> None:
     x, alpha = torch.zeros(2, basis.dim), torch.zeros(basis.size)
     shapes = rf"\({basis.size},\) or \(2, {basis.size}\)"
     for bad in (torch.zeros(basis.size + 1), torch.zeros(3, basis.size), torch.zeros(())):
@@ -126,9 +126,7 @@ def test_bad_series_are_refused(basis: Basis) -> None:
 
 
 @given(order=st.integers(0, 12), gamma=st.floats(-1.5, 1.5), delta=st.floats(-2, 2))
-def test_affine_moves_polynomials_by_direct_evaluation(
-    order: int, gamma: float, delta: float
-) -> None:
+def test_affine_agrees_with_direct_evaluation(order: int, gamma: float, delta: float) -> None:
     u = torch.linspace(-3, 3, 11, dtype=torch.float64)
     slope, offset = torch.tensor([gamma, delta], dtype=torch.float64)
     matrix = affine(slope, offset, order)
@@ -137,14 +135,14 @@ def test_affine_moves_polynomials_by_direct_evaluation(
     torch.testing.assert_close(tabulate(u, order) @ matrix.mT, moved, rtol=0, atol=1e-12 * scale)
 
 
-def test_affine_maps_compose_and_come_in_batches() -> None:
+def test_affine_maps_compose_and_can_be_batched() -> None:
     gamma, delta = normal(2, 3), normal(2, 3, seed=1)
     matrix = affine(gamma, delta, 5)
     assert matrix.shape == (2, 3, 6, 6)
     for i, j in ((0, 0), (1, 2)):
         torch.testing.assert_close(matrix[i, j], affine(gamma[i, j], delta[i, j], 5))
     one, two = matrix
-    both = affine(gamma[0] * gamma[1], gamma[0] * delta[1] + delta[0], 5)  # one after two
+    both = affine(gamma[0] * gamma[1], gamma[0] * delta[1] + delta[0], 5)  # the composition
     torch.testing.assert_close(one @ two, both, rtol=1e-11, atol=1e-11)
     degrees = torch.arange(6)
     torch.testing.assert_close(
@@ -179,14 +177,14 @@ def test_tensor_gram_is_the_average_of_products_over_any_points(
     torch.testing.assert_close(got, expected, rtol=0, atol=1e-12 * float(expected.abs().max()))
 
 
-def test_on_the_line_both_grams_are_one() -> None:
+def test_both_gram_matrices_agree_in_one_dimension() -> None:
     means = normal(4, 13)
     expected = gram(means, 6)
     error = (TensorGram(1, 6, 12)(means) - expected).abs().max()
     assert float(error) < 1e-14 * float(expected.abs().max())
 
 
-def test_products_are_the_tensor_functions_and_the_constant() -> None:
+def test_products_agree_with_the_tensor_functions() -> None:
     u = normal(6, 3)
     indices = with_constant(3, 4)
     assert torch.equal(indices[1:], multi_indices(3, 4))

@@ -46,7 +46,7 @@ frames = pytest.mark.parametrize(("frame", "shape"), FRAMES, ids=["line", "image
 
 
 @given(shape=st.lists(st.integers(1, 6), min_size=1, max_size=3).map(tuple), n=st.integers(0, 3))
-def test_cosines_are_those_of_scipy(shape: tuple[int, ...], n: int) -> None:
+def test_cosines_agree_with_scipy(shape: tuple[int, ...], n: int) -> None:
     frame, x = CosineFrame(shape), draw(n, shape)
     assert frame.dim == x.shape[1]
     if n:
@@ -103,7 +103,7 @@ def scaled(factor: float) -> TransformFrame:
     return TransformFrame((4,), lambda x: factor * x, lambda z: z / factor)
 
 
-def test_what_is_not_orthogonal_is_refused() -> None:
+def test_transforms_that_are_not_orthogonal_are_rejected() -> None:
     demand = "analysis and synthesis must be inverse and adjoint to each other"
     with pytest.raises(ValueError, match=demand):
         scaled(1.01)  # inverse, not adjoint
@@ -117,7 +117,7 @@ def test_what_is_not_orthogonal_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", [CosineFrame, lambda shape: TransformFrame(shape, abs, abs)])
-def test_bad_shapes(kind: type[CosineFrame]) -> None:
+def test_invalid_shapes_are_rejected(kind: type[CosineFrame]) -> None:
     with pytest.raises(ValueError, match="shape must have at least one axis"):
         kind(())
     with pytest.raises(ValueError, match=r"shape\[1\] must be an integer >= 1, got 0"):
@@ -127,14 +127,14 @@ def test_bad_shapes(kind: type[CosineFrame]) -> None:
 
 
 @frames
-def test_vectors_of_another_size(frame: Frame, shape: tuple[int, ...]) -> None:
+def test_vectors_of_another_size_are_rejected(frame: Frame, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=rf"x must have shape \(\.\.\., {math.prod(shape)}\), got"):
         frame.analyse(torch.zeros(2, 3))
     with pytest.raises(ValueError, match=rf"z must have shape \(\.\.\., {math.prod(shape)}\), got"):
         frame.synthesise(torch.zeros(2, 3))
 
 
-def test_cosine_frames_are_values() -> None:
+def test_equal_cosine_frames_compare_equal() -> None:
     assert CosineFrame((2, 3)) == CosineFrame((2, 3))
     assert CosineFrame((2, 3)) != CosineFrame((3, 2))
 

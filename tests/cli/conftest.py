@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from oism.cli import main
 from oism.data.files import write_images
 
-SMALL = ["--max-eigenvalue", "25", "--n-times", "16"]
+SMALL = ["--max-eigenvalue", "25", "--flow-steps", "16"]
 TINY = ["--batch", "20", "--width", "4", "--sample-every", "0"]
 
 
@@ -119,7 +119,7 @@ def discs(n: int, seed: int, channels: int = 1, side: int = 6) -> NDArray[np.uin
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of images: 100 to fit, 40 to test, in colour; priors of them, a run, and moons."""
+    """Folders of images: 100 to fit, 40 to test, 60 in colour; priors of them, a run, and moons."""
     place = tmp_path_factory.mktemp("images")
     write_images(str(place / "images"), discs(100, 0))
     write_images(str(place / "test"), discs(40, 1))
@@ -128,8 +128,8 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     os.chdir(place)
     try:
         for words in (
-            "fit images -o prior.safetensors",
-            "fit colour --components 2 -o colour.safetensors",
+            "fit-images images -o prior.safetensors",
+            "fit-images colour --components 2 -o colour.safetensors",
             f"train images -o run --steps 4 {' '.join(TINY)}",
             "data moons -n 60 -o moons.csv",
             f"fit moons.csv -o moons.safetensors {' '.join(SMALL)}",

@@ -60,7 +60,7 @@ def run_line(line: str, oism: Run) -> None:
         Path(target).write_bytes(content)
 
 
-LONG = ("demo", "reproduce")  # tests/studies run them, with less of everything
+LONG = ("demo",)  # test_demo.py runs it, with fewer rows
 CASES = [line for lines in [examples(ABOUT), *EXAMPLES.values()] for line in lines]
 
 
@@ -77,7 +77,7 @@ def test_examples_run(
         shutil.copy(folder / name, tmp_path / name)
     shutil.copy(images / "prior.safetensors", tmp_path)
     shutil.copytree(images / "images", tmp_path / "images")
-    if line.split()[1] != "train":
+    if "-o run" not in line:
         shutil.copytree(images / "run", tmp_path / "run")
     monkeypatch.chdir(tmp_path)
     words = line.split()[1:]
@@ -87,6 +87,38 @@ def test_examples_run(
     run_line(line, oism)
     for output in re.findall(r"(?:-o|>) ([^-\s]\S*)", line):
         assert Path(output).stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", ["", *COMMANDS])
+def test_help_fits_on_a_screen(name: str, oism: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    text = oism(f"{name} --help").text
+    assert len(text.splitlines()) <= 46
+    for unwanted in ("{None", "None|", "default: False", "default: None", "random-state"):
+        assert unwanted not in text
+
+
+def test_all_options_of_train(oism: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The help has the frequent ones; all of them are accepted and listed by --help-all."""
+    monkeypatch.setenv("COLUMNS", "100")
+    brief, whole = (oism(f"train {option}").text for option in ("--help", "--help-all"))
+    found = [set(re.findall(r"│ (?:-\w \w+, )?(--[\w-]+)", text)) for text in (brief, whole)]
+    assert {"--resume", "--prior", "--steps"} <= found[0] < found[1]
+    assert {"--width", "--ema", "--save-every", "--image-column"} <= found[1] - found[0]
+    for unwanted in ("{None", "default: False", "default: None"):
+        assert unwanted not in whole
+
+
+def test_options_have_the_same_name_everywhere(oism: Run) -> None:
+    """One meaning for each name: the same metavar in every command, apart from what is written."""
+    seen: dict[str, set[str]] = {}
+    for name in COMMANDS:
+        text = oism(f"{name} --help-all").text
+        for option, metavar in re.findall(
+            r"│ (?:-\w [\w.]+, )?(--[a-z-]+)((?: [A-Z][\w.|]*)?)", text
+        ):
+            seen.setdefault(option, set()).add(metavar.strip())
+    assert {option for option, metavars in seen.items() if len(metavars) > 1} <= {"--output"}
 
 
 def test_version(oism: Run) -> None:

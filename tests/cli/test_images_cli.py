@@ -19,15 +19,14 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from oism import VariancePreserving, fit_mixture, fit_prior
+from oism import VariancePreserving, fit_mixture, fit_prior, load
 from oism.basis import CosineFrame, IdentityFrame
-from oism.cli import priors
-from oism.cli.fit import Fit
-from oism.cli.images import IMAGES_ONLY, ORDER, POLYNOMIALS_ONLY, TABLES_ONLY
-from oism.data.files import open_images
-from oism.data.files._decoding import MODES
-from oism.images import PCA, MixturePrior, Pixels, Prior, add_local_terms
-from oism.images._fitting import CHOICES
+from oism.cli import reports
+from oism.cli.evaluate import LEVELS
+from oism.cli.fit_images import POLYNOMIALS_ONLY, FitImages, Form
+from oism.data.files import MODES, open_images
+from oism.flow import Pixels
+from oism.images import CHOICES, PCA, MixturePrior, Prior, add_local_terms
 
 Run = Callable[..., Any]
 
@@ -39,7 +38,7 @@ def bytes_of(folder: Path) -> torch.Tensor:
 def same(found: Prior, expected: Prior) -> None:
     """Two priors are one: the same kind, and equal tensors."""
     assert type(found) is type(expected)
-    assert found.setting == expected.setting
+    assert found.spec == expected.spec
     ours, theirs = found.state_dict(), expected.state_dict()
     assert ours.keys() == theirs.keys()
     for name, part in ours.items():
@@ -73,46 +72,48 @@ def to_parquet(path: Path, images: NDArray[np.uint8], **more: object) -> None:
 
 def test_fit_is_that_of_the_library(gallery: Run, images: Path, tmp_path: Path) -> None:
     out = tmp_path / "p"
-    ended = gallery(f"fit images -o {out}")
+    ended = gallery(f"fit-images images -o {out}")
     assert ended.code == 0, ended.err
     data = bytes_of(images / "images")
     expected = fit_prior(data, order=4)
-    same(Prior.load(out), expected)
+    same(load(out), expected)
     first, *rest = ended.text.splitlines()
     assert first.startswith("100 images fitted in ")
     assert rest[-1] == f"prior written to {out}"
-    assert "\n".join(rest[:-1]) == priors.summary(priors.facts(expected))
+    assert "\n".join(rest[:-1]) == reports.prior_summary(reports.prior_facts(expected))
     assert ended.err == ""
 
 
 def test_every_option_reaches_the_fit(gallery: Run, images: Path, tmp_path: Path) -> None:
     out = tmp_path / "p"
-    words = f"fit colour --order 3 --frame cosine --ridge 0.5 --flip --no-dequantise -o {out}"
-    assert gallery(f"{words} --clock vp:0.2:9 --device cpu --quiet").text == ""
+    words = (
+        f"fit-images colour --order 3 --frame cosine --ridge 0.5 --flip --no-dequantise -o {out}"
+    )
+    assert gallery(f"{words} --no-dequantise --clock vp:0.2:9 --device cpu --quiet").text == ""
     data = bytes_of(images / "colour")
     clock = VariancePreserving(0.2, 9.0)
     expected: Prior = fit_prior(
         data, order=3, frame=CosineFrame((3, 6, 6)), ridge=0.5, flip=True, dequantise=False,
         clock=clock,
     )  # fmt: skip
-    same(Prior.load(out), expected)
-    assert gallery(f"fit images --frame identity --order 2 -o {out}").code == 0
-    same(Prior.load(out), fit_prior(bytes_of(images / "images"), order=2, frame=IdentityFrame()))
-    assert gallery(f"fit colour --mode L --top 5 --cv 3 -o {out}").code == 0
+    same(load(out), expected)
+    assert gallery(f"fit-images images --frame identity --order 2 -o {out}").code == 0
+    same(load(out), fit_prior(bytes_of(images / "images"), order=2, frame=IdentityFrame()))
+    assert gallery(f"fit-images colour --mode L --top 5 --cv 3 -o {out}").code == 0
     grey = np.concatenate(list(open_images(str(images / "colour"), mode="L")))
     folds = replace(CHOICES, folds=3)
-    same(Prior.load(out), fit_prior(torch.from_numpy(grey), frame=PCA(5), ridge=folds))
-    assert gallery(f"fit colour --components 3 --top 9 --flip -o {out}").code == 0
-    same(Prior.load(out), fit_mixture(data, components=3, frame=PCA(9), flip=True))
+    same(load(out), fit_prior(torch.from_numpy(grey), frame=PCA(5), ridge=folds))
+    assert gallery(f"fit-images colour --components 3 --top 9 --flip -o {out}").code == 0
+    same(load(out), fit_mixture(data, components=3, frame=PCA(9), flip=True))
 
 
-def test_options_are_for_tables_or_images_or_both() -> None:
-    both = {"data", "output", "order", "frame", "ridge", "cv", "clock", "device", "json", "quiet"}
-    names = set(Fit.__dataclass_fields__)
-    assert names == both | set(TABLES_ONLY) | set(IMAGES_ONLY)
-    assert both > set(POLYNOMIALS_ONLY)
+def test_options_of_images() -> None:
+    names = set(Form.__dataclass_fields__)
+    assert names > set(POLYNOMIALS_ONLY)
     assert list(MODES) == ["L", "RGB"]
-    assert ORDER == 4
+    assert Form().order == 4
+    assert FitImages("data", "out").prior == Form()
+    assert LEVELS == reports.LEVELS
 
 
 def test_files_of_images(gallery: Run, images: Path, tmp_path: Path) -> None:
@@ -128,22 +129,22 @@ def test_files_of_images(gallery: Run, images: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "two.npz", a=data[:, 0], b=data[:5, 0])
     contents = set()
     for words in (
-        "one.parquet --column image",
+        "one.parquet --image-column image",
         "shards",
         "grey.npy",
         "four.npy",
-        "two.npz --column a",
+        "two.npz --image-column a",
     ):
         out = tmp_path / "p"
-        ended = gallery(f"fit {tmp_path}/{words} --order 2 -o {out} --json")
+        ended = gallery(f"fit-images {tmp_path}/{words} --order 2 -o {out} --json")
         assert ended.code == 0, ended.err
         assert strict(ended.text)["images"] == 100
         contents.add(out.read_bytes())
     assert len(contents) == 1
     for words in ("one.parquet", "two.npz"):
-        ended = gallery(f"fit {tmp_path}/{words} -o {out}")
+        ended = gallery(f"fit-images {tmp_path}/{words} -o {out}")
         assert ended.code == 1
-        assert "choose with --column" in ended.err
+        assert "choose with --image-column" in ended.err
 
 
 def test_columns_of_a_table_beside_images(gallery: Run, images: Path, tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_columns_of_a_table_beside_images(gallery: Run, images: Path, tmp_path: 
 
 
 def test_fit_as_json(gallery: Run, images: Path, tmp_path: Path) -> None:
-    found = strict(gallery(f"fit colour --components 2 -o {tmp_path}/p --json").text)
+    found = strict(gallery(f"fit-images colour --components 2 -o {tmp_path}/p --json").text)
     assert (found["images"], found["skipped"], found["broken"]) == (60, 0, [])
     assert found["output"] == f"{tmp_path}/p"
     assert found["seconds"] > 0
@@ -176,11 +177,11 @@ def damaged(images: Path, tmp_path: Path) -> Path:
 
 def test_damaged_images(gallery: Run, damaged: Path, tmp_path: Path) -> None:
     out = tmp_path / "p"
-    ended = gallery(f"fit {damaged} -o {out}")
+    ended = gallery(f"fit-images {damaged} -o {out}")
     assert ended.code == 1
     assert f"{damaged}/bad0.png: there is no image; --skip-broken leaves" in ended.err
     assert not out.exists()
-    ended = gallery(f"fit {damaged} -o {out} --order 2 --skip-broken")
+    ended = gallery(f"fit-images {damaged} -o {out} --order 2 --skip-broken")
     first = ended.text.splitlines()[0]
     assert first.startswith("40 images fitted in ")
     named = ", ".join(f"{damaged}/bad{k}.png" for k in range(3))
@@ -202,7 +203,7 @@ def test_errors_are_those_of_the_library(gallery: Run, images: Path, name: str) 
     folder = {"prior": "test", "colour": "colour"}[name]
     words = f"evaluate {name}.safetensors {folder} --levels 0.01 0.1 0.6 --seed 5 --json"
     found = strict(gallery(words).text)
-    prior, data = Prior.load(images / f"{name}.safetensors"), bytes_of(images / folder)
+    prior, data = load(images / f"{name}.safetensors"), bytes_of(images / folder)
     assert prior.pixels is not None
     generator = torch.Generator().manual_seed(5)
     noise = torch.stack([torch.randn(prior.shape, generator=generator) for _ in data])
@@ -216,7 +217,7 @@ def test_errors_are_those_of_the_library(gallery: Run, images: Path, name: str) 
         assert level["standard_error"] == pytest.approx(
             float(each.std()) / math.sqrt(len(each)), rel=1e-4
         )
-        assert level["expected"] == float(prior.skill(tau))
+        assert level["expected"] == float(prior.expected_error(tau))
         assert level["sigma"] == pytest.approx(float(sigma))
     assert [level["tau"] for level in found["noise"]] == [0.01, 0.1, 0.6]
     bits = prior.bits_per_dim(data, torch.Generator().manual_seed(6)).double()
@@ -237,7 +238,7 @@ def test_batches_do_not_change_the_numbers(gallery: Run) -> None:
     for one, other in zip(whole["noise"], parts["noise"], strict=True):
         assert one == pytest.approx(other, rel=1e-5)
     assert whole["bits_per_dim"] == pytest.approx(parts["bits_per_dim"], rel=1e-6)
-    other = strict(gallery(f"{words} --random-state 1").text)
+    other = strict(gallery(f"{words} --seed 1").text)
     assert other["noise"] != whole["noise"]
 
 
@@ -257,7 +258,7 @@ def test_evaluate_as_text(gallery: Run) -> None:
     assert first == "40 images of 1 × 6 × 6 evaluated"
     assert words.startswith("error of the predicted noise, per dimension")
     assert head.split() == ["τ", "σ", "error", "±", "expected"]
-    assert [float(row.split()[0]) for row in rows] == list(priors.LEVELS)
+    assert [float(row.split()[0]) for row in rows] == list(reports.LEVELS)
     assert len({len(row) for row in [head, *rows]}) == 1, "columns are aligned"
     assert bits.startswith("bits per dimension  ")
     short = gallery("evaluate prior.safetensors test --no-bits --levels 0.5 -n 1 --quiet").text
@@ -273,7 +274,7 @@ def test_evaluate_as_text(gallery: Run) -> None:
 
 def test_samples_are_those_of_the_prior(gallery: Run, images: Path, tmp_path: Path) -> None:
     for name in ("prior", "colour"):
-        prior = Prior.load(images / f"{name}.safetensors")
+        prior = load(images / f"{name}.safetensors")
         assert prior.pixels is not None
         drawn = prior.sample(5, torch.Generator().manual_seed(3))
         expected = prior.pixels.values(drawn).permute(0, 2, 3, 1).squeeze(-1).numpy()
@@ -284,7 +285,7 @@ def test_samples_are_those_of_the_prior(gallery: Run, images: Path, tmp_path: Pa
         assert found.dtype == np.uint8
         np.testing.assert_array_equal(found, expected)
         place = tmp_path / name
-        words = f"sample {name}.safetensors -n 5 --random-state 3 -o {place} --json"
+        words = f"sample {name}.safetensors -n 5 --seed 3 -o {place} --json"
         assert strict(gallery(words).text) == {"images": 5, "output": str(place)}
         for picture, path in zip(expected, sorted(place.iterdir()), strict=True):
             np.testing.assert_array_equal(np.asarray(Image.open(path)), picture)
@@ -316,17 +317,17 @@ def vectors(tmp_path: Path) -> Path:
 def test_priors_of_other_tensors(gallery: Run, vectors: Path, tmp_path: Path) -> None:
     out = tmp_path / "s.npy"
     assert gallery(f"sample {vectors} -n 3 --seed 0 -o {out}").code == 0
-    expected = Prior.load(vectors).sample(3, torch.Generator().manual_seed(0))
+    expected = load(vectors).sample(3, torch.Generator().manual_seed(0))
     np.testing.assert_array_equal(np.load(out), expected.numpy())
     for name in ("s.png", "s"):
         ended = gallery(f"sample {vectors} -o {tmp_path / name}")
         assert ended.code == 2
-        assert "samples of shape 5 without pixels are no pictures" in ended.err
+        assert "samples of shape 5 without pixels are not images" in ended.err
     assert "shape       5, no pixels" in gallery(f"info {vectors}").text
     assert gallery(f"plot {vectors} -o {tmp_path}/p.png --dpi 40").code == 0
     ended = gallery(f"evaluate {vectors} images")
     assert ended.code == 1
-    assert "a prior without pixels knows no images" in ended.err
+    assert "a prior without pixels, which is not one of images" in ended.err
 
 
 def test_pixels_of_another_range(gallery: Run, images: Path, tmp_path: Path) -> None:
@@ -351,29 +352,29 @@ def test_plot(gallery: Run, tmp_path: Path, name: str) -> None:
     for suffix, start in (("png", b"\x89PNG"), ("pdf", b"%PDF")):
         out = tmp_path / f"p.{suffix}"
         ended = gallery(f"plot {name}.safetensors -o {out} --dpi 40 --seed 1")
-        assert ended.text == f"picture written to {out}\n", ended.err
+        assert ended.text == f"figure written to {out}\n", ended.err
         assert out.read_bytes().startswith(start)
 
 
 def test_info(gallery: Run, images: Path) -> None:
-    prior = Prior.load(images / "prior.safetensors")
+    prior = load(images / "prior.safetensors")
     found = strict(gallery("info prior.safetensors --json").text)
     assert found["kind"] == "Hermite polynomials"
     assert (found["shape"], found["order"], found["pixels"]) == ([1, 6, 6], 4, [0, 255])
     assert found["frame"] == "36 principal directions"
     assert found["clock"] == {"kind": "VariancePreserving", "beta_0": 0.1, "beta_1": 20.0}
-    assert [level["tau"] for level in found["noise"]] == list(priors.LEVELS)
+    assert [level["tau"] for level in found["noise"]] == list(reports.LEVELS)
     for level in found["noise"]:
-        assert level["expected"] == float(prior.skill(level["tau"]))
+        assert level["expected"] == float(prior.expected_error(level["tau"]))
     text = gallery("info prior.safetensors").text
     assert "prior       Hermite polynomials, order 4\n" in text
     assert "shape       1 × 6 × 6, pixels from 0 to 255, dequantised\n" in text
-    assert f"{float(prior.skill(0.1)):.4f}" in text
+    assert f"{float(prior.expected_error(0.1)):.4f}" in text
     assert "mixture of Gaussians, 2 components" in gallery("info colour.safetensors").text
 
 
 def test_priors_go_through_pipes(gallery: Run, images: Path, tmp_path: Path) -> None:
-    fitted = gallery("fit images -o -")
+    fitted = gallery("fit-images images -o -")
     assert "100 images fitted" in fitted.err, "words go where the prior does not"
     assert fitted.out == (images / "prior.safetensors").read_bytes()
     for words in ("info", "evaluate"):
@@ -387,30 +388,33 @@ def test_priors_go_through_pipes(gallery: Run, images: Path, tmp_path: Path) -> 
     assert gallery(f"plot - -o {tmp_path}/p.png --dpi 40", fitted.out).code == 0
     cut = gallery("info -", fitted.out[:-9])
     assert cut.code == 1
-    assert cut.err.startswith("oism: error: standard input is damaged or not a safetensors file")
+    assert cut.err.startswith("oism: error: standard input: is truncated: ")
 
 
 def test_a_prior_of_another_version_says_so(gallery: Run, images: Path, tmp_path: Path) -> None:
     content = (images / "prior.safetensors").read_bytes()
     old = tmp_path / "old"
-    old.write_bytes(content.replace(b'\\"version\\": 2', b'\\"version\\": 9'))
+    assert b'\\"version\\":3' in content
+    old.write_bytes(content.replace(b'\\"version\\":3', b'\\"version\\":9'))
     for words in (f"info {old}", f"evaluate {old} test", f"sample {old} -o {tmp_path}/x.png"):
         ended = gallery(words)
         assert ended.code == 1
-        assert f"{old} has version 9 of the format" in ended.err
+        assert f"{old}: has format 'oism', version 9; this oism reads" in ended.err
 
 
 def test_local_terms(gallery: Run, images: Path, tmp_path: Path) -> None:
-    """They are added to whatever was fitted, and told, evaluated and drawn like the rest."""
+    """They are added to a mixture as well, and the other commands include them."""
     out, line = tmp_path / "p", "\nlocal       27 filters of 3 by 3, 7 degrees\n"
-    ended = gallery(f"fit colour --components 2 --local --device cpu -o {out}")
+    ended = gallery(f"fit-images colour --components 2 --local --device cpu -o {out}")
     assert ended.code == 0, ended.err
     assert line in ended.text
-    base = Prior.load(images / "colour.safetensors")
+    base = load(images / "colour.safetensors")
     assert isinstance(base, MixturePrior)
-    expected = add_local_terms(base, bytes_of(images / "colour"))
-    same(Prior.load(out), expected)
-    assert gallery(f"info {out}").text == f"{priors.summary(priors.facts(expected))}\n"
+    expected = add_local_terms(bytes_of(images / "colour"), base)
+    same(load(out), expected)
+    assert (
+        gallery(f"info {out}").text == f"{reports.prior_summary(reports.prior_facts(expected))}\n"
+    )
     assert line in gallery(f"info {out}").text
     assert strict(gallery(f"info {out} --json").text)["local terms"].startswith("27 filters")
     found = strict(gallery(f"evaluate {out} colour -n 2 --levels 0.1 --json").text)
@@ -421,11 +425,11 @@ def test_local_terms(gallery: Run, images: Path, tmp_path: Path) -> None:
 
 def test_local_terms_of_polynomials(gallery: Run, images: Path, tmp_path: Path) -> None:
     out = tmp_path / "p"
-    found = strict(gallery(f"fit images --order 2 --local -o {out} --json").text)
+    found = strict(gallery(f"fit-images images --order 2 --local -o {out} --json").text)
     assert found["model"]["local terms"] == "9 filters of 3 by 3, 7 degrees"
     assert found["model"]["order"] == 2
     data = bytes_of(images / "images")
-    same(Prior.load(out), add_local_terms(fit_prior(data, order=2), data))
+    same(load(out), add_local_terms(data, fit_prior(data, order=2)))
 
 
 def test_local_terms_are_fitted_on_the_device(
@@ -433,13 +437,13 @@ def test_local_terms_are_fitted_on_the_device(
 ) -> None:
     asked = []
 
-    def told(base: Prior, data: object, *, device: str | None) -> Prior:
+    def added(data: object, base: Prior, *, device: str | None) -> Prior:
         asked.append(device)
         return base
 
-    monkeypatch.setattr("oism.images.add_local_terms", told)
-    for said in ("--device cpu", ""):
-        assert gallery(f"fit images --order 2 --local {said} -o {tmp_path}/p").code == 0
+    monkeypatch.setattr("oism.images.add_local_terms", added)
+    for option in ("--device cpu", ""):
+        assert gallery(f"fit-images images --order 2 --local {option} -o {tmp_path}/p").code == 0
     assert asked == ["cpu", None]
 
 
@@ -447,33 +451,27 @@ def test_local_terms_are_fitted_on_the_device(
 
 TABLE_OPTIONS = [
     "--columns image", "--periodic 360", "--bounds 0=0:1", "--box 0 1", "--weights w",
-    "--missing skip", "--process ou", "--max-eigenvalue 9", "--shrinkage monotone", "--n-times 9",
-    "--random-state 1", "--format npy",
+    "--missing skip", "--process ou", "--max-eigenvalue 9", "--shrinkage monotone",
+    "--flow-steps 9", "--seed 1", "--format npy",
 ]  # fmt: skip
 IMAGE_OPTIONS = [
-    "--components 2", "--top 2", "--local", "--flip", "--no-dequantise", "--column image",
+    "--components 2", "--top 2", "--local", "--flip", "--no-dequantise", "--image-column x",
     "--split train", "--mode L", "--skip-broken",
 ]  # fmt: skip
 
 USAGE = [
-    *((f"fit images -o m {said}", f"{said.split()[0]}: an option for tables, and images holds")
-      for said in TABLE_OPTIONS),
-    *((f"fit moons.csv -o m {said}", f"{said.split()[0]}: an option for images, and moons.csv")
-      for said in IMAGE_OPTIONS),
-    *((f"fit - -o m {said}", f"{said.split()[0]}: an option for images, and -")
-      for said in IMAGE_OPTIONS[:1]),
-    ("fit moons.csv -o m --frame cosine", "--frame: cosine is for images"),
-    ("fit images -o - --json", "--json and the output would both be written"),
-    ("fit images -o images", "images is the input"),
-    ("fit images -o m --clock ve:0.1:9", "--clock: the noise of images preserves variance"),
-    ("fit images -o m --clock vp:1", "--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:BETA_0"),
-    ("fit images -o m --cv 1", "--cv: expected at least 2, got 1"),
-    ("fit images -o m --components 0", "--components: expected at least 1, got 0"),
-    ("fit images -o m --top 0", "--top: expected at least 1, got 0"),
-    ("fit images -o m --top 37", "--top: images have 36 entries, got 37"),
-    ("fit images -o m --top 3 --frame cosine", "--top: counts principal directions, not those of"),
-    *((f"fit images -o m --components 2 {said}", f"{said.split()[0]}: an option for polynomials")
-      for said in ("--order 3", "--ridge 1", "--cv 3", "--frame identity")),
+    ("fit-images images -o - --json", "--json and the output would both be written"),
+    ("fit-images images -o images", "images is the input"),
+    ("fit-images images -o m --clock ve:0.1:9", "--clock: the noise of images preserves variance"),
+    ("fit-images images -o m --clock vp:1", "--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:"),
+    ("fit-images images -o m --cv 1", "--cv: expected at least 2, got 1"),
+    ("fit-images images -o m --components 0", "--components: expected at least 1, got 0"),
+    ("fit-images images -o m --top 0", "--top: expected at least 1, got 0"),
+    ("fit-images images -o m --top 37", "--top: images have 36 entries, got 37"),
+    ("fit-images images -o m --top 3 --frame cosine", "--top: counts principal directions, not"),
+    *((f"fit-images images -o m --components 2 {option}",
+       f"{option.split()[0]}: an option for polynomials")
+      for option in ("--order 3", "--ridge 1", "--cv 3", "--frame identity")),
     ("evaluate - -", "cannot both be standard input"),
     ("evaluate prior.safetensors test -n 0", "--limit: expected at least 1, got 0"),
     ("evaluate prior.safetensors test --batch 0", "--batch: expected at least 1, got 0"),
@@ -491,23 +489,28 @@ USAGE = [
 ]  # fmt: skip
 
 DATA_OR_FILES = [
-    ("fit sizes -o m", "sizes/b.png: the image is 5 × 5 pixels, but sizes/a.png is 6 × 6"),
-    ("fit kinds -o m", "kinds/b.png: the image is colour (RGB), but kinds/a.png is grey (L)"),
-    ("fit kinds -o m", "--mode L or --mode RGB converts all"),
-    ("fit empty -o m", "empty: there are no images in the folder"),
-    ("fit alike -o m", "all rows are in one (equal rows share a fold)"),
-    ("fit images -o m --components 999", "components must be at most the number of rows, 100"),
-    ("fit images/00000.png -o m", "images/00000.png: a single image; give a folder"),
+    ("fit-images sizes -o m", "sizes/b.png: the image is 5 × 5 pixels, but sizes/a.png is 6 × 6"),
+    ("fit-images kinds -o m", "kinds/b.png: the image is colour (RGB), but kinds/a.png is grey"),
+    ("fit-images kinds -o m", "--mode L or --mode RGB converts all"),
+    ("fit-images empty -o m", "empty: there are no images in the folder"),
+    ("fit-images alike -o m", "all rows are in one (equal rows share a fold)"),
+    ("fit-images images -o m --components 999", "components must be at most the number of rows"),
+    ("fit-images images/00000.png -o m", "images/00000.png: a single image; give a folder"),
+    ("fit-images nowhere.png -o m", "nowhere.png: no such file or directory"),
+    ("fit-images nowhere --flip -o m", "nowhere: no such file or directory"),
+    ("fit images -o m", "images: holds images, not a table; `oism fit-images` fits images"),
+    ("fit images/00000.png -o m", "00000.png: holds images, not a table"),
     ("fit nowhere.png -o m", "nowhere.png: no such file or directory"),
-    ("fit nowhere --flip -o m", "nowhere: no such file or directory"),
-    ("fit images -o nowhere/m", "nowhere: no such folder"),
-    ("fit images -o empty", "empty: is a folder, not a file"),
-    ("fit images -o m --column image", "a folder of images has no columns to choose 'image' from"),
-    ("fit images -o m --split test", "a folder of images has no splits to choose 'test' from"),
-    ("fit images -o m --order 10", "order must be at most 9, got 10"),
-    ("fit images -o m --ridge -1", "ridge must be"),
-    ("fit images -o m --device nonsense", "device 'nonsense' cannot be used here"),
-    ("fit floats.npy -o m", "floats.npy: images must be of dtype uint8"),
+    ("fit hf://owner/name -o m", "hf://owner/name: holds images, not a table"),
+    ("fit-images moons.csv -o m", "moons.csv: csv holds no images"),
+    ("fit-images images -o nowhere/m", "nowhere: no such folder"),
+    ("fit-images images -o empty", "empty: is a folder, not a file"),
+    ("fit-images images -o m --image-column x", "a folder of images has no columns to choose 'x'"),
+    ("fit-images images -o m --split test", "a folder of images has no splits to choose 'test'"),
+    ("fit-images images -o m --order 10", "order must be at most 9, got 10"),
+    ("fit-images images -o m --ridge -1", "ridge must be"),
+    ("fit-images images -o m --device nonsense", "device 'nonsense' cannot be used here"),
+    ("fit-images floats.npy -o m", "floats.npy: images must be of dtype uint8"),
     ("evaluate prior.safetensors colour", "colour: the images have shape 3 × 6 × 6 (channels × he"),
     ("evaluate prior.safetensors colour", "but prior.safetensors is a prior of 1 × 6 × 6"),
     ("evaluate prior.safetensors nowhere", "nowhere: no such file or directory"),
@@ -516,12 +519,12 @@ DATA_OR_FILES = [
     ("evaluate prior.safetensors empty", "empty: there are no images in the folder"),
     ("evaluate prior.safetensors test --device nonsense", "device 'nonsense' cannot be used here"),
     ("evaluate moons.safetensors test", "moons.safetensors: a model of a table, not a prior of im"),
-    ("evaluate moons.safetensors test", "`oism density` evaluates models of tables"),
-    ("evaluate moons.csv test", "moons.csv is damaged or not a safetensors file"),
+    ("evaluate moons.safetensors test", "`oism density` evaluates it on rows"),
+    ("evaluate moons.csv test", "moons.csv: is not a safetensors file"),
     ("evaluate nowhere test", "nowhere: no such file or directory"),
     ("density prior.safetensors test", "prior.safetensors: a prior of images, not a model of a t"),
     ("density prior.safetensors moons.csv", "`oism evaluate` evaluates it on images"),
-    *((f"{words}", "cut.safetensors is damaged or not a safetensors file")
+    *((f"{words}", "cut.safetensors: is truncated: ")
       for words in ("info cut.safetensors", "evaluate cut.safetensors test",
                     "sample cut.safetensors -o x.npy", "plot cut.safetensors -o x.png")),
     ("sample prior.safetensors -o nowhere/x.png", "nowhere: no such folder"),
@@ -571,6 +574,24 @@ def test_a_mistake(
     assert listing(images) == before, "nothing is written"
 
 
+@pytest.mark.parametrize(
+    ("words", "option"),
+    [
+        *((f"fit-images images -o m {option}", option) for option in TABLE_OPTIONS),
+        *((f"fit moons.csv -o m {option}", option) for option in IMAGE_OPTIONS),
+        ("fit moons.csv -o m --frame cosine", "--frame"),
+    ],
+)
+def test_options_are_for_tables_or_for_images(
+    gallery: Run, images: Path, words: str, option: str
+) -> None:
+    before = listing(images)
+    ended = gallery(words)
+    assert (ended.code, ended.out) == (2, b"")
+    assert option.split(maxsplit=1)[0] in ended.err
+    assert listing(images) == before, "nothing is written"
+
+
 def test_the_output_is_looked_at_before_the_work(
     gallery: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -578,9 +599,9 @@ def test_the_output_is_looked_at_before_the_work(
         raise AssertionError("too late")
 
     monkeypatch.setattr("oism.data.files.open_images", work)
-    monkeypatch.setattr("oism.images.Prior.load", work)
+    monkeypatch.setattr("oism.storage.load", work)
     for words in (
-        "fit images -o nowhere/m",
+        "fit-images images -o nowhere/m",
         "sample prior.safetensors -o nowhere/x.npy",
         "sample prior.safetensors -o nowhere/x.png",
         "plot prior.safetensors -o nowhere/x.png",
@@ -593,7 +614,7 @@ def test_the_output_is_looked_at_before_the_work(
 
 def test_from_images_to_samples(process: Run, images: Path, tmp_path: Path) -> None:
     prior, drawn = tmp_path / "p", tmp_path / "drawn"
-    fitted = process(f"fit {images}/images -o {prior} --order 2 --json")
+    fitted = process(f"fit-images {images}/images -o {prior} --order 2 --json")
     assert fitted.code == 0, fitted.err
     assert json.loads(fitted.out)["images"] == 100
     assert (
@@ -610,7 +631,7 @@ def test_no_permission(unprivileged: Run, images: Path, tmp_path: Path) -> None:
     locked.mkdir()
     locked.chmod(0o555)
     for words in (
-        f"fit {images}/images -o {locked}/m",
+        f"fit-images {images}/images -o {locked}/m",
         f"sample {images}/prior.safetensors -o {locked}/new",
     ):
         ended = unprivileged(words)
@@ -623,7 +644,8 @@ def test_no_permission(unprivileged: Run, images: Path, tmp_path: Path) -> None:
     ("words", "code", "message"),
     [
         ("density prior.safetensors test", 1, "oism: error: prior.safetensors: a prior of images"),
-        ("fit images -o m --periodic 360", 2, "oism: error: --periodic: an option for tables"),
+        ("fit images -o m", 1, "images: holds images, not a table"),
+        ("fit-images images -o m --periodic 360", 2, "--periodic"),
     ],
 )
 def test_exit_codes(process: Run, images: Path, words: str, code: int, message: str) -> None:

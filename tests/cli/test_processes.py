@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 Run = Callable[..., Any]
-SMALL = ["--max-eigenvalue", "25", "--n-times", "16"]
+SMALL = ["--max-eigenvalue", "25", "--flow-steps", "16"]
 
 
 def test_from_data_to_densities(process: Run, tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_from_data_to_densities(process: Run, tmp_path: Path) -> None:
     fitted = process(f"fit angles.csv --columns phi psi -o {model} --json {' '.join(SMALL)}")
     assert fitted.code == 0, fitted.err
     assert json.loads(fitted.out)["rows"] == 120
-    drawn = process(f"sample {model} -n 20 --random-state 0 --density -o {samples}")
+    drawn = process(f"sample {model} -n 20 --seed 0 --density -o {samples}")
     assert drawn.text == f"20 rows written to {samples}\n"
     ended = process(f"density {model} {samples} --name again -o {scored}")
     assert ended.code == 0, ended.err
@@ -84,7 +84,7 @@ def test_more_than_a_pipe_holds_arrives_whole(process: Run, unbuffered: str) -> 
         ("fit - -o m", 1, "oism: error: standard input: the file is empty"),
         ("fit moons.csv -o - --json", 2, "oism: error: --json"),
         ("nonsense", 2, "nonsense"),
-        ("info moons.csv", 1, "oism: error: moons.csv is damaged or not a safetensors file"),
+        ("info moons.csv", 1, "oism: error: moons.csv: is not a safetensors file"),
     ],
 )
 def test_exit_codes(process: Run, words: str, code: int, message: str) -> None:

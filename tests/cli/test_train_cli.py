@@ -11,33 +11,32 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from oism.nn._storage import describe_net
 from sklearn.datasets import load_digits
 from torch import Tensor
 
-from oism import VariancePreserving, fit_mixture, fit_prior
+from oism import VariancePreserving, fit_mixture, fit_prior, load, train
 from oism.basis import IdentityFrame
-from oism.cli.ending import Terminated
-from oism.cli.train import SETTINGS, Train
+from oism.cli import parse
+from oism.cli.exit_codes import Terminated
+from oism.cli.options import given
+from oism.cli.reports import decimals
+from oism.cli.runs import CONFIG, FORM, SIZES, Lines, config_of
+from oism.cli.train import Train
 from oism.data.files import write_images
-from oism.flow import Adaptive, RungeKutta4
-from oism.images import ByError, Open, Prior
-from oism.images._base import Setting
-from oism.images._display import pictures
-from oism.images._gate import GATE
-from oism.nn import MLP, Combined, Diffusion, Informed, OperatorInformed, unet_for
-from oism.training import Training, bits_per_dim, errors_by_level, model_of
-from oism.training import _metrics as metrics
-from oism.training._loop import Loop
-from oism.training._settings import WATCHING
+from oism.flow import Adaptive, RungeKutta4, TensorSpec
+from oism.images import DEFAULT_GATE, ByError, Open, Prior, as_images
+from oism.nn import MLP, Combined, DDPMpp, Diffusion, Informed, OperatorInformed, unet_for
+from oism.objectives import errors_by_level
+from oism.training import CHANGEABLE, Loop, TrainingConfig, bits_per_dim, read_metrics
 
 Run = Callable[..., Any]
 
@@ -56,15 +55,15 @@ def place(tmp_path_factory: pytest.TempPathFactory, command: Run) -> Path:
         for words in (
             f"train digits.npz -o run --steps 6 {TINY}",
             f"train digits.npz -o bare --prior none --steps 4 {TINY}",
-            "fit test -o test.safetensors --order 2",
-            "fit digits.npz -o fast.safetensors --order 2 --clock vp:0.1:10",
-            "fit digits.npz -o sharp.safetensors --order 2 --no-dequantise",
+            "fit-images test -o test.safetensors --order 2",
+            "fit-images digits.npz -o fast.safetensors --order 2 --clock vp:0.1:10",
+            "fit-images digits.npz -o sharp.safetensors --order 2 --no-dequantise",
             "data moons -n 40 -o moons.csv",
-            "fit moons.csv -o moons.safetensors --max-eigenvalue 25 --n-times 16",
+            "fit moons.csv -o moons.safetensors --max-eigenvalue 25 --flow-steps 16",
         ):
             ended = command(words)
             assert ended.code == 0, ended.err
-        Diffusion(MLP(2), Setting((2,), VariancePreserving(), VariancePreserving())).save("plane")
+        Diffusion(MLP(2), TensorSpec((2,), VariancePreserving())).save("plane")
     return folder
 
 
@@ -80,7 +79,8 @@ def images(place: Path, count: int | None = None) -> torch.Tensor:
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return model_of(folder).predictor.state_dict()
+    model: Diffusion = load(folder)
+    return model.predictor.state_dict()
 
 
 def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bool:
@@ -90,32 +90,38 @@ def equal(first: dict[str, torch.Tensor], second: dict[str, torch.Tensor]) -> bo
 
 
 def informed(folder: Path) -> Informed:
-    predictor = model_of(folder).predictor
+    predictor = load(folder).predictor
     assert isinstance(predictor, Informed)
     return predictor
 
 
+def network_of(folder: Path) -> dict[str, Any]:
+    net = informed(folder).net
+    assert isinstance(net, DDPMpp)
+    return net.to_config()
+
+
 def started(folder: Path, count: int, begun: int, steps: int) -> str:
-    """Return what is said on standard error when training starts, and nobody sees a bar."""
-    told = json.loads((folder / "settings.json").read_text())
+    """Return the line on standard error when training starts, if there is no terminal."""
+    parameters = json.loads((folder / "settings.json").read_text())["model"]["parameters"]
     return (
-        f"oism: training in {folder}: {count} images of 1 × 8 × 8, {told['parameters']:,} "
-        f"parameters, steps {begun + 1} to {steps}; numbers in {folder}/metrics.jsonl\n"
+        f"oism: training in {folder}: {count} images of 1 × 8 × 8, {parameters:,} "
+        f"parameters, steps {begun + 1} to {steps}; metrics in {folder}/metrics.jsonl\n"
     )
 
 
 def same_prior(found: Prior, expected: Prior) -> None:
-    assert found.setting == expected.setting
+    assert found.spec == expected.spec
     assert equal(found.state_dict(), expected.state_dict())
 
 
 # Training
 
 
-def test_a_run_is_told_and_explains_itself(here: Run, place: Path, tmp_path: Path) -> None:
+def test_a_run_and_its_report(here: Run, place: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     words = f"train digits.npz -o {out} --steps 5 --log-every 2 --width 4 --batch 16"
-    ended = here(f"{words} --sample-every 5 --random-state 3 --gate 0.1 2 --dropout 0.2")
+    ended = here(f"{words} --sample-every 5 --seed 3 --gate 0.1 2 --dropout 0.2")
     assert ended.code == 0, ended.err
     lines = ended.text.splitlines()
     head = (
@@ -125,13 +131,16 @@ def test_a_run_is_told_and_explains_itself(here: Run, place: Path, tmp_path: Pat
     told = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in told] == [2, 4, 5]
     assert re.fullmatch(rf"5 steps in [\d.]+ s, loss {told[-1]['loss']:.4f}", lines[1])
-    assert lines[2] == f"model written to {out}/model.safetensors"
-    assert lines[3].startswith(f"next: `oism sample {out} -n 64 -o grid.png`")
+    levels = " ".join(map(decimals, told[-1]["model_error_by_level"]))
+    error = f"error of the model {told[-1]['model_error']:.4f}; from low to high noise {levels}"
+    assert lines[2] == error
+    assert lines[3] == f"model written to {out}/model.safetensors"
+    assert lines[4].startswith(f"next: `oism sample {out} -n 64 -o grid.png`")
     assert ended.err == started(out, 100, 0, 5)
     found = json.loads((out / "settings.json").read_text())
-    assert found["seed"] == 3
-    assert found["net"]["dropout"] == 0.2
-    assert found["form"]["gate"] == {"kind": "ByError", "half": 0.1, "sharpness": 2.0}
+    assert found["config"]["seed"] == 3
+    assert found["model"]["network"]["dropout"] == 0.2
+    assert found["model"]["form"]["gate"] == {"kind": "ByError", "half": 0.1, "sharpness": 2.0}
     assert (out / "samples" / "step-00000005.png").stat().st_size > 0
     predictor = informed(out)
     assert isinstance(predictor, OperatorInformed)
@@ -141,26 +150,51 @@ def test_a_run_is_told_and_explains_itself(here: Run, place: Path, tmp_path: Pat
 
 
 def test_every_setting_is_an_option() -> None:
-    """The defaults are those of the library, and each option reaches its setting."""
-    defaults = {field.name: field.default for field in fields(Train)}
-    library = Training()
-    flags = {"flip": "no_flip", "dequantise": "no_dequantise", "compile": "compile"}
-    assert set(SETTINGS) | set(flags) == {field.name for field in fields(Training)}
-    for name, option in SETTINGS.items():
-        assert defaults[option.replace("-", "_")] == getattr(library, name), name
-    command = Train(
-        "d", "o", steps=1, batch=2, rate=3.0, warmup=4, clip=5.0, ema=0.6, first=0.07, no_flip=True,
-        no_dequantise=True, random_state=8, precision="bf16", compile=True, log_every=9,
-        save_every=10, sample_every=11, keep=12,
-    )  # fmt: skip
-    assert command._settings() == Training(
+    """The defaults in the help are those of the library, and each option reaches its setting."""
+    assert set(CONFIG.values()) == {field.name for field in fields(TrainingConfig)}
+    words = (
+        "train d -o o --steps 1 --batch 2 --rate 3 --warmup 4 --clip 5 --ema 0.6 --first 0.07 "
+        "--no-flip --no-dequantise --seed 8 --precision bf16 --compile --log-every 9 "
+        "--save-every 10 --sample-every 11 --keep 12"
+    )
+    assert config_of(given(parse(words.split())), {}) == TrainingConfig(
         steps=1, batch=2, rate=3.0, warmup=4, clip=5.0, decay=0.6, first=0.07, flip=False,
         dequantise=False, seed=8, precision="bf16", compile=True, log_every=9, save_every=10,
         sample_every=11, keep=12,
     )  # fmt: skip
-    assert set(WATCHING) < set(SETTINGS) | set(flags)
-    told = f"as {GATE.half:g} {GATE.sharpness:g}"
-    assert told in Path(inspect.getfile(Train)).read_text(encoding="utf-8")
+    assert config_of(given(parse(["train", "d", "-o", "o"])), {}) == TrainingConfig()
+    assert set(CHANGEABLE) < set(CONFIG.values())
+    source = Path(inspect.getfile(Train)).read_text(encoding="utf-8")
+    assert f"as {DEFAULT_GATE.half:g} {DEFAULT_GATE.sharpness:g}" in source
+
+
+def test_the_help_has_the_defaults_of_the_library(
+    here: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    text = here("train --help-all").text
+    defaults = dict(re.findall(r"│ (--[a-z-]+) .*\(default: ([^)]*)\)", text))
+    library = {
+        **vars(TrainingConfig()),
+        **FORM,
+        "dropout": unet_for((1, 8, 8)).to_config()["dropout"],
+    }
+    own = {**CONFIG, **{name: name for name in ("order", "prior", "dropout")}}
+    for name in own:
+        value = library[own[name]]
+        if not isinstance(value, bool):
+            shown = defaults[f"--{name.replace('_', '-')}"].replace(",", "")
+            assert type(value)(shown) == value, name
+    assert {*FORM, *SIZES, *CONFIG} < all_options()
+
+
+def all_options() -> set[str]:
+    """The names of all options of ``oism train``, those of groups included."""
+    return {
+        option.name
+        for field in fields(Train)
+        for option in (fields(field.default) if is_dataclass(field.default) else [field])
+    }
 
 
 def test_sizes_reach_the_network(here: Run, place: Path, tmp_path: Path) -> None:
@@ -170,10 +204,10 @@ def test_sizes_reach_the_network(here: Run, place: Path, tmp_path: Path) -> None
     expected = unet_for(
         (1, 8, 8), width=6, multipliers=(1, 1, 2), blocks=2, attention=(4, 2), dropout=0
     )
-    assert describe_net(informed(tmp_path / "given").net) == describe_net(expected)
+    assert network_of(tmp_path / "given") == expected.to_config()
     assert here(f"{words}/chosen --attention").code == 0
     expected = unet_for((1, 8, 8), attention=())
-    assert describe_net(informed(tmp_path / "chosen").net) == describe_net(expected)
+    assert network_of(tmp_path / "chosen") == expected.to_config()
 
 
 def test_priors(here: Run, place: Path, tmp_path: Path) -> None:
@@ -190,7 +224,7 @@ def test_priors(here: Run, place: Path, tmp_path: Path) -> None:
     assert (found.gate, found.condition) == (Open(), False)
     assert told["prior"]["order"] == 3
     found, _ = trained("file", "--prior test.safetensors")
-    same_prior(found.prior, Prior.load(place / "test.safetensors"))
+    same_prior(found.prior, load(place / "test.safetensors"))
     assert isinstance(found, Combined)
     assert found.first == 1e-5
     found, told = trained("mixture", "--components 2 --no-dequantise")
@@ -200,12 +234,12 @@ def test_priors(here: Run, place: Path, tmp_path: Path) -> None:
         found, _ = trained(name, f"--prior fast.safetensors {options}")
         assert found.prior.clock == VariancePreserving(0.1, 10.0)
         assert isinstance(found, Combined)
-        model = model_of(tmp_path / name)
+        model = load(tmp_path / name)
         assert found.first == model.first == (0.01 if options else 1e-5)
         assert model.clock == VariancePreserving(0.1, 10.0)
     ended = here(f"{words}/none --prior none --first 0.001")
     assert json.loads(ended.text)["prior"] is None
-    model = model_of(tmp_path / "none")
+    model = load(tmp_path / "none")
     assert not isinstance(model.predictor, Informed)
     assert model.first == 0.001
     assert not (tmp_path / "none" / "prior.safetensors").exists()
@@ -224,10 +258,10 @@ def test_folders_of_pictures_and_reports(here: Run, place: Path, tmp_path: Path)
     assert (told["steps"], told["resumed_from"], told["processes"]) == (2, 0, 1)
     assert told["model"] == f"{tmp_path}/run/model.safetensors"
     assert told["parameters"] == sum(
-        part.numel() for part in model_of(tmp_path / "run").predictor.parameters()
+        part.numel() for part in load(tmp_path / "run").predictor.parameters()
     )
-    assert here(f"{words} --skip-broken --resume --steps 3 --quiet").text == ""
-    text = here(f"{words} --skip-broken --resume --steps 5").text
+    assert here(f"train --resume {tmp_path}/run --steps 3 --quiet").text == ""
+    text = here(f"train --resume {tmp_path}/run --steps 5").text
     assert "30 images of 1 × 8 × 8, 1 skipped" in text
     assert "\n2 steps after 3 in " in text
 
@@ -235,29 +269,115 @@ def test_folders_of_pictures_and_reports(here: Run, place: Path, tmp_path: Path)
 def test_resuming_is_as_if_never_stopped(here: Run, tmp_path: Path) -> None:
     words = f"train digits.npz {TINY} --warmup 2 --rate 0.01"
     assert here(f"{words} -o {tmp_path}/whole --steps 7").code == 0
-    assert here(f"{words} -o {tmp_path}/parts --steps 3 --resume").code == 0, "there is none yet"
+    resume = f"--resume {tmp_path}/parts"
+    assert here(f"{words} {resume} --steps 3").code == 0, "with data, a new run if there is none"
     before = weights(tmp_path / "parts")
-    assert here(f"{words} -o {tmp_path}/parts --steps 7 --resume --save-every 2").code == 0
+    assert here(f"train {resume} --steps 7 --save-every 2").code == 0
     after = weights(tmp_path / "parts")
     assert equal(after, weights(tmp_path / "whole"))
     assert not equal(after, before)
     names = [path.name for path in sorted((tmp_path / "parts" / "checkpoints").iterdir())]
-    assert names == ["step-00000006", "step-00000007"]
+    assert names == [f"step-0000000{k}.safetensors" for k in (6, 7)]
 
 
-def test_a_run_that_is_not_over(here: Run, tmp_path: Path) -> None:
-    """Without the model the newest checkpoint will do: its average weights, and the prior."""
-    for name in ("run", "bare"):
-        folder = tmp_path / name
-        shutil.copytree(name, folder)
-        expected = weights(folder)
-        (folder / "model.safetensors").unlink()
-        assert equal(weights(folder), expected)
-        assert here(f"sample {folder} -n 2 --steps 2 -o {tmp_path}/{name}.png").code == 0
-    shutil.rmtree(tmp_path / "bare" / "checkpoints")
+def test_a_resumed_run_needs_nothing_but_its_folder(here: Run, place: Path, tmp_path: Path) -> None:
+    """Data, sizes, prior and schedule come from the folder, from any working directory."""
+    words = f"train digits.npz -o {tmp_path}/run --steps 2 {TINY} --seed 4 --no-flip"
+    assert here(f"{words} --gate 0.1 2 --order 3 --dropout 0.2 --attention 4 --ema 0.9").code == 0
+    settings = json.loads((tmp_path / "run" / "settings.json").read_text())
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(elsewhere)
+        ended = here(f"train --resume {tmp_path}/run --steps 3")
+    assert ended.code == 0, ended.err
+    after = json.loads((tmp_path / "run" / "settings.json").read_text())
+    assert after == {**settings, "config": {**settings["config"], "steps": 3}}
+
+
+def test_options_given_again_must_agree(here: Run, tmp_path: Path) -> None:
+    """All that differ are named at once; the same values, and those that may change, are fine."""
+    shutil.copytree("run", tmp_path / "run")
+    ended = here(f"train --resume {tmp_path}/run --rate 0.1 --width 8 --attention 4 --steps 9")
+    assert ended.code == 1
+    assert "--rate 0.0002 (not 0.1)" in ended.err
+    assert "--width 4 (not 8)" in ended.err
+    assert "--attention 8 (not 4)" in ended.err
+    assert "--steps" not in ended.err
+    words = f"train digits.npz -o {tmp_path}/run --resume {tmp_path}/run {TINY} --rate 2e-4"
+    ended = here(f"{words} --order 2 --prior pca --steps 7 --keep 1 --save-every 0")
+    assert ended.code == 0, ended.err
+
+
+def test_images_that_moved(here: Run, place: Path, tmp_path: Path) -> None:
+    shutil.copy("digits.npz", tmp_path / "old.npz")
+    run = f"{tmp_path}/run"
+    assert here(f"train {tmp_path}/old.npz -o {run} --steps 1 {TINY}").code == 0
+    (tmp_path / "old.npz").rename(tmp_path / "new.npz")
+    ended = here(f"train --resume {run} --steps 2")
+    assert ended.code == 1
+    advice = f"if the images moved: oism train NEW_PATH --resume {run}"
+    assert f"{tmp_path}/old.npz: no such file or directory; {advice}" in ended.err
+    assert here(f"train {tmp_path}/new.npz --resume {run} --steps 2").code == 0
+    assert here(f"train --resume {run} --steps 3").code == 0, "the new path is stored"
+
+
+def test_a_run_of_python_is_resumed_there(here: Run, place: Path, tmp_path: Path) -> None:
+    config = TrainingConfig(steps=1, batch=16, sample_every=0)
+    train(unet_for((1, 8, 8), width=4), images(place), tmp_path / "run", config)
+    ended = here(f"train --resume {tmp_path}/run --steps 2")
+    assert ended.code == 1
+    assert "the run was not started by `oism train`" in ended.err
+    assert here(f"info {tmp_path}/run").code == 0
+
+
+def test_lines_about_the_progress(
+    here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a terminal there is a line every few seconds, also after the last step."""
+    monkeypatch.setattr(Lines, "__init__", lambda self: setattr(self, "seconds", -1.0))
+    monkeypatch.setattr(Lines, "last", 0.0, raising=False)
+    ended = here(f"train digits.npz -o {tmp_path}/run --steps 2 {TINY}")
+    assert ended.code == 0
+    assert ended.err == started(tmp_path / "run", 100, 0, 2) + "".join(
+        f"oism: {line}\n"
+        for line in (
+            f"step 2 of 2, loss {read_metrics(tmp_path / 'run')[-1]['loss']:.4f}",
+            "calibrating and measuring the model",
+            "writing the checkpoint and the model",
+        )
+    )
+    lines = Lines.__new__(Lines)
+    lines.seconds, lines.last = 3600.0, time.monotonic()
+    lines("not printed")
+    ended = here(f"train --resume {tmp_path}/run --steps 3 --quiet")
+    assert (ended.code, ended.err) == (0, "")
+
+
+def test_a_run_that_is_not_over(
+    here: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model is that of the newest checkpoint: its average weights, and the prior."""
+    step = Loop.step
+
+    def stopped(loop: Loop) -> None:
+        if loop.step_number == 5:
+            raise KeyboardInterrupt
+        step(loop)
+
+    for name, options in (("run", ""), ("bare", "--prior none")):
+        words = f"train digits.npz --save-every 4 {TINY} {options}"
+        with monkeypatch.context() as patch:
+            patch.setattr(Loop, "step", stopped)
+            assert here(f"{words} -o {tmp_path}/{name} --steps 6").code == 130
+        assert here(f"{words} -o {tmp_path}/{name}-4 --steps 4").code == 0
+        assert equal(weights(tmp_path / name), weights(tmp_path / f"{name}-4"))
+        assert here(f"sample {tmp_path}/{name} -n 2 --steps 2 -o {tmp_path}/{name}.png").code == 0
+        assert "run         4 of 6 steps" in here(f"info {tmp_path}/{name}").text
+    (tmp_path / "bare" / "model.safetensors").unlink()
     ended = here(f"info {tmp_path}/bare")
     assert ended.code == 1
-    assert "the run has no checkpoint yet" in ended.err
+    assert "is a folder without model.safetensors, which a training run writes with" in ended.err
 
 
 # What a run is good for
@@ -268,9 +388,10 @@ def test_a_run_that_is_not_over(here: Run, tmp_path: Path) -> None:
     [(KeyboardInterrupt, 130, "interrupted"), (Terminated, 143, "terminated")],
 )
 @pytest.mark.parametrize(
-    ("last", "way"), [(1, "there is no checkpoint yet"), (3, "--resume goes on: {}")]
+    ("last", "way"),
+    [(1, "there is no checkpoint yet"), (3, "`oism train --resume {}` continues from {}")],
 )
-def test_what_stops_a_run_says_how_to_go_on(
+def test_a_stopped_run_names_its_checkpoint(
     here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, error: type[BaseException],
     code: int, word: str, last: int, way: str,
 ) -> None:  # fmt: skip
@@ -284,8 +405,7 @@ def test_what_stops_a_run_says_how_to_go_on(
     monkeypatch.setattr(Loop, "step", stopped)
     ended = here(f"train digits.npz -o {tmp_path} --steps 4 --save-every 2 {TINY}")
     assert ended.code == code
-    place = tmp_path / "checkpoints" / "step-00000002"
-    error_line = f"oism: error: {word}; {way.format(place)}\n"
+    error_line = f"oism: error: {word}; {way.format(tmp_path, 'step-00000002.safetensors')}\n"
     assert ended.err == started(tmp_path, 100, 0, 4) + error_line
 
 
@@ -309,17 +429,17 @@ def test_a_signal_stops_a_run_with_a_checkpoint(
     with monkeypatch.context() as patched:
         patched.setattr(Loop, "differentiate", signalled)
         ended = here(words)
-    place = tmp_path / "run" / "checkpoints" / "step-00000003"
     beginning = started(tmp_path / "run", 100, 0, 6)
-    error_line = f"oism: error: {word}; --resume goes on: {place}\n"
+    way = f"`oism train --resume {tmp_path}/run` continues from step-00000003.safetensors"
+    error_line = f"oism: error: {word}; {way}\n"
     assert (ended.code, ended.err) == (code, beginning + error_line)
-    ended = here(f"{words} --resume")
+    ended = here(f"train --resume {tmp_path}/run")
     assert (ended.code, ended.err) == (0, started(tmp_path / "run", 100, 3, 6))
-    ended = here(f"{words} --resume")
+    ended = here(f"train --resume {tmp_path}/run")
     assert (ended.code, ended.err) == (0, ""), "there was nothing to do"
     assert here(words.replace("/run", "/whole")).code == 0
     assert equal(weights(tmp_path / "run"), weights(tmp_path / "whole"))
-    steps = [row["step"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl")]
+    steps = [row["step"] for row in read_metrics(tmp_path / "run")]
     assert steps == sorted(set(steps))
 
 
@@ -349,7 +469,7 @@ def test_info(here: Run) -> None:
     text = here("info run").text
     assert f"{found['parameters']:,} parameters" in text
     assert "prior       Hermite polynomials, order 2, 64 principal directions" in text
-    assert "form        network and prior, each as much as it is worth at a noise level" in text
+    assert "form        average of network and prior, weighted by noise level" in text
     assert "run         6 of 6 steps" in text
     of_file = here("info run/model.safetensors").text
     assert of_file == text.replace("run         6 of 6 steps\n", "")
@@ -359,32 +479,32 @@ def test_info(here: Run) -> None:
 @pytest.mark.parametrize(
     ("options", "gate", "words"),
     [
-        ("--paper", {"kind": "Open"}, "leaves, at every noise level"),
+        ("--paper", {"kind": "Open"}, ", at all noise levels"),
         (
             "--gate 0.001 4",
             {"kind": "ByError", "half": 0.001, "sharpness": 4.0},
-            "leaves, where its error is less than 0.001",
+            ", where its error is below 0.001",
         ),
     ],
 )
-def test_info_of_a_network_that_learns_what_is_left(
+def test_info_of_a_network_for_the_residual(
     here: Run, tmp_path: Path, options: str, gate: object, words: str
 ) -> None:
     assert here(f"train digits.npz -o {tmp_path}/run --steps 1 {TINY} {options}").code == 0
     found = json.loads(here(f"info {tmp_path}/run --json").text)
     assert found["form"] == {"kind": "OperatorInformed", "gate": gate, "condition": False}
     text = here(f"info {tmp_path}/run").text
-    assert f"form        the network learns what the prior {words}\n" in text
+    assert f"form        network for the residual of the prior{words}\n" in text
 
 
 def test_samples_are_those_of_the_model(here: Run, place: Path, tmp_path: Path) -> None:
-    model = model_of(place / "run")
+    model: Diffusion = load(place / "run")
     x = model.sample(3, torch.Generator().manual_seed(5), method=RungeKutta4(3))
     for source in ("run", "run/model.safetensors"):
         out = tmp_path / "x.npy"
         ended = here(f"sample {source} -n 3 --steps 3 --seed 5 -o {out} --device cpu")
         assert (ended.code, ended.text) == (0, f"3 images written to {out}\n")
-        assert np.array_equal(np.load(out), pictures(model, x)[:, 0].numpy())
+        assert np.array_equal(np.load(out), as_images(model.spec, x)[:, 0].numpy())
     assert here(f"sample run -n 2 --steps 1 -o {tmp_path}/drawn").code == 0
     assert len(list((tmp_path / "drawn").iterdir())) == 2
     assert here(f"sample plane -n 2 -o {tmp_path}/points.npy").code == 0
@@ -394,7 +514,7 @@ def test_samples_are_those_of_the_model(here: Run, place: Path, tmp_path: Path) 
 def test_evaluation_is_that_of_the_library(here: Run, place: Path) -> None:
     words = "evaluate run digits.npz -n 20 --seed 3 --json"
     found = json.loads(here(f"{words} --intervals 3 --steps 4 --batch 8").text)
-    model, data = model_of(place / "run"), images(place, 20)
+    model, data = load(place / "run"), images(place, 20)
     errors = errors_by_level(model, data, intervals=3, seed=3, batch=8)
     assert isinstance(model.predictor, Informed)
     alone = errors_by_level(model.predictor.prior, data, intervals=3, seed=3, batch=8)
@@ -438,9 +558,11 @@ def test_frechet_distance(here: Run, place: Path) -> None:
     frechet = pytest.importorskip("oism.training._frechet")
     words = "evaluate run digits.npz -n 30 --no-bits --intervals 0 --steps 2 --seed 4 --json"
     found = json.loads(here(f"{words} --features pixels").text)["frechet"]
-    model, data = model_of(place / "run"), images(place, 30)
+    model, data = load(place / "run"), images(place, 30)
     x = model.sample(30, torch.Generator().manual_seed(4), method=RungeKutta4(2))
-    moments = [frechet.features_of(frechet.pixels, [one]) for one in (data, pictures(model, x))]
+    moments = [
+        frechet.features_of(frechet.pixels, [one]) for one in (data, as_images(model.spec, x))
+    ]
     expected = frechet.frechet_distance(*moments)
     assert found["distance"] == pytest.approx(expected, rel=1e-9)
     assert (found["features"], found["samples"]) == ("pixels", 30)
@@ -452,7 +574,10 @@ DATA_OR_FILES = [
     ("train nowhere -o new", "nowhere: no such file or directory"),
     ("train moons.csv -o new", "moons.csv: csv holds no images"),
     ("train digits.npz -o new --batch 101", "batch must be at most the 100 rows of data, got 101"),
-    (f"train digits.npz -o run {TINY}", "run holds a run, with step-00000006: go on with it"),
+    (
+        f"train digits.npz -o run {TINY}",
+        "run holds a run, with step-00000006.safetensors: res",
+    ),
     ("train digits.npz -o test", "test is not empty, and holds no run: name another folder"),
     ("train digits.npz -o moons.csv", "moons.csv: is a file, not a folder"),
     (
@@ -465,48 +590,39 @@ DATA_OR_FILES = [
     ),
     (
         f"train digits.npz -o new {TINY} --prior fast.safetensors --clock vp:0.1:20",
-        "fast.safetensors: the prior was fitted for the clock VariancePreserving(beta_0=0.1, "
-        "beta_1=10.0), and --clock says",
+        "fast.safetensors: the prior was fitted for the clock VariancePreserving, beta_0 = 0.1, "
+        "beta_1 = 10, and --clock is VariancePreserving, beta_0 = 0.1, beta_1 = 20: they must",
     ),
     (f"train digits.npz -o new {TINY} --prior sharp.safetensors", "data that are not dequantised"),
-    ("train digits.npz -o new --prior moons.csv", "moons.csv is damaged or not a safetensors file"),
+    ("train digits.npz -o new --prior moons.csv", "moons.csv: is not a safetensors file"),
     ("train digits.npz -o new --prior moons.safetensors", "a model of a table, not a prior of"),
-    ("train digits.npz -o new --prior run", "run: a trained model of images, not a prior of them"),
-    ("train digits.npz -o new --prior test", "test: a folder, and it holds no run of `oism train`"),
+    ("train digits.npz -o new --prior run", "run: a trained model of images, not a prior of im"),
+    ("train digits.npz -o new --prior test", "test: is a folder without model.safetensors"),
     ("train digits.npz -o new --device nonsense", "device 'nonsense' cannot be used here"),
     ("train digits.npz -o new --components 999", "components must be at most the number of rows"),
-    (f"train digits.npz -o run --resume {TINY} --rate 0.1", "the run has rate = 0.0002, and cann"),
-    (f"train digits.npz -o run --resume {TINY} --ema 0.9", "the run has decay = 0.9999"),
-    (
-        f"train digits.npz -o run --resume {TINY} --order 3",
-        "prior of the run has order = 2, and",
-    ),
-    (f"train digits.npz -o run --resume {TINY} --width 8", "the run has net.width = 4, and cannot"),
-    (
-        f"train digits.npz -o run --resume {TINY} --gate 1 1",
-        "run has form.kind = 'Combined', and cannot go on with 'OperatorInformed'",
-    ),
-    (f"train test -o run --resume {TINY}", "the run has rows = 100, and cannot go on with 30"),
-    (
-        f"train digits.npz -o bare --resume {TINY} --prior pca --paper",
-        "has no prior, and cannot go on with one",
-    ),
-    (
-        f"train digits.npz -o run --resume {TINY} --prior test.safetensors",
-        "run: the run has another prior, that of prior.safetensors",
-    ),
-    (f"train digits.npz -o run --resume {TINY} --prior none", "the run has another prior"),
-    (f"train digits.npz -o run --resume {TINY} --paper", "run has form.kind = 'Combined'"),
-    (f"train digits.npz -o run --resume {TINY} --no-dequantise", "run has dequantise = True, and"),
-    (f"train digits.npz -o run --resume {TINY} --steps 5", "the run has taken 6 steps"),
+    ("train --resume run --rate 0.1", "the run has --rate 0.0002 (not 0.1), and cannot continue"),
+    ("train --resume run --ema 0.9", "the run has --ema 0.9999 (not 0.9)"),
+    ("train --resume run --order 3", "the run has --order 2 (not 3)"),
+    ("train --resume run --width 8", "the run has --width 4 (not 8)"),
+    ("train --resume run --gate 1 1", "the run has --gate None (not 1.0 1.0)"),
+    ("train test --resume run", "the run has rows = 100 (not 30), checksum = "),
+    ("train --resume bare --prior pca --paper", "--prior none (not pca), --paper False (not True)"),
+    ("train --resume run --prior test.safetensors", "--prior pca (not test.safetensors)"),
+    ("train --resume run --prior none", "the run has --prior pca (not none)"),
+    ("train --resume run --paper", "the run has --paper False (not True)"),
+    ("train --resume run --no-dequantise", "the run has --no-dequantise False (not True)"),
+    ("train --resume run --steps 5", "the run has taken 6 steps, and cannot continue to 5"),
+    ("train --resume new", "new: holds no run to resume; `oism train DATA -o` starts one"),
+    ("train --resume test", "test: holds no run to resume"),
+    ("train --resume broken", "broken/settings.json: damaged"),
     ("evaluate run moons.csv", "moons.csv: csv holds no images"),
     ("evaluate run test --mode RGB", "but run is a model of 1 × 8 × 8"),
-    ("evaluate plane test", "plane: a model without pixels knows no images"),
-    ("evaluate test digits.npz", "test: a folder, and it holds no run of `oism train`"),
-    ("sample test -o x.png", "test: a folder, and it holds no run of `oism train`"),
+    ("evaluate plane test", "plane: a model without pixels, which is not one of images"),
+    ("evaluate test digits.npz", "test: is a folder without model.safetensors"),
+    ("sample test -o x.png", "test: is a folder without model.safetensors"),
     ("sample run -o x.png --device nonsense", "device 'nonsense' cannot be used here"),
-    ("info cut", "cut/model.safetensors is damaged"),
-    ("sample cut/model.safetensors -o x.png", "cut/model.safetensors is damaged"),
+    ("info cut", "cut/model.safetensors: is truncated"),
+    ("sample cut/model.safetensors -o x.png", "cut/model.safetensors: is truncated"),
     ("info broken", "broken/settings.json: damaged"),
     ("density run moons.csv", "run: a trained model of images, not a model of a table"),
     ("plot run -o x.png", "run: a trained model of images, not a model of a table"),
@@ -533,7 +649,11 @@ USAGE = [
     ("train digits.npz -o new --steps 0", "--steps: must be an integer >= 1, got 0"),
     ("train digits.npz -o new --rate -1", "--rate: must be a positive finite number, got -1"),
     ("train digits.npz -o new --ema 1", "--ema: must be in [0, 1), got 1.0"),
-    ("train digits.npz -o new --random-state -1", "--random-state: must be an integer >= 0"),
+    ("train digits.npz -o new --seed -1", "--seed: must be an integer >= 0"),
+    ("train digits.npz", "-o: name the folder of the run"),
+    ("train -o new", "DATA: name the images to train on"),
+    ("train digits.npz -o new --resume run", "--resume: names the folder of the run, and -o an"),
+    ("train --resume -", "-o: a run is a folder, and cannot be written to standard output"),
     ("train digits.npz -o new --first 1", "--first: must be less than the clock's horizon 1, got"),
     ("train digits.npz -o new --keep 0", "--keep: must be an integer >= 1, got 0"),
     ("train digits.npz -o new --width 5", "--width: must be even, got 5"),
@@ -556,7 +676,7 @@ USAGE = [
     ("sample run -o x.png --density", "--density: an option for tables, and run is a trained mod"),
     ("sample run -o x.csv", "-o: x.csv: samples of images go to a grid (.png)"),
     ("sample run", "not to standard output"),
-    ("sample plane -o x.png", "are no pictures; they go to an .npy file"),
+    ("sample plane -o x.png", "are not images; they go to an .npy file"),
     ("sample test.safetensors -o x.png --steps 3", "--steps: an option for trained models, not"),
     ("sample moons.safetensors --device cpu", "--device: an option for trained models, not for"),
 ]
@@ -568,6 +688,7 @@ def bad(here: Run, place: Path) -> Run:
     content = (place / "run" / "model.safetensors").read_bytes()
     (place / "broken").mkdir(exist_ok=True)
     (place / "broken" / "settings.json").write_text("{")
+    (place / "broken" / "model.safetensors").write_bytes(content)
     shutil.copytree(place / "run" / "checkpoints", place / "broken" / "checkpoints",
                     dirs_exist_ok=True)  # fmt: skip
     (place / "cut").mkdir(exist_ok=True)
@@ -597,13 +718,13 @@ def test_a_mistake(bad: Run, place: Path, words: str, message: str, code: int) -
 
 def test_a_loss_that_is_no_number(here: Run, tmp_path: Path) -> None:
     words = f"train digits.npz -o {tmp_path}/run {TINY}"
-    wild = "--rate 1e30 --clip 1e30 --warmup 0"
-    ended = here(f"{words} --steps 1 {wild}")
+    huge = "--rate 1e30 --clip 1e30 --warmup 0"
+    ended = here(f"{words} --steps 1 {huge}")
     assert ended.code == 1, "weights that predict no numbers cannot be combined with a prior"
     assert "predictions were not finite after step 1; there is no checkpoint" in ended.err
-    wild += " --gate 0.05 4"
-    assert here(f"{words} --steps 1 {wild}").code == 0
-    ended = here(f"{words} --steps 9 {wild} --resume --log-every 1 --quiet")
+    huge += " --gate 0.05 4"
+    assert here(f"{words} --steps 1 {huge}").code == 0
+    ended = here(f"train --resume {tmp_path}/run --steps 9 --log-every 1 --quiet")
     assert ended.code == 1
     assert (
         "the loss or its gradient was not finite in step 2; the last good checkpoint" in ended.err
@@ -613,10 +734,14 @@ def test_a_loss_that_is_no_number(here: Run, tmp_path: Path) -> None:
 
 
 def test_a_full_disk(here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path, content: bytes) -> int:
-        raise OSError(errno.ENOSPC, "No space left on device")
+    write = Path.write_bytes
 
-    monkeypatch.setattr("oism.training._checkpoint._write", full)
+    def full(path: Path, content: bytes) -> int:
+        if path.parent.name == "checkpoints":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
     ended = here(f"train digits.npz -o {tmp_path}/run --steps 2 {TINY} --quiet")
     assert ended.code == 1
     assert "the checkpoint of step 2 could not be written" in ended.err
@@ -626,11 +751,13 @@ def test_a_full_disk(here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_damaged_checkpoint(here: Run, tmp_path: Path) -> None:
     shutil.copytree("run", tmp_path / "run")
-    (net,) = (tmp_path / "run").glob("checkpoints/*/net.safetensors")
-    net.write_bytes(net.read_bytes()[:-7])
-    ended = here(f"train digits.npz -o {tmp_path}/run --steps 9 --resume {TINY}")
-    assert ended.code == 1
-    assert "net.safetensors: truncated: " in ended.err
+    (last,) = (tmp_path / "run").glob("checkpoints/*.safetensors")
+    content = last.read_bytes()
+    for damaged, word in ((content[:-7], "truncated"), (content + b"more", "too long")):
+        last.write_bytes(damaged)
+        ended = here(f"train --resume {tmp_path}/run --steps 9")
+        assert ended.code == 1
+        assert f"step-00000006.safetensors: is {word}: " in ended.err
 
 
 def test_the_folder_is_looked_at_before_the_work(
@@ -656,5 +783,5 @@ def test_two_processes_train_the_model_of_one(place: Path, tmp_path: Path) -> No
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     for name, part in one.items():
         torch.testing.assert_close(part, two[name], rtol=1e-4, atol=1e-5, equal_nan=True)
-    assert [len(lines) for lines in told] == [4, 4], "one process speaks"
+    assert [len(lines) for lines in told] == [5, 5], "one process prints"
     assert json.loads((tmp_path / "two" / "settings.json").read_text())["processes"] == 2

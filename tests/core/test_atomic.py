@@ -1,4 +1,4 @@
-"""Files appear whole or not at all."""
+"""Atomic writing: files appear complete or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_new_file_gets_the_permissions_of_the_umask(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", [0o600, 0o664, 0o755, 0o464])
-def test_an_older_file_hands_its_permissions_on(
+def test_a_replaced_file_keeps_its_permissions(
     mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -50,7 +50,7 @@ def test_an_older_file_hands_its_permissions_on(
 
 
 @pytest.mark.parametrize("error", [OSError("disk full"), KeyboardInterrupt(), SystemExit(1)])
-def test_any_failure_keeps_the_old_and_leaves_no_draft(
+def test_a_failure_keeps_the_old_file_and_removes_the_draft(
     error: BaseException, tmp_path: Path
 ) -> None:
     path = tmp_path / "old.txt"
@@ -67,7 +67,7 @@ def test_any_failure_keeps_the_old_and_leaves_no_draft(
     assert names(tmp_path) == ["old.txt"]
 
 
-def test_a_draft_that_was_taken_away_is_an_error_and_keeps_the_old(tmp_path: Path) -> None:
+def test_a_missing_draft_is_an_error_and_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "old.txt"
     path.write_text("old")
 
@@ -93,17 +93,17 @@ def test_links_are_followed(tmp_path: Path) -> None:
     assert names(tmp_path / "far") == ["target.txt"]
 
 
-def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
+def test_circular_links_are_rejected(tmp_path: Path) -> None:
     first, second = tmp_path / "a", tmp_path / "b"
     first.symlink_to(second)
     second.symlink_to(first)
-    with pytest.raises(OSError, match="leads to itself"):
+    with pytest.raises(OSError, match="is a circular link"):
         check_writable(first)
     assert first.is_symlink()
 
 
 @pytest.mark.parametrize("linked", [False, True])
-def test_a_pipe_is_written_to_and_stays_a_pipe(linked: bool, tmp_path: Path) -> None:
+def test_pipes_are_written_to_directly(linked: bool, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     path = pipe
@@ -121,7 +121,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(linked: bool, tmp_path: Path) -> 
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 
 
-def test_a_descriptor_is_written_to_even_where_it_is_a_file(tmp_path: Path) -> None:
+def test_descriptors_are_written_to_directly(tmp_path: Path) -> None:
     path = tmp_path / "stdout.txt"
     with path.open("wb") as file, replacing(f"/dev/fd/{file.fileno()}") as draft:
         inode = path.stat().st_ino
@@ -130,13 +130,13 @@ def test_a_descriptor_is_written_to_even_where_it_is_a_file(tmp_path: Path) -> N
     assert path.stat().st_ino == inode
 
 
-def test_devices_are_never_replaced() -> None:
-    """By the test that decides it: a wrong one would take /dev/null from the whole machine."""
+def test_devices_are_not_replaced() -> None:
+    """Tested without writing: an error would replace /dev/null on this machine."""
     assert _passes_through("/dev/null")
     assert _passes_through("/dev/stdout")
 
 
-def test_what_stands_in_the_way_is_named(tmp_path: Path) -> None:
+def test_folders_and_missing_folders_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError, match="is a folder") as caught:
         check_writable(tmp_path)
     assert caught.value.filename == str(tmp_path)
@@ -145,8 +145,8 @@ def test_what_stands_in_the_way_is_named(tmp_path: Path) -> None:
     assert missing.value.filename == str(tmp_path / "nowhere")
 
 
-def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a patched `os.access`, for root may write anywhere; tests/cli drops that right."""
+def test_missing_permissions_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a patched `os.access`, because root may write anywhere; tests/cli drops privileges."""
     path = tmp_path / "old.txt"
     path.write_text("old")
     monkeypatch.setattr("oism._core.atomic.os.access", lambda place, mode: Path(place) != path)
@@ -159,7 +159,7 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert names(tmp_path) == ["old.txt"]
 
 
-def test_a_full_disk_is_named(tmp_path: Path) -> None:
+def test_the_error_of_a_full_disk_contains_the_file(tmp_path: Path) -> None:
     target = tmp_path / "table.csv"
     with pytest.raises(OSError, match=r"table\.csv") as failure, replacing(target):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -24,7 +24,7 @@ from oism._core import checks
         (torch.tensor([[0.0], [-math.inf]]), ValueError, r"finite, but x\[1, 0\] = -inf"),
     ],
 )
-def test_points_names_what_is_wrong(value: object, error: type[Exception], words: str) -> None:
+def test_invalid_points_are_rejected(value: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         checks.points(value)
 
@@ -36,7 +36,7 @@ def test_points_checks_the_dimension() -> None:
         checks.points(torch.zeros(4, 2, 1), dim=2)
 
 
-def test_like_demands_equal_shapes_and_dtypes() -> None:
+def test_like_requires_equal_shapes_and_dtypes() -> None:
     x = torch.zeros(2, 3)
     with pytest.raises(ValueError, match=r"y must have the shape \(2, 3\) of x, got \(2, 2\)"):
         checks.like(torch.zeros(2, 2), x)
@@ -45,7 +45,7 @@ def test_like_demands_equal_shapes_and_dtypes() -> None:
 
 
 @pytest.mark.parametrize("value", ["1", None, True, 1j])
-def test_numbers_are_not_strings_or_flags(value: object) -> None:
+def test_strings_and_booleans_are_not_numbers(value: object) -> None:
     with pytest.raises(TypeError, match=r"theta must be a positive finite number, got"):
         checks.positive(value, "theta")
 
@@ -101,12 +101,12 @@ def test_instances_and_dtypes() -> None:
         ([0.1], TypeError, r"t must be a finite number or a tensor, got list"),
     ],
 )
-def test_times(t: object, error: type[Exception], words: str) -> None:
+def test_invalid_times_are_rejected(t: object, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         checks.time(t)
 
 
-def test_times_are_taken_to_float64_without_loss() -> None:
+def test_times_are_converted_to_float64_exactly() -> None:
     for t in (0.1, np.float32(0.1), torch.tensor(0.1), torch.tensor([0.1], dtype=torch.float16)):
         checked = checks.time(t)
         assert checked.dtype == torch.float64
@@ -133,7 +133,7 @@ def test_every_orthogonal_matrix_of_float32_is_accepted(
     assert checks.orthogonal(matrix) is matrix
 
 
-def test_values_are_not_read_where_they_cannot_be(generator: torch.Generator) -> None:
+def test_values_are_not_read_inside_transforms(generator: torch.Generator) -> None:
     def checked(row: Tensor) -> Tensor:
         return checks.points(row[None])[0]
 
@@ -142,7 +142,7 @@ def test_values_are_not_read_where_they_cannot_be(generator: torch.Generator) ->
     assert torch.equal(torch.compile(checks.points, backend="eager", fullgraph=True)(x), x)
 
 
-def test_a_device_that_is_not_there_is_said() -> None:
+def test_unavailable_devices_are_rejected() -> None:
     assert checks.device("cpu") == torch.device("cpu")
     with pytest.raises(ValueError, match="device 'cuda:99' cannot be used here"):
         checks.device("cuda:99")
@@ -150,7 +150,7 @@ def test_a_device_that_is_not_there_is_said() -> None:
         checks.device("nonsense")
 
 
-def test_values_can_be_read_outside_of_transforms_only() -> None:
+def test_values_are_readable_only_outside_of_transforms() -> None:
     seen = []
 
     def note(x: Tensor) -> Tensor:

@@ -38,7 +38,7 @@ def test_plain_values(value: object, expected: object) -> None:
     json.dumps(found, allow_nan=False)
 
 
-def test_all_digits_unless_fewer_are_asked_for() -> None:
+def test_floats_keep_all_digits_by_default() -> None:
     assert plain(1 / 3) == 1 / 3
     assert plain({"a": [np.float64(1 / 3)]}) == {"a": [1 / 3]}
     assert plain([1 / 3], digits=2) == [0.33]

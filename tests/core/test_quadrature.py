@@ -14,14 +14,14 @@ def test_gauss_hermite_integrates_polynomials_of_degree_2n_minus_1() -> None:
     for degree in range(12):
         exact = 0 if degree % 2 else math.prod(range(1, degree, 2))  # (degree - 1)!!
         assert float(weights @ points**degree) == pytest.approx(exact, rel=1e-12, abs=1e-11)
-    assert abs(float(weights @ points**12) - 10395) > 1  # and no further
+    assert abs(float(weights @ points**12) - 10395) > 1  # degree 2n is not exact
 
 
 def test_gauss_legendre_integrates_polynomials_of_degree_2n_minus_1() -> None:
     points, weights = quadrature.gauss_legendre(4)
     for degree in range(8):
         assert float(weights @ points**degree) == pytest.approx(1 / (degree + 1), rel=1e-13)
-    assert abs(float(weights @ points**8) - 1 / 9) > 1e-6  # and no further
+    assert abs(float(weights @ points**8) - 1 / 9) > 1e-6  # degree 2n is not exact
 
 
 def test_equispaced_integrates_frequencies_below_n() -> None:
@@ -48,13 +48,13 @@ def test_normal_trapezoid_has_mass_one_and_its_declared_error(nodes: int) -> Non
         assert error <= 2.1 * math.exp(-0.5 * gap**2) + 1e-14
 
 
-def test_a_product_is_a_product() -> None:
+def test_product_rules_integrate_products() -> None:
     points, weights = quadrature.product(torch.tensor([1.0, 2.0]), torch.tensor([0.25, 0.75]), 2)
     assert points.tolist() == [[1, 1], [1, 2], [2, 1], [2, 2]]
     assert weights.tolist() == [0.0625, 0.1875, 0.1875, 0.5625]
 
 
-def test_a_rule_too_large_says_what_to_do() -> None:
+def test_rules_that_are_too_large_are_rejected() -> None:
     with pytest.raises(ValueError, match=r"nodes\*\*dim <= .* got 32\*\*6: .*MonteCarlo"):
         quadrature.product(*quadrature.gauss_hermite(32), 6)
 
@@ -62,7 +62,7 @@ def test_a_rule_too_large_says_what_to_do() -> None:
 @pytest.mark.parametrize(
     "rule", [quadrature.gauss_hermite, quadrature.equispaced, quadrature.normal_trapezoid]
 )
-def test_nodes_are_checked(rule: Callable[[int], object]) -> None:
+def test_invalid_nodes_are_rejected(rule: Callable[[int], object]) -> None:
     with pytest.raises(ValueError, match="nodes must be an integer >= 1, got 0"):
         rule(0)
     with pytest.raises(TypeError, match=r"nodes must be an integer >= 1, got float 1.5"):

@@ -28,12 +28,12 @@ def test_a_coefficient_takes_the_dtype_of_the_data() -> None:
         assert (per_row(coefficient, x) * x).dtype == torch.float32
 
 
-def test_a_wrong_number_of_rows_is_named() -> None:
+def test_a_wrong_number_of_coefficients_is_rejected() -> None:
     with pytest.raises(ValueError, match=r"tau must be one number or one per row: 2 rows, 3 val"):
         per_row(torch.ones(3), torch.ones(2, 3), "tau")
 
 
-def test_what_records_is_noticed() -> None:
+def test_is_differentiated_detects_all_modes() -> None:
     x = torch.ones(2, 3)
     seen: list[bool] = []
 
@@ -53,7 +53,9 @@ def test_what_records_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
-def test_output_has_the_dtype_of_the_data_and_yields_to_gradients(dtype: torch.dtype) -> None:
+def test_output_like_has_the_dtype_of_the_data_or_is_none_under_autograd(
+    dtype: torch.dtype,
+) -> None:
     x = torch.ones(2, dtype=dtype)
     out = output_like(x, (3, 4))
     assert out is not None
@@ -61,7 +63,7 @@ def test_output_has_the_dtype_of_the_data_and_yields_to_gradients(dtype: torch.d
     assert output_like(x.requires_grad_(), (3, 4)) is None
 
 
-def test_pieces_of_work_share_the_threads() -> None:
+def test_in_parallel_uses_all_threads() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     try:

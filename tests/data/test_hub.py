@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -275,9 +276,9 @@ LOCAL = "a local folder of images or a Parquet file does as well"
 def test_without_a_network(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     failing(monkeypatch, error)
     for path, here in (("data/train", "no such file or folder here; "), ("hf://data/train", "")):
-        error = refusal(path)
-        assert error.startswith(f"{path}: {here}{REACHED}; {LOCAL} (")
-        assert "no route" in error
+        text = refusal(path)
+        assert text.startswith(f"{path}: {here}{REACHED}; {LOCAL} (")
+        assert "no route" in text
 
 
 def test_offline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -400,6 +401,13 @@ def test_only_folders_have_splits() -> None:
     assert "a folder of images has no splits" in refusal("images", split="train")
 
 
+def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    message = r"^a dataset of the Hub needs huggingface-hub: pip install 'oism\[images\]'$"
+    with pytest.raises(ModuleNotFoundError, match=message):
+        open_images("uoft-cs/cifar10")
+
+
 # The command
 
 
@@ -438,4 +446,4 @@ def test_misspelt_paths(
     code, _, err = run(capsys, "fit data/table --periodic 360 -o m")
     assert (code, err) == (1, "oism: error: data/table: no such file or directory\n")
     code, _, err = run(capsys, "fit hf://data/table --periodic 360 -o m")
-    assert (code, "hf://data/table holds images" in err) == (2, True)
+    assert (code, "hf://data/table: holds images" in err) == (1, True)

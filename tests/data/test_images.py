@@ -395,7 +395,7 @@ def test_the_image_column_is_found_or_named(tmp_path: Path) -> None:
     one, other = encoded(random(2, 2)), encoded(random(3, 3))
     path = write_columns(tmp_path / "a.parquet", label=[1], x=[one], y=[other])
     assert refusal(path) == (
-        f"{path}: more than one column may hold images, choose with --column: 'x', 'y'"
+        f"{path}: more than one column may hold images, choose with --image-column: 'x', 'y'"
     )
     assert open_images(str(path), column="y").shape == (1, 3, 3)
     assert open_images(str(path), column="1").shape == (1, 2, 2)
@@ -594,3 +594,20 @@ def test_tables_are_read_without_pillow() -> None:
     code = "import oism.data.files, sys; print('PIL' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "False"
+
+
+def test_without_pillow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = np.zeros((2, 1, 3, 3), np.uint8)
+    write_images(str(tmp_path / "folder"), images)
+    write_images(str(tmp_path / "array.npy"), images)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    for use, purpose in (
+        (lambda: open_images(str(tmp_path / "folder")), "reading"),
+        (lambda: open_images(str(tmp_path / "array.npy"), mode="RGB"), "converting"),
+        (lambda: write_images(str(tmp_path / "more"), images), "writing"),
+    ):
+        message = rf"^{purpose} images needs Pillow: pip install 'oism\[images\]'$"
+        with pytest.raises(ModuleNotFoundError, match=message):
+            use()
+    assert not (tmp_path / "more").exists()
+    assert len(open_images(str(tmp_path / "array.npy"))) == 2, "arrays need no Pillow"

@@ -1,4 +1,4 @@
-"""From predicted noise to the score."""
+"""Noised tensors, errors of the predicted noise, and the score that follows from it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import Brownian, OrnsteinUhlenbeck, VarianceExploding, VariancePreserving
-from oism.flow import NoiseScore
-from oism.process import Clock, Noising
+from oism import Brownian, OrnsteinUhlenbeck, Torus, VarianceExploding, VariancePreserving
+from oism.flow import NoiseScore, noise_errors, noised
+from oism.process import Clock, IdentityClock, Noising
 
 OU = Noising(OrnsteinUhlenbeck(), VariancePreserving())
 VE = Noising(Brownian(), VarianceExploding())
@@ -68,3 +68,32 @@ def test_the_ends_of_the_clock(clock: Clock) -> None:
     assert float(stub.given[1]) == clock.horizon
     with pytest.raises(ValueError, match=r"t must be in \["):
         score(torch.zeros(1, 1), 2 * last)
+
+
+@pytest.mark.parametrize("tau", [torch.tensor(0.3), torch.tensor([0.0, 0.3, 1.0])])
+def test_errors_are_those_of_the_noise_that_was_added(tau: Tensor) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, noise = torch.randn(2, 3, 2, 2, generator=generator, dtype=torch.float64)
+    t = 0.05 * tau.double() + 19.9 * tau.double() ** 2 / 4  # ∫β/2 of the default clock
+    alpha, sigma = (-t).exp(), (-torch.expm1(-2 * t)).sqrt()
+    rows = (-1, 1, 1) if tau.ndim else ()
+    expected = alpha.reshape(rows) * x + sigma.reshape(rows) * noise
+    torch.testing.assert_close(noised(OU, x, tau, noise), expected)
+    found = noise_errors(lambda y, _: 0.5 * y, OU, x, tau, noise)
+    square = (0.5 * expected - noise).square()
+    torch.testing.assert_close(found, square.flatten(1).mean(dim=1))
+
+
+def test_noised_angles_are_wrapped() -> None:
+    noising = Noising(Torus(), IdentityClock(3.0))
+    x, noise = torch.full((2, 1), 3.0), torch.ones(2, 1)
+    found = noised(noising, x, torch.tensor([0.0, 2.0]), noise)
+    torch.testing.assert_close(found, torch.tensor([[3.0], [3.0 + 2.0 - 2 * math.pi]]))
+
+
+def test_noise_of_another_shape() -> None:
+    x, tau = torch.zeros(3, 2), torch.tensor(0.5)
+    with pytest.raises(ValueError, match=r"noise must have the shape \(3, 2\) of x, got \(3, 1\)"):
+        noised(OU, x, tau, torch.zeros(3, 1))
+    with pytest.raises(ValueError, match=r"must return noise of shape \(3, 2\), got \(3, 1\)"):
+        noise_errors(lambda y, _: y[:, :1], OU, x, tau, x)

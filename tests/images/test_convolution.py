@@ -31,7 +31,7 @@ TIMES = torch.tensor([0.0, 1e-6, 1e-3, 0.05, 0.6, 4.0], dtype=torch.float64)
 
 @pytest.fixture(autouse=True)
 def few_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How finely time is cut is not what is asked here."""
+    """Few times and steps: these tests do not measure the accuracy of the table."""
     monkeypatch.setattr("oism.images._convolution.TIMES", 9)
     monkeypatch.setattr("oism.images._convolution.STEPS", 16)
 
@@ -186,18 +186,18 @@ def test_filters_are_orthonormal_with_the_stated_responses(shape: tuple[int, int
 # The equations
 
 
-class Told(Prior):
-    """A prior that notes at which tensors and times it was asked."""
+class Recording(Prior):
+    """A prior that records the tensors and times of its evaluations."""
 
     def __init__(self, inner: Prior) -> None:
         super().__init__(inner.spec, inner.table_clock, inner.error)
-        self.inner, self.asked = inner, cast(list[tuple[float, Tensor]], [])
+        self.inner, self.calls = inner, cast(list[tuple[float, Tensor]], [])
 
     def facts(self) -> dict[str, Any]:
         return self.inner.facts()
 
     def _score(self, x: Tensor, t: Tensor) -> Tensor:
-        self.asked.append((float(t), x))
+        self.calls.append((float(t), x))
         return self.inner._score(x, t)
 
     def _divergence(self, x: Tensor, t: Tensor) -> Tensor:
@@ -210,10 +210,10 @@ class Told(Prior):
         raise NotImplementedError
 
 
-class Planted(Told):
-    """A prior that leaves a given combination of fields of the noise, and nothing else.
+class Planted(Recording):
+    """A prior whose residual is a given combination of fields, and nothing else.
 
-    It knows the clean tensors in the order in which it is asked about them.
+    It is given the clean tensors in the order in which it is evaluated at their noised versions.
     """
 
     def __init__(self, inner: Prior, clean: Tensor, fields: ConvolutionalPrior, c: Tensor) -> None:
@@ -229,7 +229,7 @@ class Planted(Told):
 
 
 def parted(data: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the tensors that coefficients are fitted on, and those that judge them, flat."""
+    """Return the tensors of the fit, and those that measure its error, flat."""
     judged = torch.arange(len(data)) % SHARE == SHARE - 1
     return data[~judged].flatten(1), data[judged].flatten(1)
 
@@ -242,23 +242,23 @@ def float_base() -> Prior:
 def residuals(
     prior: ConvolutionalPrior, data: Tensor, place: int, *, judged: bool = False
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the fields, one column each, and what the base left of the noise, at a knot."""
-    told = cast(Told, prior.base)
+    """Return the fields, one column each, and the residual of the base, at a knot."""
+    recorded = cast(Recording, prior.base)
     t = prior.table_clock._time(prior.coefficients.knots[place])
-    x = torch.cat([x for asked, x in told.asked if asked == float(t)]).double()
+    x = torch.cat([x for time, x in recorded.calls if time == float(t)]).double()
     clean = torch.cat(parted(data)).double()
     fitted = len(parted(data)[0])
     rows = slice(fitted, None) if judged else slice(fitted)
     alpha, sigma = prior.process._alpha(t), prior.process._variance(t).sqrt()
     noise = (x - alpha * clean) / sigma
-    left = (noise + sigma * told.inner._score(x, t))[rows]
+    left = (noise + sigma * recorded.inner._score(x, t))[rows]
     fields = prior.fields(x[rows], t).flatten(1).mT
     return fields.numpy(), left.flatten().numpy()
 
 
 def test_coefficients_are_those_of_least_squares() -> None:
     data = floats(200)
-    prior = add_local_terms(data, Told(float_base()), degrees=2, ridge=0.0)
+    prior = add_local_terms(data, Recording(float_base()), degrees=2, ridge=0.0)
     checked = 0
     for place in range(1, len(prior.coefficients.knots)):
         fields, left = residuals(prior, data, place)
@@ -291,15 +291,15 @@ def test_planted_coefficients_are_found() -> None:
     for place in range(1, len(prior.coefficients.knots)):
         found = prior.coefficients.values[place].flatten()
         torch.testing.assert_close(found, c, rtol=0.02, atol=0.01)
-        assert math.exp(float(prior.error.values[place])) < 1e-4, "nothing is left"
+        assert math.exp(float(prior.error.values[place])) < 1e-4, "the residual is zero"
 
 
 @pytest.mark.parametrize("kind", ["edges", "noise"])
-def test_local_terms_never_raise_the_judged_error(kind: str, generator: torch.Generator) -> None:
+def test_local_terms_never_raise_the_measured_error(kind: str, generator: torch.Generator) -> None:
     """Where they would, as on Gaussian noise, there are none."""
     noise = 0.5 * torch.randn(200, *GREY, generator=generator)
     data = floats(200) if kind == "edges" else noise
-    prior = add_local_terms(data, Told(fit_prior(data, order=2)), degrees=4)
+    prior = add_local_terms(data, Recording(fit_prior(data, order=2)), degrees=4)
     for place in range(1, len(prior.coefficients.knots)):
         fields, left = residuals(prior, data, place, judged=True)
         c = prior.coefficients.values[place].double().flatten().numpy()
@@ -310,8 +310,8 @@ def test_local_terms_never_raise_the_judged_error(kind: str, generator: torch.Ge
     assert int(none.sum()) >= (4 if kind == "noise" else 0)
 
 
-def test_edges_are_worth_local_terms(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On images that were not seen: less error, fewer bits, and as much as was promised."""
+def test_local_terms_reduce_the_error_of_images_with_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On held-out images: less error, by as much as expected, and fewer bits."""
     monkeypatch.setattr("oism.images._convolution.TIMES", 13)
     monkeypatch.setattr("oism.images._convolution.STEPS", 48)
     train, test = rectangles(1000), rectangles(250, 1)
@@ -430,7 +430,7 @@ def test_tensors_that_are_not_pixels() -> None:
         prior.bits_per_dim(data[:3])
 
 
-def test_pixels_are_dequantised_where_the_law_is() -> None:
+def test_pixels_are_dequantised_where_the_base_is() -> None:
     """Of images of one colour, all but one filter respond to dequantisation alone."""
     data = torch.arange(0, 240).byte()[:, None, None, None].expand(-1, *GREY)
     for dequantise in (True, False):
@@ -463,7 +463,7 @@ def test_images_are_spread_evenly(sizes: Sequence[int], limit: int) -> None:
 
 
 class Batches:
-    """Arrays that are made when they are asked for, and how many of them are alive at a time."""
+    """Arrays that are made one at a time, and the largest number that were in memory at once."""
 
     def __init__(self) -> None:
         self.made: list[weakref.ref[NDArray[np.uint8]]] = []

@@ -1,4 +1,4 @@
-"""What a prior says it is worth, against what it is worth on new rows."""
+"""The expected error of a prior, against its error on new rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TAUS = (0.02, 0.1, 0.2, 0.4, 0.7)
 
 
 def skewed(n: int = ROWS, seed: int = 0) -> Tensor:
-    """Return independent columns of a skewed law, of several sizes."""
+    """Return independent columns of a skewed distribution, of several scales."""
     generator = torch.Generator().manual_seed(seed)
     z = torch.randn(n, DIM, generator=generator, dtype=torch.float64)
     return ((0.6 * z).exp() - 1.2) * torch.linspace(0.2, 1.0, DIM, dtype=torch.float64)
@@ -85,7 +85,7 @@ def test_the_error_of_a_mixture(tau: float) -> None:
 
 @pytest.mark.parametrize("tau", [0.03, 0.06, 0.1])
 @pytest.mark.parametrize("ridge", [None, 0.001])
-def test_what_the_polynomials_explain_is_what_they_say(tau: float, ridge: float | None) -> None:
+def test_the_gain_of_the_polynomials_is_the_expected_one(tau: float, ridge: float | None) -> None:
     """The errors of two orders on the same rows and noise, whose difference is far less noisy."""
     n = 20_000
     train, test = skewed(n), skewed(n, seed=1)
@@ -117,7 +117,7 @@ def test_the_error_of_a_gaussian_in_closed_form() -> None:
         assert float(prior.expected_error(tau)) == pytest.approx(expected, abs=2e-4)
 
 
-def test_without_noise_nothing_is_known_of_it_and_in_the_end_everything() -> None:
+def test_the_error_is_one_without_noise_and_zero_at_the_end() -> None:
     rule = ByError(half=0.1, sharpness=3.0)
     for frame in FRAMES:
         prior = prior_of(frame, 5)
@@ -143,7 +143,7 @@ def test_the_gate_opens_with_noise(frame: str) -> None:
 
 @pytest.mark.parametrize("tau", [0.05, 0.15, 0.3, 0.6])
 @pytest.mark.parametrize("rule", [ByError(0.3, 2.0), ByError(0.1, 8.0)])
-def test_the_output_scale_is_what_the_gated_prior_leaves(tau: float, rule: ByError) -> None:
+def test_the_output_scale_is_the_deviation_of_the_residual(tau: float, rule: ByError) -> None:
     prior = fit_prior(normal(), order=2)
     opening = float(prior.gate(tau, rule))
     found, error = measured(prior, normal(seed=1), tau, part=opening)
@@ -151,7 +151,7 @@ def test_the_output_scale_is_what_the_gated_prior_leaves(tau: float, rule: ByErr
     assert expected == pytest.approx(found, abs=5 * math.sqrt(2) * error + 1e-3)
 
 
-def test_a_prior_of_which_nothing_is_known() -> None:
+def test_the_error_of_predicting_no_noise() -> None:
     table = Logarithmic(first=1e-4, last=5.0)
     error = unit_error(table)
     assert error(torch.linspace(0, 1, 5)).exp().tolist() == [1.0] * 5

@@ -1,4 +1,4 @@
-"""How far a prior is trusted: the two functions of its error, against their definitions."""
+"""Gates: the two functions of the error of a prior, against their definitions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_less_error_opens_it(rule: ByError, error: float, other: float) -> None:
     assert of(rule.opening, 0.0) == 1
 
 
-def test_sharpness_and_half_are_what_they_say() -> None:
+def test_sharpness_and_half_follow_their_definitions() -> None:
     below, above = 0.05, 0.2
     for dull, sharp in ((1.0, 2.0), (2.0, 9.0)):
         wide, narrow = ByError(0.1, dull), ByError(0.1, sharp)
@@ -46,8 +46,8 @@ def test_sharpness_and_half_are_what_they_say() -> None:
 
 
 @given(error=errors, rule=rules)
-def test_the_scale_is_the_deviation_of_what_is_left(error: float, rule: ByError) -> None:
-    """E(ε - g ε̂)² for a calibrated ε̂, from the joint law of the two: 1 - 2g Eεε̂ + g² Eε̂²."""
+def test_the_scale_is_the_deviation_of_the_residual(error: float, rule: ByError) -> None:
+    """E(ε - g ε̂)² for a calibrated ε̂, from their joint moments: 1 - 2g Eεε̂ + g² Eε̂²."""
     g, c = of(rule.opening, error), of(rule.scale, error)
     explained = 1 - error
     assert c**2 == pytest.approx(1 - 2 * g * explained + g**2 * explained, abs=1e-12)
@@ -77,7 +77,7 @@ def test_small_scales_survive_float32(error: float) -> None:
 
 
 @given(error=st.lists(errors, max_size=5), dtype=st.sampled_from([torch.float32, torch.float64]))
-def test_the_paper_trusts_the_prior_throughout(error: list[float], dtype: torch.dtype) -> None:
+def test_the_gate_of_the_paper_is_open_throughout(error: list[float], dtype: torch.dtype) -> None:
     m = torch.tensor(error, dtype=dtype)
     for rule in (Open(), ByError()):
         for found in (rule.opening(m), rule.scale(m)):
@@ -108,7 +108,7 @@ class Shut(Gate):
         return torch.zeros_like(error)
 
 
-def test_a_prior_asks_the_rule(generator: torch.Generator) -> None:
+def test_a_prior_uses_the_rule(generator: torch.Generator) -> None:
     prior = fit_prior(torch.randn(200, 3, generator=generator), order=2)
     tau = torch.linspace(0, 1, 7, dtype=torch.float64)
     error = prior.expected_error(tau)

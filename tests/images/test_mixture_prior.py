@@ -21,7 +21,7 @@ DIM = 6
 
 
 def contrasts(n: int = 600, seed: int = 0) -> Tensor:
-    """Return rows that are quiet in all directions (70%) or loud in all of them."""
+    """Return rows that are small in all directions (70%) or large in all of them."""
     generator = torch.Generator().manual_seed(seed)
     loud = torch.rand(n, 1, generator=generator, dtype=torch.float64) < 0.3
     x = torch.randn(n, DIM, generator=generator, dtype=torch.float64)
@@ -30,7 +30,7 @@ def contrasts(n: int = 600, seed: int = 0) -> Tensor:
 
 
 def full(prior: MixturePrior, t: float = 0.0) -> MixtureSameFamily:
-    """Return the noised mixture as torch knows it, with full covariances."""
+    """Return the noised mixture as a distribution of torch, with full covariances."""
     alpha, variance = math.exp(-t), -math.expm1(-2 * t)
     assert prior.directions is not None
     v = prior.directions.double()
@@ -46,8 +46,8 @@ def full(prior: MixturePrior, t: float = 0.0) -> MixtureSameFamily:
     return MixtureSameFamily(Categorical(logits=prior.log_weights.double()), parts)
 
 
-def log_prob(law: MixtureSameFamily, x: Tensor) -> Tensor:
-    result: Tensor = law.log_prob(x)  # type: ignore[no-untyped-call]
+def log_prob(distribution: MixtureSameFamily, x: Tensor) -> Tensor:
+    result: Tensor = distribution.log_prob(x)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -228,13 +228,13 @@ def test_flips_are_mirror_images_in_the_data() -> None:
 def test_samples_have_the_moments_of_the_mixture(count: int | None) -> None:
     prior, n = fit_mixture(contrasts(), components=3, frame=PCA(count)), 40_000
     x = prior.sample(n, torch.Generator().manual_seed(0)).double()
-    law = full(prior)
-    mean = law.mean
-    deviation = law.variance.sqrt()
+    distribution = full(prior)
+    mean = distribution.mean
+    deviation = distribution.variance.sqrt()
     assert float(((x.mean(dim=0) - mean) / deviation).abs().max()) < 5 / math.sqrt(n)
     spread = (x - mean).square()
     error = spread.std(dim=0) / math.sqrt(n)
-    assert float(((spread.mean(dim=0) - law.variance) / error).abs().max()) < 5
+    assert float(((spread.mean(dim=0) - distribution.variance) / error).abs().max()) < 5
     # The contrast is one of the whole row: energies of coordinates go together.
-    energy = spread / law.variance
+    energy = spread / distribution.variance
     assert float(torch.corrcoef(energy.mT)[0, -1]) > 0.2

@@ -1,4 +1,4 @@
-"""What every prior is: a gradient with its trace, for any shape, dtype and time."""
+"""The contract of priors: a gradient with its trace, for any shape, dtype and time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((8,), (2, 4), (2, 2, 2))
 
 
 def skewed(n: int = 400, seed: int = 0) -> Tensor:
-    """Return correlated rows ``(n, 8)`` of a law that is far from Gaussian."""
+    """Return correlated rows ``(n, 8)`` of a distribution that is far from Gaussian."""
     generator = torch.Generator().manual_seed(seed)
     z = torch.randn(n, DIM, generator=generator, dtype=torch.float64)
     z = (0.5 * z).exp() * torch.linspace(0.2, 0.8, DIM) - 0.5
@@ -64,7 +64,7 @@ TIMES = torch.tensor([0.0, 1e-4, 0.01, 0.2, 1.0, 4.0], dtype=torch.float64)
 
 @pytest.fixture(autouse=True)
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """How exact the flow is is not what is asked here."""
+    """Few steps: these tests do not measure the accuracy of the flow."""
     monkeypatch.setattr("oism.images._hermite.STEPS", 8)
 
 
@@ -146,7 +146,7 @@ def test_float32_agrees_with_float64(kind: str) -> None:
 
 
 @kinds
-def test_flat_tensors_are_as_good(kind: str) -> None:
+def test_flat_tensors_give_the_same(kind: str) -> None:
     prior = prior_of(kind)
     x = points(prior)
     torch.testing.assert_close(prior.score(x.flatten(1), 0.1), prior.score(x, 0.1).flatten(1))
@@ -226,7 +226,7 @@ def test_shapes_and_dtypes(shape: tuple[int, ...], order: int, dtype: torch.dtyp
         assert bool(found.isfinite().all())
 
 
-# --- Gaussian data: everything is known ----------------------------------------------------------
+# --- Gaussian data: in closed form ----------------------------------------------------------
 
 
 def gaussian(mean: np.ndarray, covariance: np.ndarray) -> torch.distributions.MultivariateNormal:
@@ -235,8 +235,8 @@ def gaussian(mean: np.ndarray, covariance: np.ndarray) -> torch.distributions.Mu
     )
 
 
-def log_prob(law: torch.distributions.Distribution, x: Tensor) -> Tensor:
-    result: Tensor = law.log_prob(x)
+def log_prob(distribution: torch.distributions.Distribution, x: Tensor) -> Tensor:
+    result: Tensor = distribution.log_prob(x)
     return result
 
 
@@ -268,8 +268,10 @@ def test_order_two_is_the_gaussian_of_mean_and_covariance(count: int | None) -> 
     if count is not None:
         covariance = leading(covariance, count)
     x = skewed(5, seed=3)
-    law = gaussian(mean, covariance)
-    torch.testing.assert_close(prior.log_density(x), log_prob(law, x), rtol=1e-5, atol=1e-5)
+    distribution = gaussian(mean, covariance)
+    torch.testing.assert_close(
+        prior.log_density(x), log_prob(distribution, x), rtol=1e-5, atol=1e-5
+    )
     for t in (0.0, 0.02, 1.0):
         alpha, variance = math.exp(-t), -math.expm1(-2 * t)
         y = x.clone().requires_grad_(True)
@@ -353,7 +355,7 @@ def test_bad_arguments(kind: str) -> None:
         prior.bits_per_dim(x)
 
 
-def test_bad_settings() -> None:
+def test_bad_arguments_of_the_fit() -> None:
     x = skewed(50)
     for order, error, message in (
         (0, ValueError, "order must be an integer >= 1, got 0"),
@@ -516,13 +518,13 @@ def test_integers_other_than_bytes_need_their_range() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_what_is_said_of_a_time_has_its_dtype(dtype: torch.dtype) -> None:
+def test_functions_of_time_have_its_dtype(dtype: torch.dtype) -> None:
     prior, tau = fit_prior(byte_images(), order=2), torch.rand(4, dtype=dtype)
     assert {f(tau).dtype for f in (prior.expected_error, prior.gate, prior.output_scale)} == {dtype}
     assert "principal directions" in repr(prior)
 
 
-def test_directions_of_large_images_are_refused_in_words() -> None:
+def test_directions_of_large_images_are_refused() -> None:
     images = torch.zeros(2, 3, 100, 100, dtype=torch.uint8)
     with pytest.raises(
         ValueError, match=r"30000 entries are too large .* at most 16384.*--frame cosine"

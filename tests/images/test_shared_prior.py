@@ -38,7 +38,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 def data(name: str) -> Tensor:
-    """Bytes whose law is neither Gaussian nor symmetric, or such numbers."""
+    """Return bytes, or numbers, whose distribution is neither Gaussian nor symmetric."""
     generator = torch.Generator().manual_seed(4)
     u = torch.rand(ROWS, *SHAPE, generator=generator, dtype=torch.float64)
     u = (u + torch.rand(ROWS, 1, 1, 1, generator=generator)) * torch.linspace(0.3, 1, 4)
@@ -130,7 +130,7 @@ def test_the_prior_is_that_of_one_process(ranks: list[Any], name: str) -> None:
         assert float(off) < 1e-5
     half = fit_prior(data(name)[:FIRST], **CASES[name])
     away = (half.noise(points(), 0.1) - whole.noise(points(), 0.1)).abs().max()
-    assert float(away) > 1e-2, "a shard alone would be told apart"
+    assert float(away) > 1e-2, "the prior of a shard alone differs"
 
 
 @pytest.mark.parametrize("name", [*CASES, "statistics"])
@@ -165,8 +165,8 @@ SAME = {
     "Pixels(low=0, high=255), rank 1 holds shape (1, 4, 4) and None",
     "order": "ValueError: order must be the same on every rank, got 2 on rank 0 and 4 on rank 1",
     "flip": "ValueError: flip must be the same on every rank, got False on rank 0 and True",
-    "frame": "ValueError: frame must be the same on every rank, got PCA(count=3) on rank 0 and",
-    "frames": "ValueError: frame must be the same on every rank, got PCA(count=None) on rank 0",
+    "frame": "ValueError: frame must be the same on every rank, got 'PCA(3)' on rank 0 and",
+    "frames": "ValueError: frame must be the same on every rank, got 'PCA(None)' on rank 0",
     "mixture": "NotImplementedError: shared must be False for a mixture",
 }
 

@@ -1,4 +1,4 @@
-"""Data as they come: the same prior however they are cut, and errors that name the row."""
+"""Data in any form: the same prior however they are batched, and errors that name the row."""
 
 from __future__ import annotations
 

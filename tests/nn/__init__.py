@@ -1,1 +1,1 @@
-"""Tests of networks, a package because other rooms have tests of the same names."""
+"""Tests of oism.nn."""

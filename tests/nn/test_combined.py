@@ -1,4 +1,4 @@
-"""A network and a prior combined: the share with the least error, and what it promises."""
+"""A network and a prior combined: the share with the smallest error, and its guarantees."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def prior_of(kind: str = "points") -> Prior:
     x = rows(400, 6) * SPREAD + 0.2
     if kind == "mixture":
         return fit_mixture(x.reshape(-1, 2, 3), components=2)
-    if kind == "poor":  # of another law
+    if kind == "poor":  # of other data
         return fit_prior(2 * rows(400, 6, seed=8) * SPREAD.flip(0) - 1, order=2)
     return fit_prior(x if kind == "points" else x.reshape(-1, 1, 2, 3), order=2)
 
 
 def drawn(prior: Prior, n: int = 600, seed: int = 1, dtype: torch.dtype = torch.float64) -> Draw:
-    """Return noised tensors of the law the prior was fitted to, their times and their noise."""
+    """Return noised tensors like those of the fit of the prior, their times and their noise."""
     objective = DenoisingScoreMatching(UniformLogSNR(prior.noising))
     x = (rows(n, 6, seed=seed) * SPREAD + 0.2).reshape(n, *prior.shape)
     noise = rows(n, *prior.shape, seed=seed + 1)
@@ -55,7 +55,7 @@ def error(found: Tensor, noise: Tensor) -> float:
 
 
 class Constant(nn.Module):
-    """A network that predicts the same numbers whatever it sees."""
+    """A network that predicts the same numbers whatever its input."""
 
     def __init__(self, value: float = 0.0) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Oracle(nn.Module):
 
 
 class Same(nn.Module):
-    """A network that says what the prior says."""
+    """A network with the predictions of the prior."""
 
     def __init__(self, prior: Prior) -> None:
         super().__init__()
@@ -177,7 +177,7 @@ def test_the_prediction_is_the_mixture(
     assert torch.equal(times, tau.expand(n))
 
 
-def test_before_it_is_weighed_it_is_the_prior() -> None:
+def test_before_calibration_it_is_the_prior() -> None:
     prior = prior_of()
     predictor = Combined(Wavy(), prior)
     x, tau, _ = drawn(prior, 20)
@@ -189,7 +189,9 @@ def test_before_it_is_weighed_it_is_the_prior() -> None:
 
 
 @given(seed=st.integers(0, 200), right=st.floats(-3, 3))
-def test_it_is_at_most_as_wrong_as_either_where_it_was_weighed(seed: int, right: float) -> None:
+def test_its_error_is_at_most_that_of_either_on_the_draws_of_the_calibration(
+    seed: int, right: float
+) -> None:
     prior = prior_of()
     x, tau, noise = drawn(prior, 64, seed)
     predictor = Combined(Wavy(right), prior, intervals=1)
@@ -202,7 +204,7 @@ def test_it_is_at_most_as_wrong_as_either_where_it_was_weighed(seed: int, right:
         assert own <= error(other, noise) * (1 + 1e-12)
 
 
-def test_on_other_draws_it_is_at_most_as_wrong_in_every_sixth() -> None:
+def test_its_error_on_other_draws_is_at_most_that_of_either_in_every_sixth() -> None:
     prior = prior_of("poor")
     predictor = Combined(Oracle(prior, wrong=0.5), prior)
     predictor.calibrate([drawn(prior, 20_000, 7)])
@@ -217,16 +219,16 @@ def test_on_other_draws_it_is_at_most_as_wrong_in_every_sixth() -> None:
     assert any(counts), "somewhere the two together know more than either"
 
 
-def test_who_knows_all_gets_all_and_who_knows_nothing_gets_nothing() -> None:
+def test_an_exact_network_has_the_share_one_and_a_useless_one_zero() -> None:
     """Where a calibrated prior is at its best, zeros are of no use: E⟨ε - ε̂, ε̂⟩ = 0."""
     prior = prior_of()
     draws = drawn(prior, 40_000, 5)
-    knowing = Combined(Oracle(prior), prior_of("poor"), intervals=6)
-    knowing.calibrate([draws])
-    assert float(knowing.share.min()) > 0.97
-    ignorant = Combined(Constant(), prior, intervals=6)
-    ignorant.calibrate([draws])
-    assert float(ignorant.share.max()) < 0.02
+    exact = Combined(Oracle(prior), prior_of("poor"), intervals=6)
+    exact.calibrate([draws])
+    assert float(exact.share.min()) > 0.97
+    useless = Combined(Constant(), prior, intervals=6)
+    useless.calibrate([draws])
+    assert float(useless.share.max()) < 0.02
 
 
 def test_a_network_that_is_the_prior_changes_nothing() -> None:
@@ -253,7 +255,7 @@ def test_shares_stay_where_nothing_was_drawn() -> None:
     assert predictor.share.tolist()[1:] == [0.5] * 4
 
 
-def test_one_time_for_a_whole_batch_is_weighed_too() -> None:
+def test_one_time_for_a_whole_batch() -> None:
     prior = prior_of()
     x, _, noise = drawn(prior, 30)
     one, many = (Combined(Wavy(), prior, intervals=5) for _ in range(2))
@@ -304,7 +306,7 @@ def test_only_the_network_is_trained_and_all_of_x_is_differentiated() -> None:
 
 
 def test_densities_follow_its_flow() -> None:
-    """Of a network that knows the law, combined with a prior that does not: that of the law."""
+    """For an exact network and a wrong prior: the density of the data."""
     prior = prior_of()
     predictor = Combined(Oracle(prior), prior)
     predictor.share.fill_(1.0)
@@ -412,7 +414,7 @@ def test_mistakes(arguments: dict[str, Any], message: str) -> None:
         Combined(**whole)
 
 
-def test_times_that_are_none() -> None:
+def test_times_outside_of_the_clock() -> None:
     predictor = Combined(Wavy(), prior_of())
     with pytest.raises(ValueError, match=r"tau must be in \[0, 1\], but tau\[1\] = 1.5"):
         predictor(torch.zeros(2, 6), torch.tensor([0.5, 1.5]))
@@ -429,4 +431,4 @@ def test_a_network_that_predicts_no_numbers(value: float) -> None:
     predictor.share.fill_(0.5)
     with pytest.raises(FloatingPointError, match="net must predict finite noise"):
         predictor.calibrate([drawn(prior, 20)])
-    assert predictor.share.tolist() == [0.5] * 3, "what it was"
+    assert predictor.share.tolist() == [0.5] * 3, "unchanged"

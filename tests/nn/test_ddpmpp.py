@@ -67,7 +67,7 @@ def test_groups_are_of_four_channels_and_at_most_32(channels: int) -> None:
 
 
 def test_norm_by_sums_survives_features_far_from_zero() -> None:
-    """The sums cancel, but not below what float32 can tell; and a constant is no reason to fail."""
+    """The sums cancel, but not below the resolution of float32; and a constant is no failure."""
     norm = Norm(8)
     x = torch.randn(2, 8, 16, 16)
     torch.testing.assert_close(norm.by_sums(x + 30), norm(x), rtol=0, atol=2e-3)
@@ -141,8 +141,8 @@ def test_blocks_keep_the_size_of_features() -> None:
 # --- the first convolution -----------------------------------------------------------------------
 
 
-def test_the_first_convolution_sees_small_noise_beside_an_image_in_half_precision() -> None:
-    """Filters that do not see what is constant, an image that is, and noise of a thousandth of it.
+def test_the_first_convolution_resolves_small_noise_in_half_precision() -> None:
+    """Filters that ignore constants, a constant image, and noise of a thousandth of it.
 
     A plain convolution in bfloat16 rounds the noise away before it is filtered.
     """
@@ -326,7 +326,7 @@ def test_time_and_layout_and_dropout() -> None:
 
 
 def test_the_kept_features_come_back_at_their_place() -> None:
-    """Without them the network would have to remember all of the image at its coarsest level."""
+    """Without them all of the image would pass through the coarsest level."""
     net = stirred(small(attention=())).eval()
     for part in (net.middle, net.after):
         part.register_forward_hook(lambda _, __, found: torch.zeros_like(found))
@@ -380,7 +380,7 @@ def test_times_of_another_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("arguments", "message"),
     [
         ({"shape": (8, 8)}, r"shape must be channels, height and width, got \(8, 8\)"),
         ({"shape": (1, 6, 8), "multipliers": (1, 1, 1)}, "multiples of 4 for 3 levels, got 6 × 8"),
@@ -397,8 +397,8 @@ def test_times_of_another_number() -> None:
         ({"attention": (0,)}, "attention must be an integer >= 1, got 0"),
     ],
 )
-def test_settings_that_cannot_be(settings: dict[str, Any], message: str) -> None:
+def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        DDPMpp(**{"shape": (1, 8, 8), **SMALL, **settings})
+        DDPMpp(**{"shape": (1, 8, 8), **SMALL, **arguments})
     with pytest.raises(TypeError, match="dropout must be a finite number, got str"):
         small(dropout="much")

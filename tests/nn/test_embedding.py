@@ -1,4 +1,4 @@
-"""Clock times as networks see them."""
+"""Clock times as features of a network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_waves_are_their_formula(tau: list[float], half: int) -> None:
 
 
 @pytest.mark.parametrize("first", [1e-5, 1e-3, 0.5, 0.999])
-def test_close_times_are_told_apart(first: float) -> None:
+def test_close_times_have_different_features(first: float) -> None:
     tau = first + 1e-6 * torch.arange(5, dtype=torch.float64)
     waves = waves_of_time(tau, 128).double()
     gaps = torch.cdist(waves, waves)

@@ -1,4 +1,4 @@
-"""A network around a prior: the two formulas, what the network is shown, and what is trained."""
+"""A network with a prior: the two formulas, the input of the network, and what is trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A noise predictor as a model: with the exact one of a Gaussian, all of it is known."""
+"""A noise predictor as a model: that of a Gaussian, for which all has a closed form."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Silent(nn.Module):
         return torch.zeros_like(x)
 
 
-def law(tau: float) -> tuple[Tensor, Tensor]:
+def moments_at(tau: float) -> tuple[Tensor, Tensor]:
     """Return mean and deviation of the Gaussian at a clock time."""
     alpha, sigma = float(OU.alpha(tau)), float(OU.sigma(tau))
     return alpha * MEAN, (alpha**2 * VARIANCE + sigma**2).sqrt()
@@ -50,7 +50,7 @@ def law(tau: float) -> tuple[Tensor, Tensor]:
 
 def carried(z: Tensor, first: float) -> Tensor:
     """Return where the flow ends that starts at z: the affine map of one Gaussian to the other."""
-    (mean, spread), (noise_mean, noise_spread) = law(first), law(1.0)
+    (mean, spread), (noise_mean, noise_spread) = moments_at(first), moments_at(1.0)
     return mean + spread * (z - noise_mean) / noise_spread
 
 
@@ -81,7 +81,7 @@ def test_the_order_of_runge_kutta_over_the_clock_of_the_model() -> None:
 def test_moments_of_samples() -> None:
     model = Diffusion(Gaussian(), PLANE)
     x = model.sample(4000, torch.Generator().manual_seed(0)).double()
-    mean, spread = law(model.first)
+    mean, spread = moments_at(model.first)
     np.testing.assert_allclose((x.mean(dim=0) - mean) / spread, 0, atol=4 / math.sqrt(4000))
     np.testing.assert_allclose(x.std(dim=0) / spread, 1, atol=4 / math.sqrt(8000))
     assert abs(float(torch.corrcoef(x.T)[0, 1])) < 4 / math.sqrt(4000)
@@ -92,7 +92,7 @@ def test_densities_where_random_signs_make_no_error() -> None:
     model = Diffusion(Gaussian(), PLANE)
     z = torch.linspace(-3, 3, 20, dtype=torch.float64)[:, None].expand(20, 2)
     x = carried(z, model.first)
-    (_, spread), (_, noise_spread) = law(model.first), law(1.0)
+    (_, spread), (_, noise_spread) = moments_at(model.first), moments_at(1.0)
     normal = -0.5 * z.square() - 0.5 * math.log(2 * math.pi)
     expected = (normal - (spread / noise_spread).log()).sum(dim=1)
     np.testing.assert_allclose(model.log_density(x), expected, atol=1e-3)
@@ -166,7 +166,7 @@ def test_more_probes_are_nearer_to_the_trace() -> None:
     assert off[1] == pytest.approx(off[0] / 4, rel=0.4)
 
 
-def test_samples_of_an_informed_model_have_the_priors_law() -> None:
+def test_samples_of_an_informed_model_have_the_moments_of_the_prior() -> None:
     prior = gaussian_prior("principal")
     model = Diffusion(OperatorInformed.paper(Silent(), prior), prior.spec)
     n = 3000
@@ -320,7 +320,7 @@ def test_facts() -> None:
 def test_a_model_is_a_module() -> None:
     model = Diffusion(MLP(2), PLANE)
     assert set(model.state_dict()) == {f"predictor.{name}" for name in MLP(2).state_dict()}
-    assert model.double().predictor.first.weight.dtype == torch.float64
+    assert {part.dtype for part in model.double().parameters()} == {torch.float64}
 
 
 def test_mistakes() -> None:

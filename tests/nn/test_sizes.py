@@ -42,7 +42,7 @@ def test_large_images_have_the_reference() -> None:
         assert unet_for((3, 32, 32)).to_config() == DDPMpp().to_config()
 
 
-def test_what_is_given_is_taken() -> None:
+def test_arguments_replace_the_defaults() -> None:
     net = unet_for(
         (1, 8, 8), width=6, multipliers=(1, 1, 1, 2), blocks=2, attention=(2,), dropout=0
     )

@@ -1,1 +1,1 @@
-"""A package, so that its tests share laws whose scores are known."""
+"""Tests of oism.objectives."""

@@ -56,7 +56,7 @@ WEIGHTS: dict[type[Weighting], Callable[[str, float], float]] = {
     NoiseWeighting: lambda name, tau: 1.0,
     LikelihoodWeighting: lambda name, tau: squared_noise(name, tau) / variance(name, tau),
 }
-LAWS: list[type[NoiseLevels]] = [UniformTime, UniformLogSNR]
+LEVELS: list[type[NoiseLevels]] = [UniformTime, UniformLogSNR]
 FIRST = 0.02
 
 
@@ -69,13 +69,13 @@ def known_error(tau: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", NOISINGS)
-@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("levels_of", LEVELS)
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_the_loss_is_the_weighted_mean_of_errors(
-    name: str, law: type[NoiseLevels], kind: type[Weighting]
+    name: str, levels_of: type[NoiseLevels], kind: type[Weighting]
 ) -> None:
-    """Whatever the law of the times; and an error of one is a loss of one."""
-    levels = law(NOISINGS[name], FIRST)
+    """Whatever the distribution of the times; and an error of one is a loss of one."""
+    levels = levels_of(NOISINGS[name], FIRST)
     objective = DenoisingScoreMatching(levels, kind())
     n = 4000
     tau, x = levels.at(even(n)), torch.zeros(n, 2, dtype=torch.float64)
@@ -115,8 +115,8 @@ def test_importance_sampling_changes_the_spread_and_not_the_mean() -> None:
     generator = torch.Generator().manual_seed(0)
     n = 50_000
     found = []
-    for law in LAWS:
-        levels = law(VP, 1e-3)
+    for levels_of in LEVELS:
+        levels = levels_of(VP, 1e-3)
         objective = DenoisingScoreMatching(levels, LikelihoodWeighting())
         tau = levels.at(torch.rand(n, generator=generator, dtype=torch.float64))
         values = objective.weights(tau) * known_error(tau)
@@ -126,8 +126,8 @@ def test_importance_sampling_changes_the_spread_and_not_the_mean() -> None:
     assert sampled_error < 0.3 * plain_error
 
 
-# Signs have the first two moments of a normal law: means of quadratic functions over these four
-# rows are expectations under it.
+# Signs have the first two moments of a normal distribution: means of quadratic functions over these
+# four rows are expectations under it.
 SIGNS = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]], dtype=torch.float64)
 
 
@@ -154,7 +154,7 @@ def test_the_minimiser_is_the_exact_noise(name: str, kind: type[Weighting], shar
 
 @pytest.mark.parametrize("name", NOISINGS)
 def test_the_likelihood_from_the_loss(name: str) -> None:
-    """For laws p of the data and q of the model, and the score of q, the loss in likelihood
+    """For densities p of the data and q of the model, and the score of q, the loss in likelihood
     weighting is the cross entropy at the least noise, but for terms without the model:
 
         -E_p log q_0 = -E_p log q_1 - ∫(∇·b + ½d w) + ½d ∫ w E‖ε̂_q - ε‖²/d,    w = g²/σ² = -dℓ/dτ,
@@ -229,7 +229,7 @@ def test_any_shape(shape: list[int], rows: int, dtype: torch.dtype, noising: Noi
     np.testing.assert_allclose(errors, noise.flatten(1).square().mean(dim=1), rtol=1e-5)
 
 
-def test_points_on_the_torus_are_wrapped_before_they_are_seen() -> None:
+def test_points_on_the_torus_are_wrapped_before_the_network() -> None:
     objective = DenoisingScoreMatching(UniformLogSNR(TORUS))
     seen: list[Tensor] = []
 
@@ -307,7 +307,7 @@ def test_mistakes() -> None:
 
 
 def test_bytes_are_no_clean_tensors() -> None:
-    """They are to be brought into a model's units first (`TensorModel.prepare`)."""
+    """They must be converted to a model's units first (`TensorModel.prepare`)."""
     images = torch.zeros(3, 2, dtype=torch.uint8)
     with pytest.raises(TypeError, match=r"x must have a floating-point dtype, .* got torch.uint8"):
         DenoisingScoreMatching(UniformLogSNR(VP))(lambda x, tau: x, images)

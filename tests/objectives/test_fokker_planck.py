@@ -21,19 +21,19 @@ from oism.process import (
     Process,
 )
 
-from .laws import LAWS, PLANE, SHARES, SHEARED, Law, at, tensor
+from .distributions import DISTRIBUTIONS, PLANE, SHARES, SHEARED, Distribution, at, tensor
 
 SYMMETRIC = Linear(tensor([-2.0, 1.0], [1.0, -2.0]), 2 * torch.eye(2).double())
-ALL = LAWS | {
-    "damped": Law(CriticallyDamped(dim=1), PLANE, SHARES),
-    "symmetric": Law(SYMMETRIC, PLANE, SHARES),
+ALL = DISTRIBUTIONS | {
+    "damped": Distribution(CriticallyDamped(dim=1), PLANE, SHARES),
+    "symmetric": Distribution(SYMMETRIC, PLANE, SHARES),
 }
-every_law = pytest.mark.parametrize("name", ALL)
+every_distribution = pytest.mark.parametrize("name", ALL)
 
 
-def points(law: Law, n: int = 40) -> Tensor:
+def points(mixture: Distribution, n: int = 40) -> Tensor:
     generator = torch.Generator().manual_seed(3)
-    return 1.5 * torch.randn(n, law.dim, generator=generator, dtype=torch.float64)
+    return 1.5 * torch.randn(n, mixture.dim, generator=generator, dtype=torch.float64)
 
 
 def times(x: Tensor, low: float = 0.1) -> Tensor:
@@ -41,22 +41,22 @@ def times(x: Tensor, low: float = 0.1) -> Tensor:
     return torch.linspace(low, 1.5, len(x), dtype=torch.float64)
 
 
-@every_law
+@every_distribution
 def test_the_exact_energy_has_none(name: str) -> None:
-    law = ALL[name]
-    x = points(law)
-    residual = FokkerPlanckResidual(law.process).energy(law.energy, x, times(x, 0.3))
+    mixture = ALL[name]
+    x = points(mixture)
+    residual = FokkerPlanckResidual(mixture.process).energy(mixture.energy, x, times(x, 0.3))
     assert residual.shape == (len(x),)
     assert float(residual.abs().max()) < 1e-9
 
 
-@every_law
+@every_distribution
 def test_the_exact_scores_have_none(name: str) -> None:
-    law = ALL[name]
-    x, residual = points(law), FokkerPlanckResidual(law.process)
+    mixture = ALL[name]
+    x, residual = points(mixture), FokkerPlanckResidual(mixture.process)
     for found in (
-        residual.score(law.score, x, times(x, 0.3)),
-        residual.ratio(law.score_of_ratio, x, times(x, 0.3)),
+        residual.score(mixture.score, x, times(x, 0.3)),
+        residual.ratio(mixture.score_of_ratio, x, times(x, 0.3)),
     ):
         assert found.shape == x.shape
         assert float(found.abs().max()) < 1e-8
@@ -64,31 +64,31 @@ def test_the_exact_scores_have_none(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["line", "plane", "asymmetric", "damped"])
 def test_the_printed_form_does_not_hold_for_the_score_itself(name: str) -> None:
-    law = ALL[name]
-    x, residual = points(law), FokkerPlanckResidual(law.process)
-    assert float(residual.ratio(law.score, x, times(x)).abs().max()) > 1
-    assert float(residual.score(law.score_of_ratio, x, times(x)).abs().max()) > 1
+    mixture = ALL[name]
+    x, residual = points(mixture), FokkerPlanckResidual(mixture.process)
+    assert float(residual.ratio(mixture.score, x, times(x)).abs().max()) > 1
+    assert float(residual.score(mixture.score_of_ratio, x, times(x)).abs().max()) > 1
 
 
 def test_an_asymmetric_process_moves_by_its_adjoint() -> None:
     """∂_t f = Lf + Γ(f), as printed, holds for symmetric processes only."""
 
-    def printed(law: Law) -> Tensor:
-        x = points(law)
+    def printed(mixture: Distribution) -> Tensor:
+        x = points(mixture)
         t = times(x, 0.3)
-        change = law.time_score(x, t)
-        generated = InfinitesimalGenerator(law.process)(lambda y: law.energy(y, t))(x)
-        return change - generated - CarreDuChamp(law.process)(lambda y: law.energy(y, t))(x)
+        change = mixture.time_score(x, t)
+        generated = InfinitesimalGenerator(mixture.process)(lambda y: mixture.energy(y, t))(x)
+        return change - generated - CarreDuChamp(mixture.process)(lambda y: mixture.energy(y, t))(x)
 
-    assert float(printed(LAWS["plane"]).abs().max()) < 1e-9
-    assert float(printed(LAWS["asymmetric"]).abs().max()) > 1
+    assert float(printed(DISTRIBUTIONS["plane"]).abs().max()) < 1e-9
+    assert float(printed(DISTRIBUTIONS["asymmetric"]).abs().max()) > 1
 
 
-def test_brownian_motion_has_scores_but_no_invariant_law() -> None:
+def test_brownian_motion_has_scores_but_no_invariant_distribution() -> None:
     def score(x: Tensor, t: Tensor) -> Tensor:
         return -x / (0.5 + 2 * t)[:, None]
 
-    x = points(LAWS["plane"])
+    x = points(DISTRIBUTIONS["plane"])
     for residual in (
         FokkerPlanckResidual(Brownian()).score,
         FokkerPlanckResidual(Brownian()).ratio,
@@ -96,13 +96,13 @@ def test_brownian_motion_has_scores_but_no_invariant_law() -> None:
         assert float(residual(score, x, 0.3).abs().max()) < 1e-13
 
 
-def test_a_process_without_a_stationary_law_has_scores_too() -> None:
+def test_a_process_without_a_stationary_distribution_has_scores_too() -> None:
     growing = Linear(tensor([0.6, 0.2], [-0.3, -1.0]), torch.eye(2))
-    law = Law(growing, PLANE, SHARES)
-    x, residual = points(law), FokkerPlanckResidual(growing)
-    assert float(residual.score(law.score, x, times(x, 0.3)).abs().max()) < 1e-8
+    mixture = Distribution(growing, PLANE, SHARES)
+    x, residual = points(mixture), FokkerPlanckResidual(growing)
+    assert float(residual.score(mixture.score, x, times(x, 0.3)).abs().max()) < 1e-8
     with pytest.raises(NotAProbabilityError, match="drift_matrix must be Hurwitz"):
-        residual.ratio(law.score, x, 0.3)
+        residual.ratio(mixture.score, x, 0.3)
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ class Quartic(Process):
 
 def test_a_drift_of_any_form() -> None:
     """π ∝ exp(-Σx⁴/4) does not move, and its score -x³ has no residual."""
-    x = points(LAWS["plane"])
+    x = points(DISTRIBUTIONS["plane"])
     residual = FokkerPlanckResidual(Quartic()).score
     assert float(residual(lambda y, t: -(y**3) + 0 * t[:, None], x, 0.3).abs().max()) < 1e-10
     assert float(residual(lambda y, t: -y + 0 * t[:, None], x, 0.3).abs().max()) > 1
@@ -136,10 +136,10 @@ def rotating(x: Tensor, t: Tensor) -> Tensor:
     return torch.stack((b.sin() * t - a, a.square() - 0.5 * b), dim=1)
 
 
-def by_hand(law: Law, s: Model, x: Tensor, t: Tensor, *, transposed: bool) -> Tensor:
+def by_hand(mixture: Distribution, s: Model, x: Tensor, t: Tensor, *, transposed: bool) -> Tensor:
     """Return ∂_t s - ∇(∇·Gs - ⟨b, s⟩) - 2JᵀGs from whole Jacobians, or with J in its place."""
-    assert law.process is SHEARED
-    G, F = law.metric, SHEARED.drift_matrix  # noqa: N806
+    assert mixture.process is SHEARED
+    G, F = mixture.metric, SHEARED.drift_matrix  # noqa: N806
 
     def alone(y: Tensor, own: Tensor) -> Tensor:
         return s(y[None], own[None])[0]
@@ -157,16 +157,18 @@ def by_hand(law: Law, s: Model, x: Tensor, t: Tensor, *, transposed: bool) -> Te
 
 
 def test_a_jacobian_that_is_not_symmetric_is_transposed() -> None:
-    law = LAWS["asymmetric"]
-    x = points(law)
+    mixture = DISTRIBUTIONS["asymmetric"]
+    x = points(mixture)
     found = FokkerPlanckResidual(SHEARED).score(rotating, x, times(x))
-    torch.testing.assert_close(found, by_hand(law, rotating, x, times(x), transposed=True))
-    assert float((found - by_hand(law, rotating, x, times(x), transposed=False)).abs().max()) > 1
+    torch.testing.assert_close(found, by_hand(mixture, rotating, x, times(x), transposed=True))
+    assert (
+        float((found - by_hand(mixture, rotating, x, times(x), transposed=False)).abs().max()) > 1
+    )
 
 
 def test_probes_are_right_in_the_mean() -> None:
-    law = LAWS["asymmetric"]
-    x = points(law, 3)
+    mixture = DISTRIBUTIONS["asymmetric"]
+    x = points(mixture, 3)
     exact = FokkerPlanckResidual(SHEARED).score(rotating, x, times(x))
     probes = Probes(400, torch.Generator().manual_seed(0))
     few = Probes(1, torch.Generator().manual_seed(0))
@@ -182,8 +184,8 @@ def test_a_network_can_be_trained_by_it(dtype: torch.dtype) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         net = MLP(2, width=8, depth=1).to(dtype)
-    x = points(LAWS["plane"], 6).to(dtype)
-    residual = FokkerPlanckResidual(LAWS["plane"].process)
+    x = points(DISTRIBUTIONS["plane"], 6).to(dtype)
+    residual = FokkerPlanckResidual(DISTRIBUTIONS["plane"].process)
 
     def loss() -> Tensor:
         return residual.score(net, x, 0.4).square().mean()
@@ -216,8 +218,8 @@ def test_images_are_points_too() -> None:
 
 
 def test_what_does_not_move_is_stationary() -> None:
-    law = LAWS["asymmetric"]
-    x = points(law)
+    mixture = DISTRIBUTIONS["asymmetric"]
+    x = points(mixture)
     limit = torch.linalg.inv(SHEARED.stationary_covariance)
     found = FokkerPlanckResidual(SHEARED).score(lambda y, t: -y @ limit, x, at(x))
     assert float(found.abs().max()) < 1e-12

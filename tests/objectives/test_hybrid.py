@@ -1,4 +1,4 @@
-"""Denoising for damped processes: the target is the score along velocities, and can be learnt."""
+"""Denoising for damped processes: the target is the score along velocities, and can be learned."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def loss(dim: int = 1, gamma: float = 0.25) -> HybridScoreMatching:
 
 
 def precision(objective: HybridScoreMatching, tau: Tensor) -> tuple[Tensor, Tensor]:
-    """Return C_t⁻¹ of data N(0, SPREAD²) and ℓ₂₂, from the transition law of the process."""
-    law = objective.space.process.transition(objective.clock.time(tau))
+    """Return C_t⁻¹ of data N(0, SPREAD²) and ℓ₂₂, from the transition of the process."""
+    transition = objective.space.process.transition(objective.clock.time(tau))
     start = torch.diag(torch.tensor([SPREAD**2, objective.space.gamma]).double())
     given = torch.diag(torch.tensor([0.0, objective.space.gamma]).double())
-    whole = law.means @ start @ law.means.mT + law.covariances
-    noise = law.means @ given @ law.means.mT + law.covariances
+    whole = transition.means @ start @ transition.means.mT + transition.covariances
+    noise = transition.means @ given @ transition.means.mT + transition.covariances
     # The variance of V_t given X_t and the data.
     own = noise[..., 1, 1] - noise[..., 0, 1].square() / noise[..., 0, 0]
     return torch.linalg.inv(whole), own.sqrt()
@@ -64,10 +64,10 @@ def test_the_noise_is_the_score_given_the_data(c: float) -> None:
     objective = HybridScoreMatching(PhaseSpace(CriticallyDamped(2, c=c), 0.09), CLOCK)
     x, noise, tau = normal(6, 2), normal(6, 4, seed=1), torch.linspace(0.1, 1, 6).double()
     points = objective.noised(x, tau, noise)
-    law = objective.space.process.transition(CLOCK.time(tau))
-    kicked = 0.09 * law.means[:, :, 1:] @ law.means[:, :, 1:].mT
-    covariance = torch.kron(law.covariances + kicked, torch.eye(2).double()[None])
-    centre = law.mean(torch.cat((x, torch.zeros(6, 2).double()), dim=1))
+    transition = objective.space.process.transition(CLOCK.time(tau))
+    kicked = 0.09 * transition.means[:, :, 1:] @ transition.means[:, :, 1:].mT
+    covariance = torch.kron(transition.covariances + kicked, torch.eye(2).double()[None])
+    centre = transition.mean(torch.cat((x, torch.zeros(6, 2).double()), dim=1))
     given = torch.distributions.MultivariateNormal(centre, covariance)
     points.requires_grad_()
     (slope,) = torch.autograd.grad(given.log_prob(points).sum(), points)  # type: ignore[no-untyped-call]
@@ -80,14 +80,14 @@ def test_the_noise_is_the_score_given_the_data(c: float) -> None:
     assert not ours[:, :2].any()
 
 
-def test_noised_points_have_the_law_of_the_process() -> None:
+def test_noised_points_have_the_distribution_of_the_process() -> None:
     objective = loss(gamma=0.3)
     x, n = torch.full((100_000, 1), 1.5, dtype=torch.float64), 100_000
     tau = torch.full((n,), 0.5, dtype=torch.float64)
     ours = objective.noised(x, tau, normal(n, 2))
     lifted = objective.space.lift(x, torch.Generator().manual_seed(1))
-    law = objective.space.process.transition(CLOCK.time(0.5))
-    theirs = law.sample(lifted, generator=torch.Generator().manual_seed(2))
+    transition = objective.space.process.transition(CLOCK.time(0.5))
+    theirs = transition.sample(lifted, generator=torch.Generator().manual_seed(2))
     deviation = theirs.std(dim=0)
     apart = (ours.mean(dim=0) - theirs.mean(dim=0)) / deviation
     assert float(apart.abs().max()) < 4.5 * math.sqrt(2 / n)

@@ -1,4 +1,4 @@
-"""The laws of noise levels: quantiles against integrated densities, rates against autodiff."""
+"""Distributions of noise levels: quantiles against integrated densities, rates against autodiff."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ NOISINGS = {
     "falling": Noising(OrnsteinUhlenbeck(2.0, 3.0), VariancePreserving(beta_0=4.0, beta_1=0.5)),
     "even": Noising(OrnsteinUhlenbeck(), Logarithmic(first=1e-3)),
 }
-LAWS: list[type[NoiseLevels]] = [UniformTime, UniformLogSNR]
+LEVELS: list[type[NoiseLevels]] = [UniformTime, UniformLogSNR]
 noisings = pytest.mark.parametrize("name", NOISINGS)
-laws = pytest.mark.parametrize("law", LAWS)
+every_kind = pytest.mark.parametrize("levels_of", LEVELS)
 
 
 @given(n=st.integers(1, 600), seed=st.integers(0, 2**40))
@@ -74,12 +74,12 @@ def test_the_rate_of_the_variance_preserving_process() -> None:
 
 
 @noisings
-@laws
+@every_kind
 @pytest.mark.parametrize("first", [1e-5, 0.05])
 def test_quantiles_invert_the_integrated_density(
-    name: str, law: type[NoiseLevels], first: float
+    name: str, levels_of: type[NoiseLevels], first: float
 ) -> None:
-    levels = law(NOISINGS[name], first)
+    levels = levels_of(NOISINGS[name], first)
 
     def density(s: float) -> float:
         """In s = log τ, where it is smooth."""
@@ -97,12 +97,12 @@ def test_quantiles_invert_the_integrated_density(
 
 
 @noisings
-@laws
+@every_kind
 @given(u=st.lists(st.floats(0, 1), min_size=1, max_size=8), double=st.booleans())
 def test_times_are_within_the_range(
-    name: str, law: type[NoiseLevels], u: list[float], double: bool
+    name: str, levels_of: type[NoiseLevels], u: list[float], double: bool
 ) -> None:
-    levels = law(NOISINGS[name], 1e-4)
+    levels = levels_of(NOISINGS[name], 1e-4)
     places = torch.tensor(sorted(u), dtype=torch.float64 if double else torch.float32)
     tau = levels.at(places)
     assert tau.dtype == torch.float64
@@ -111,15 +111,15 @@ def test_times_are_within_the_range(
 
 
 @noisings
-@laws
-def test_draws_follow_the_law(name: str, law: type[NoiseLevels]) -> None:
-    levels = law(NOISINGS[name], 1e-3)
+@every_kind
+def test_draws_follow_the_distribution(name: str, levels_of: type[NoiseLevels]) -> None:
+    levels = levels_of(NOISINGS[name], 1e-3)
     tau = levels.draw(1000, torch.Generator().manual_seed(1))
     again = levels.draw(1000, torch.Generator().manual_seed(1))
     assert torch.equal(tau, again)
     expected = levels.at((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)
     place = tau.sort().values
-    if law is UniformLogSNR:
+    if levels_of is UniformLogSNR:
         place, expected = (levels.noising.log_snr(part) for part in (place, expected))
     gap = (place - expected).abs().max() / (expected[-1] - expected[0]).abs()
     assert float(gap) < 1e-3
@@ -138,18 +138,18 @@ def test_bins_are_even_in_the_log_snr(name: str) -> None:
     torch.testing.assert_close(steps, torch.full_like(steps, -levels.width / 5), rtol=1e-8, atol=0)
 
 
-@laws
-def test_mistakes(law: type[NoiseLevels]) -> None:
+@every_kind
+def test_mistakes(levels_of: type[NoiseLevels]) -> None:
     noising = NOISINGS["VP"]
     with pytest.raises(TypeError, match="noising must be of type Noising, got VariancePres"):
-        law(noising.clock)  # type: ignore[arg-type]
+        levels_of(noising.clock)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="first must be a positive finite number, got 0"):
-        law(noising, 0.0)
+        levels_of(noising, 0.0)
     with pytest.raises(ValueError, match="first must be less than the clock's horizon 1, got 1"):
-        law(noising, 1.0)
+        levels_of(noising, 1.0)
 
 
-def test_a_clock_on_which_nothing_is_left() -> None:
+def test_a_clock_that_leaves_no_signal() -> None:
     """At t = 1000 a factor e^-t has become 0."""
     noising = Noising(OrnsteinUhlenbeck(), IdentityClock(1000.0))
     with pytest.raises(ValueError, match="noising must leave some signal at the horizon 1000 of"):

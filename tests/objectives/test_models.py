@@ -1,4 +1,4 @@
-"""What objectives take as models, and the errors that say so; objectives on networks."""
+"""Models of objectives, and the errors of others; objectives on networks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from oism import CriticallyDamped, OrnsteinUhlenbeck, Torus
+from oism import CriticallyDamped, OrnsteinUhlenbeck, Torus, fit_prior
 from oism.nn import MLP
 from oism.objectives import (
+    FokkerPlanckResidual,
     GeneralisedScoreMatching,
     ImplicitScoreMatching,
     Objective,
@@ -27,7 +28,7 @@ from oism.objectives import (
 )
 from oism.process import MonteCarlo
 
-from .laws import LAWS, OU, SHEARED, tensor
+from .distributions import DISTRIBUTIONS, OU, SHEARED, tensor
 
 ENERGIES: list[type[Objective]] = [
     ImplicitScoreMatching,
@@ -99,17 +100,17 @@ def test_an_energy_that_would_overflow_does_not() -> None:
 
 
 def test_scores_of_energies() -> None:
-    law = LAWS["asymmetric"]
+    mixture = DISTRIBUTIONS["asymmetric"]
     x = tensor([0.1, 0.2], [1.0, -3.0])
     t = torch.tensor([0.3, 0.7], dtype=torch.float64)
-    torch.testing.assert_close(score_of(law.energy, SHEARED)(x, t), law.score(x, t))
-    torch.testing.assert_close(time_score_of(law.energy)(x, t), law.time_score(x, t))
+    torch.testing.assert_close(score_of(mixture.energy, SHEARED)(x, t), mixture.score(x, t))
+    torch.testing.assert_close(time_score_of(mixture.energy)(x, t), mixture.time_score(x, t))
 
 
 def test_targets_of_denoising_are_those_of_the_noise() -> None:
     x, y = tensor([0.1, 0.2], [1.0, -3.0]), tensor([0.3, -0.2], [0.4, 2.9])
-    law = OU.transition(0.3)
-    expected = (law.mean(x) - y) / law.variance
+    transition = OU.transition(0.3)
+    expected = (transition.mean(x) - y) / transition.variance
     torch.testing.assert_close(TransitionScoreMatching(OU).target(y, x, 0.3), expected)
     damped = CriticallyDamped(dim=1)
     own = damped.transition(0.3)
@@ -117,8 +118,8 @@ def test_targets_of_denoising_are_those_of_the_noise() -> None:
     torch.testing.assert_close(TransitionScoreMatching(damped).target(y, x, 0.3), solved)
 
 
-def test_denoising_draws_from_the_transition_law(generator: torch.Generator) -> None:
-    """All data at zero: the score is the target itself, and leaves no error."""
+def test_denoising_draws_from_the_transition(generator: torch.Generator) -> None:
+    """All data at zero: the score is the target itself, without error."""
     x = torch.zeros(500, 2, dtype=torch.float64)
     objective, variance = TransitionScoreMatching(OU), OU.variance(0.3)
     assert float(objective(lambda y, t: -y / variance, x, 0.3, generator)) < 1e-20
@@ -179,6 +180,15 @@ def test_energies_of_the_wrong_shape_are_refused(kind: type[Objective]) -> None:
         objective.terms(lambda x, t: x[:, 0].long(), X, 0.3)
     with pytest.raises(TypeError, match=rf"{name} must be a function of \(x, t\), got int"):
         objective.terms(3, X, 0.3)  # type: ignore[arg-type]
+
+
+def test_a_fitted_model_as_a_function_is_refused() -> None:
+    """It is the noise at clock times, and would pass for a score at the process's own."""
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    prior, residual = fit_prior(x, order=2), FokkerPlanckResidual(OrnsteinUhlenbeck())
+    with pytest.raises(TypeError, match=r"score must be a function of .* give .* model\.score"):
+        residual.score(prior, x, 0.3)
+    assert float(residual.score(prior.score, x, 0.3).abs().max()) < 1e-4
 
 
 @pytest.mark.parametrize("kind", ENERGIES)
@@ -247,7 +257,7 @@ def test_times_are_checked() -> None:
         objective.terms(energy, X, torch.ones(3))
     with pytest.raises(ValueError, match="t must be one number"):
         objective.on_clean(energy, X, torch.ones(2))
-    # At t = 0 the law of a point has no density, and denoising no target.
+    # At t = 0 the distribution of a point has no density, and denoising no target.
     with pytest.raises(ValueError, match="t must be positive for a transition density"):
         TransitionScoreMatching(OU).terms(lambda y, t: -y, X, X, 0.0)
     assert objective.terms(energy, X, 0.0).shape == (2,)  # but clean data may have one

@@ -20,7 +20,7 @@ from matplotlib.quiver import Quiver
 from numpy.typing import NDArray
 from sklearn.exceptions import NotFittedError
 
-from oism import OISM, OrnsteinUhlenbeck
+from oism import OISM, Linear, OrnsteinUhlenbeck
 from oism.plot import (
     cloud,
     density_curve,
@@ -389,3 +389,30 @@ def test_the_shade_of_a_gaussian(rows: Array) -> None:
     law = scipy.stats.multivariate_normal(rows.mean(axis=0), np.cov(rows.T, bias=True))
     exact = law.pdf(points)
     np.testing.assert_allclose(_noised(model, points, 0.3), exact / exact.max(), atol=1e-6)
+
+
+def test_a_table_model_is_drawn_like_its_estimator(plane: OISM, radians: OISM) -> None:
+    assert limits_of(plane.model_) == limits_of(plane)
+    one, two = (image_of(density_map(model, side=5)).get_array() for model in (plane, plane.model_))
+    np.testing.assert_array_equal(np.asarray(one), np.asarray(two))
+    arrows = arrows_of(score_field(plane.model_, 0.1, side=3))
+    np.testing.assert_array_equal(arrows.U, arrows_of(score_field(plane, 0.1, side=3)).U)
+    assert ramachandran(radians.model_, side=5).get_xlabel() == "column 0"
+    with pytest.raises(TypeError, match="model must be an OISM or a TableModel, got Normal"):
+        limits_of(Normal())  # type: ignore[arg-type]
+
+
+def test_figures_of_a_linear_process(rows: Array) -> None:
+    """Noise of different sizes in the columns, and order 2: the shade is the noised Gaussian."""
+    process = Linear(torch.tensor([[-1.0, 0.0], [0.5, -2.0]]), torch.eye(2))
+    model = OISM(process=process, order=2, flow_steps=4).fit(rows)
+    found, t = model.model_, 0.3
+    points = cells(limits_of(model), 9).reshape(-1, 2)
+    transition = found.process.transition(t)
+    mean = transition.mean(torch.from_numpy(rows.mean(axis=0)[None]))[0]
+    steps = transition.mean(torch.eye(2).double()) - transition.mean(torch.zeros(2, 2).double())
+    power = steps.mT.numpy()
+    covariance = power @ np.cov(rows.T, bias=True) @ power.T + transition.covariance(2).numpy()
+    exact = scipy.stats.multivariate_normal(mean.numpy(), covariance).pdf(points)
+    np.testing.assert_allclose(_noised(model, points, t), exact / exact.max(), atol=1e-6)
+    assert score_field(model, t, side=3).has_data()

@@ -15,7 +15,6 @@ import matplotlib.image
 import numpy as np
 import pytest
 
-from studies import STUDIES
 from studies.bart_simpson.study import TIMES
 from studies.comparison import DEFAULT, FEWER, KERNEL, NETWORK, PAPER
 from studies.gallery.study import Gallery
@@ -29,36 +28,27 @@ HEADINGS = ["## What the paper shows", "## Results", "## Why they differ", "## C
 ROOT = Path(__file__).parents[2]
 
 
-def each_study(test: Callable[..., None]) -> Callable[..., None]:
-    named: Callable[..., None] = pytest.mark.parametrize("name", STUDIES)(test)
-    return named
-
-
-@each_study
-def test_all_claims_hold(name: str, runs: Runs) -> None:
-    results = runs(name).results
+def test_all_claims_hold(each_run: Any) -> None:
+    results = each_run.results
     assert results.claims
     assert [str(claim) for claim in results.claims if not claim.holds] == []
     assert results.holds
 
 
-@each_study
-def test_numbers_come_with_settings_and_versions(name: str, runs: Runs) -> None:
-    run = runs(name)
-    numbers = run.numbers
-    assert numbers["study"] == name
-    settings = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(run.study).items()}
+def test_numbers_come_with_settings_and_versions(each_run: Any) -> None:
+    numbers, study = each_run.numbers, each_run.study
+    assert numbers["study"] == study.name
+    settings = {k: list(v) if isinstance(v, tuple) else v for k, v in vars(study).items()}
     assert numbers["settings"] == settings
     assert set(numbers["versions"]) == {"oism", "python", "torch", "numpy"}
     assert 0 < numbers["seconds"] < SECONDS
-    assert len(numbers["claims"]) == len(run.results.claims)
+    assert len(numbers["claims"]) == len(each_run.results.claims)
     for claim in numbers["claims"]:
         assert claim["holds"] is (claim["lower"] < claim["upper"]) is True
 
 
-@each_study
-def test_the_figure_is_not_empty(name: str, runs: Runs) -> None:
-    path = runs(name).results.folder / "figure.png"
+def test_the_figure_is_not_empty(each_run: Any) -> None:
+    path = each_run.results.folder / "figure.png"
     assert path.stat().st_size > 50_000
     image = matplotlib.image.imread(path)
     height, width = image.shape[:2]
@@ -71,15 +61,13 @@ def test_the_figure_is_not_empty(name: str, runs: Runs) -> None:
         assert block.mean() > 0.005
 
 
-@each_study
-def test_the_report_is_complete(name: str, runs: Runs) -> None:
-    run = runs(name)
-    report = (run.results.folder / "report.md").read_text(encoding="utf-8")
+def test_the_report_is_complete(each_run: Any) -> None:
+    report = (each_run.results.folder / "report.md").read_text(encoding="utf-8")
     assert [line for line in report.splitlines() if line.startswith("## ")] == HEADINGS
     assert "{" not in report
     assert "}" not in report
-    assert report.startswith(f"# {run.study.title}\n")
-    assert report.count("- yes: ") == len(run.results.claims)
+    assert report.startswith(f"# {each_run.study.title}\n")
+    assert report.count("- yes: ") == len(each_run.results.claims)
     assert "](figure.png)" in report
     tables = [line for line in report.splitlines() if line.startswith("|")]
     assert len(tables) > 3

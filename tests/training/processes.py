@@ -1,6 +1,6 @@
 """Runs in processes of their own: ``python -m tests.training.processes VERB FOLDER``.
 
-killed    a run that is killed again and again and taken up each time, beside one that never is
+killed    a run that is killed and resumed many times, beside one that never is
 pair      one of several processes of a run, as the environment says
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
 import signal
 import sys
 import time
@@ -26,11 +25,10 @@ from torch.utils import tensorboard  # noqa: F401 (once, for all that are forked
 
 from oism.images import Prior
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.training import Rows
+from oism.training import Loop, Rows, new_accelerator
 from oism.training import _checkpoint as checkpoint
-from oism.training._loop import Loop, engine
 
-from .small import PIXELS, fitted, images, predictor, short_run, told
+from .small import PIXELS, config, fitted, images, predictor, short_run
 
 LONG: dict[str, Any] = {"steps": 60, "save_every": 2, "log_every": 1}
 """What is killed: half of its time it writes checkpoints."""
@@ -87,7 +85,8 @@ def trap(owner: Any, name: str, calls: int, half: bool = False) -> None:
         if next(count, None) is None:
             if half:
                 path, content = arguments
-                path.write_bytes(content[: len(content) // 2])
+                with open(path, "wb") as file:
+                    file.write(content[: len(content) // 2])
             die()
         return real(*arguments, **more)
 
@@ -95,11 +94,11 @@ def trap(owner: Any, name: str, calls: int, half: bool = False) -> None:
 
 
 def traps() -> Iterator[tuple[Any, str, int, bool]]:
-    """Yield every place of a checkpoint's way to the disk, and some of the next one's."""
+    """Yield every call that brings a checkpoint and its model to the disk, of several in a row."""
     yield from ((os, "fsync", calls, False) for calls in range(3, 11))
-    yield from ((checkpoint, "_write", calls, True) for calls in range(4))
-    yield from ((Path, "rename", calls, False) for calls in range(3))
-    yield from ((shutil, "rmtree", calls, False) for calls in range(2))
+    yield from ((Path, "write_bytes", calls, True) for calls in range(4))
+    yield from ((Path, "replace", calls, False) for calls in range(3))
+    yield from ((Path, "unlink", calls, False) for calls in range(4))
 
 
 def killed(folder: Path) -> None:
@@ -118,19 +117,19 @@ def killed(folder: Path) -> None:
     ends["trapped"] = []
     for place in traps():
         ends["trapped"].append(ended(forked(lambda place=place: trapped(place))))  # type: ignore[misc]
-        demand_whole(folder / "trapped")
+        check_readable(folder / "trapped")
     ends["trapped"].append(ended(forked(lambda: train("trapped"))))
     ends["chance"] = []
     while not ends["chance"] or ends["chance"][-1] == -signal.SIGKILL:
         pid = forked(lambda: train("chance"))
         file = folder / "chance" / "metrics.jsonl"
         ends["chance"].append(ended(pid, file, source.randint(1, 12), source.uniform(0, 0.03)))
-        demand_whole(folder / "chance")
+        check_readable(folder / "chance")
     (folder / "ends.json").write_text(json.dumps(ends))
 
 
-def demand_whole(folder: Path) -> None:
-    """Whatever has the name of a checkpoint can be read."""
+def check_readable(folder: Path) -> None:
+    """Raise unless every file with the name of a checkpoint can be read."""
     for path in checkpoint.all_of(folder / "checkpoints"):
         checkpoint.read(path)
 
@@ -166,14 +165,13 @@ def warmed(accelerator: Any = None, prior: Prior | None = None) -> Loop:
         for part in net.parameters():
             part.add_(0.1 * torch.randn(part.shape, generator=source))
     objective = DenoisingScoreMatching(UniformLogSNR(prior.noising))
-    return Loop(
-        net, Rows(images(), PIXELS), objective, told(**PAIRED), accelerator or engine(cpu=True)
-    )
+    accelerator = new_accelerator(cpu=True) if accelerator is None else accelerator
+    return Loop(net, Rows(images(), PIXELS), objective, config(**PAIRED), accelerator)
 
 
 def pair(folder: Path) -> None:
     """Write what one of several processes found: its prior, its gradients, and what it wrote."""
-    accelerator = engine(cpu=True)
+    accelerator = new_accelerator(cpu=True)
     rank = accelerator.process_index
     mine = images()[rank :: accelerator.num_processes]
     prior = fitted(mine, shared=True)

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from oism.training import Training
+from oism.training import CHANGEABLE, TrainingConfig
 from oism.training._average import Average
-from oism.training._settings import WATCHING
 
 
 def module() -> nn.Module:
@@ -87,7 +86,7 @@ def test_it_can_be_taken_over() -> None:
 
 @pytest.mark.parametrize("decay", [1.0, -0.1, 2])
 def test_bad_decays(decay: float) -> None:
-    for make in (lambda: Average(module(), decay), lambda: Training(decay=decay)):
+    for make in (lambda: Average(module(), decay), lambda: TrainingConfig(decay=decay)):
         with pytest.raises(ValueError, match=re.escape(f"decay must be in [0, 1), got {decay}")):
             make()
 
@@ -114,18 +113,18 @@ BAD: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 def test_bad_settings(case: str) -> None:
     arguments, error, message = BAD[case]
     with pytest.raises(error, match=re.escape(message)):
-        Training(**arguments)
+        TrainingConfig(**arguments)
 
 
 def test_the_rate_rises_and_stays() -> None:
-    settings = Training(rate=0.1, warmup=4)
+    settings = TrainingConfig(rate=0.1, warmup=4)
     rates = [settings.rate_at(k) for k in range(6)]
     assert rates == pytest.approx([0.025, 0.05, 0.075, 0.1, 0.1, 0.1])
-    assert Training(rate=0.1, warmup=0).rate_at(0) == 0.1
+    assert TrainingConfig(rate=0.1, warmup=0).rate_at(0) == 0.1
 
 
-def test_what_decides_and_what_watches() -> None:
-    settings = Training()
-    assert set(settings.deciding()) | set(WATCHING) == set(vars(settings))
-    assert not set(settings.deciding()) & set(WATCHING)
-    assert {"seed", "batch", "rate", "flip", "precision"} <= set(settings.deciding())
+def test_settings_are_fixed_or_changeable() -> None:
+    settings = TrainingConfig()
+    assert set(settings.fixed()) | set(CHANGEABLE) == set(vars(settings))
+    assert not set(settings.fixed()) & set(CHANGEABLE)
+    assert {"seed", "batch", "rate", "flip", "precision"} <= set(settings.fixed())

@@ -1,4 +1,4 @@
-"""Runs of a network that is combined with a prior: it learns by itself, and is weighed at rest."""
+"""Runs of a network that is combined with a prior: it is trained alone, and then calibrated."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from oism import load
+from oism._core.hashing import seed_from
+from oism.flow import NoisePredictor
 from oism.nn import Combined, DDPMpp, Diffusion
-from oism.training import CheckpointError, DivergedError, errors_by_level, model_of
+from oism.objectives import errors_by_level
+from oism.training import CheckpointError, DivergedError, read_metrics
 from oism.training import _checkpoint as checkpoint
-from oism.training._draws import Draws, mixed
-from oism.training._loop import LEAST, WEIGHED
+from oism.training._draws import Draws
+from oism.training._loop import CALIBRATION_BATCH, LEAST
 
 from .small import (
     NET,
@@ -46,46 +50,76 @@ def share_of(model: Diffusion) -> torch.Tensor:
 
 
 def test_the_network_is_trained_as_if_alone(done: Path, tmp_path: Path) -> None:
-    """Bit for bit, with checkpoints, and so weighings, in between: nothing changes for it."""
+    """Bit for bit, with checkpoints, and so calibrations, in between."""
     short_run(tmp_path, predictor(), save_every=0).run()
     assert steps_and_losses(done) == steps_and_losses(tmp_path)
     own, alone = state_of(done), state_of(tmp_path)
-    assert set(own) == {*alone, "average.combined.share"}
+    assert set(own) == set(alone)
     assert [name for name in alone if not torch.equal(own[name], alone[name])] == []
 
 
 def test_the_share_is_that_of_the_average_weights_on_known_draws(done: Path) -> None:
-    model = model_of(done)
+    model = load(done)
     net = model.predictor
     assert isinstance(net, Combined)
     again = Combined(net.net, net.prior)
     run = short_run(done, combined(), resume=True)
-    size = min(len(images()), WEIGHED)
+    size = min(len(images()), CALIBRATION_BATCH)
     levels = run.loop.objective.levels
-    draws = Draws(run.loop.draws.rows, levels, size=size, seed=mixed(0, 2), flip=True)
-    assert run.loop.step_number * run.settings.batch < LEAST
+    draws = Draws(run.loop.draws.rows, levels, size=size, seed=seed_from(0, 2), flip=True)
+    assert run.loop.step_number * run.config.batch < LEAST
     batches = [draws.step(k) for k in range(-(-LEAST // size))]
     assert sum(len(batch.x) for batch in batches) >= LEAST
     noised = run.loop.objective.noised
-    again.weigh((noised(one.x, one.tau, one.noise), one.tau, one.noise) for one in batches)
+    again.calibrate((noised(one.x, one.tau, one.noise), one.tau, one.noise) for one in batches)
     assert torch.equal(again.share, net.share)
     assert float(net.share.max()) > 0
 
 
-def test_the_model_comes_from_the_last_step_or_the_newest_checkpoint(
-    done: Path, tmp_path: Path
-) -> None:
-    whole = model_of(done)
-    for name in ("settings.json", "prior.safetensors"):
-        (tmp_path / name).write_bytes((done / name).read_bytes())
-    (tmp_path / "checkpoints").symlink_to(done / "checkpoints")
-    other = model_of(tmp_path)
-    assert torch.equal(share_of(whole), share_of(other))
+def test_the_model_is_that_of_the_newest_checkpoint(done: Path, tmp_path: Path) -> None:
+    """Also during training: a run that ends there has the same model, byte for byte."""
+    whole = load(done)
     assert len(set(share_of(whole).tolist())) > 10
-    x, tau = torch.randn(5, *SHAPE), torch.rand(5)
-    assert torch.equal(whole.noise(x, tau), other.noise(x, tau))
+    run = short_run(tmp_path / "on", combined(), save_every=5)
+    run.stop(KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run.run()
+    short_run(tmp_path / "one", combined(), save_every=5, steps=1).run()
+    on, one = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("on", "one"))
+    assert on == one
     settings = json.loads((done / "settings.json").read_text())
-    assert settings["form"] == {"kind": "Combined", "first": 1e-5, "intervals": 48}
+    assert settings["model"]["form"] == {"kind": "Combined", "first": 1e-5, "intervals": 48}
+
+
+def test_the_error_of_the_model_is_reported(done: Path) -> None:
+    """That of the combination on the calibration draws, at checkpoints: not the network's."""
+    found = read_metrics(done)
+    measured = [line for line in found if "model_error" in line]
+    assert [line["step"] for line in measured] == [5, 10, 12]
+    run = short_run(done, combined(), resume=True)
+    with run.loop.averaged():
+        error = run.loop.model_error()
+    assert error.mean == measured[-1]["model_error"]
+    assert list(error.by_level) == measured[-1]["model_error_by_level"]
+    net = run.loop.predictor.net
+    assert isinstance(net, DDPMpp)
+    prior = fitted()
+    size, levels = min(len(images()), CALIBRATION_BATCH), run.loop.objective.levels
+    draws = Draws(run.loop.draws.rows, levels, size=size, seed=seed_from(0, 2), flip=True)
+    sums = torch.zeros(3, dtype=torch.float64)
+    with run.loop.averaged():
+        for k in range(-(-LEAST // size)):
+            one = draws.step(k)
+            arguments = (one.x, one.tau, one.noise)
+            with torch.no_grad():
+                predictors: list[NoisePredictor] = [run.model.noise, net.eval(), prior.noise]
+                for i, predictor in enumerate(predictors):
+                    sums[i] += run.loop.objective.errors(predictor, *arguments).double().sum()
+    model, alone, known = (sums / (size * -(-LEAST // size))).tolist()
+    assert model == pytest.approx(error.mean, rel=1e-5)
+    assert model <= 1.001 * min(alone, known)
+    by_level = torch.tensor(error.by_level)
+    assert bool((by_level[1:].diff() < 0).all()), "low noise first"
 
 
 @pytest.mark.parametrize("stop", [1, 7])
@@ -102,7 +136,7 @@ def test_a_run_in_parts_is_the_run_at_once(stop: int, done: Path, tmp_path: Path
 
 
 def test_another_form_is_another_run(done: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"form\.intervals = 48, and cannot go on with 6"):
+    with pytest.raises(CheckpointError, match=r"form\.intervals = 48 \(not 6\)"):
         short_run(done, combined(intervals=6), resume=True)
     with pytest.raises(CheckpointError, match="the run has another prior, that of"):
         short_run(done, predictor(), resume=True)
@@ -111,10 +145,10 @@ def test_another_form_is_another_run(done: Path) -> None:
 def test_it_is_better_than_both(tmp_path: Path) -> None:
     """On images that none of them has seen, in every sixth, up to what 4,096 draws tell."""
     short_run(tmp_path, combined(), steps=80, save_every=0).run()
-    model = model_of(tmp_path)
+    model = load(tmp_path)
     predictor = model.predictor
     assert isinstance(predictor, Combined)
-    alone = Diffusion(predictor.net, model.setting)
+    alone = Diffusion(predictor.net, model.spec)
     data = images(2000, seed=5)
     own, net, prior = (errors_by_level(one, data) for one in (model, alone, predictor.prior))
     for parts in zip(own, net, prior, strict=True):
@@ -127,44 +161,46 @@ def test_predictions_that_are_no_numbers_end_a_run(
 ) -> None:
     """Weights may be finite still; the last checkpoint that can be used is named."""
     run = short_run(tmp_path, combined())
-    real = Combined.weigh
+    real = Combined.calibrate
 
-    def weigh(self: Combined, draws: object) -> None:
+    def calibrate(self: Combined, draws: object) -> None:
         if run.loop.step_number == 8:
             raise FloatingPointError("net must predict finite noise")
         real(self, draws)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Combined, "weigh", weigh)
+    monkeypatch.setattr(Combined, "calibrate", calibrate)
     message = r"predictions were not finite after step 8; the last good .* is .*step-00000004"
     with pytest.raises(DivergedError, match=message):
         run.run()
-    assert checkpoint.latest(tmp_path / "checkpoints") == tmp_path / "checkpoints/step-00000004"
+    assert checkpoint.latest(tmp_path / "checkpoints") == (
+        tmp_path / "checkpoints/step-00000004.safetensors"
+    )
 
 
 def test_pictures_and_shares_are_of_average_weights(tmp_path: Path) -> None:
-    """Weighed once for a step, however often it is asked for."""
+    """Calibrated once for a step, however often the average is used."""
     run = short_run(tmp_path, combined())
-    net, weighed = run.loop.predictor, []
+    net, calibrated = run.loop.predictor, []
     assert isinstance(net, Combined)
-    real = net.weigh
-    net.weigh = lambda draws: (weighed.append(run.loop.step_number), real(draws))[1]  # type: ignore[method-assign, func-returns-value]
+    real = net.calibrate
+    net.calibrate = lambda draws: (calibrated.append(run.loop.step_number), real(draws))[1]  # type: ignore[method-assign, func-returns-value]
     for _ in range(2):
         run.loop.step()
         before = net.share.clone()
         for _ in range(2):
-            with run.loop.settled():
+            with run.loop.averaged():
                 assert all(
                     torch.equal(part, run.loop.average.state()[name])
                     for name, part in net.net.named_parameters()
                 )
         assert not torch.equal(net.share, before)
-    assert weighed == [1, 2]
+    assert calibrated == [1, 2]
     assert net.net.training
 
 
 def test_half_precision(tmp_path: Path) -> None:
     short_run(tmp_path, combined(), precision="bf16", steps=4).run()
-    model = model_of(tmp_path)
+    model = load(tmp_path)
     assert model.precision == "bf16"
     assert share_of(model).dtype == torch.float64
     assert bool(share_of(model).isfinite().all())

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oism import OrnsteinUhlenbeck, VariancePreserving, fit_prior
 from oism.basis import IdentityFrame
-from oism.images import Pixels
+from oism.flow import Pixels
 from oism.nn import MLP, DDPMpp, OperatorInformed
-from oism.objectives import UniformLogSNR
+from oism.objectives import NoiseLevels, UniformLogSNR
 from oism.process import Noising
-from oism.training import Rows
-from oism.training._compatibility import demand_alike, demand_said
-from oism.training._data import array_of
+from oism.training import Rows, stacked
+from oism.training._compatibility import check_alike
+from oism.training._data import rows_of
 
-from .small import NET, PIXELS, SHAPE, fitted, images, predictor, told
+from .small import NET, PIXELS, SHAPE, config, fitted, images, predictor
 
 
 def taken(rows: Rows) -> Tensor:
@@ -111,76 +110,81 @@ def test_bad_rows(case: str) -> None:
 
 def test_batches_in_one_tensor() -> None:
     parts = [np.full((2, 3), 7, dtype=np.uint8), np.zeros((1, 3), dtype=np.uint8)]
-    found = array_of(parts)
+    found = stacked(parts)
     assert found.dtype == torch.uint8
     assert found.tolist() == [[7, 7, 7], [7, 7, 7], [0, 0, 0]]
+
+
+def test_data_of_other_kinds_become_rows() -> None:
+    values = images()
+    rows = Rows(values, PIXELS)
+    assert rows_of(rows, None, dequantise=False) is rows
+    for data in (values, values.numpy(), [values[:50], values[50:].numpy()]):
+        found = rows_of(data, PIXELS, dequantise=False)
+        assert torch.equal(found.values, values)
+        assert (found.pixels, found.dequantise) == (PIXELS, False)
+    with pytest.raises(ValueError, match="data must hold at least one batch, got none"):
+        rows_of([], None, dequantise=True)
+    with pytest.raises(TypeError, match="data must be a tensor, an array, batches of them or Rows"):
+        rows_of(None, None, dequantise=True)
 
 
 def test_what_belongs_together() -> None:
     prior, rows = fitted(), Rows(images(), PIXELS)
     levels = UniformLogSNR(prior.noising)
     for net in (predictor(prior), predictor()):
-        demand_alike(net, rows, levels, prior.setting)
-    demand_said(told(), rows, levels)
-    demand_said(told(), Rows(torch.zeros(3, 2)), levels)  # there is nothing to dequantise
+        check_alike(net, rows, levels, config())
+    check_alike(MLP(2), Rows(torch.zeros(3, 2)), levels, config())  # nothing to dequantise
 
 
 def test_what_does_not() -> None:
     prior, rows = fitted(), Rows(images(), PIXELS)
-    setting, levels = prior.setting, UniformLogSNR(prior.noising)
-    slow = VariancePreserving(beta_1=10.0)
-    other_levels = UniformLogSNR(Noising(OrnsteinUhlenbeck(), slow))
-    net = predictor(prior)
+    levels, net = UniformLogSNR(prior.noising), predictor(prior)
+    slow = Noising(OrnsteinUhlenbeck(), VariancePreserving(beta_1=10.0))
     flat = images().flatten(1)
 
-    def refused(message: str, *parts: Any) -> None:
+    def refused(message: str, net: nn.Module, rows: Rows, levels: NoiseLevels) -> None:
+        settings = config(dequantise=rows.dequantise)
         with pytest.raises(ValueError, match=re.escape(message)):
-            demand_alike(*parts)
+            check_alike(net, rows, levels, settings)
 
-    refused("setting must have the clock of the levels", net, rows, other_levels, setting)
+    refused("prior must have been fitted for the clock", net, rows, UniformLogSNR(slow))
     refused(
-        "prior must have been fitted for the clock",
-        net, rows, other_levels, replace(setting, clock=slow),
-    )  # fmt: skip
-    refused(
-        "setting must be for data that are of shape (16,), as these, got one for data that are of "
+        "prior must be for data that are of shape (16,), as these, got one for data that are of "
         "shape (1, 4, 4)",
-        net, Rows(flat, PIXELS), levels, setting,
+        net, Rows(flat, PIXELS), levels,
     )  # fmt: skip
     refused(
-        "setting must be for data that are pixels from 0 to 255",
-        net, Rows(images()), levels, setting,
+        "prior must be for data that are pixels from 0 to 255", net, Rows(images()), levels,
     )  # fmt: skip
     refused(
         "prior must be for data that are no pixels, as these, got one for data that are pixels "
         "from 0 to 16",
-        net, Rows(images().float()), levels, replace(setting, pixels=None, dequantised=False),
+        net, Rows(images().float()), levels,
     )  # fmt: skip
-    still = Rows(images(), PIXELS, dequantise=False)
-    refused("setting must be for data that are not dequantised", net, still, levels, setting)
     refused(
         "prior must be for data that are not dequantised, as these, got one for data that are "
         "dequantised",
-        net, still, levels, replace(setting, dequantised=False),
+        net, Rows(images(), PIXELS, dequantise=False), levels,
     )  # fmt: skip
     refused(
         "net must take tensors of the data's shape (1, 4, 4), got (1, 8, 8)",
-        DDPMpp((1, 8, 8), **NET), rows, levels, setting,
+        DDPMpp((1, 8, 8), **NET), rows, levels,
     )  # fmt: skip
 
 
-def test_settings_say_what_data_and_levels_are() -> None:
-    """They are what a run writes down, and must not say one thing while another is done."""
+def test_the_configuration_agrees_with_data_and_levels() -> None:
+    """It is written to the folder of a run, and must be what is done."""
     prior = fitted()
     rows, levels = Rows(images(), PIXELS), UniformLogSNR(prior.noising)
     with pytest.raises(ValueError, match=r"levels must begin at first = 0\.001, got 1e-05"):
-        demand_said(told(first=1e-3), rows, levels)
+        check_alike(predictor(), rows, levels, config(first=1e-3))
     with pytest.raises(ValueError, match="data must be those of dequantise = False, got True"):
-        demand_said(told(dequantise=False), rows, levels)
+        check_alike(predictor(), rows, levels, config(dequantise=False))
 
 
 def test_vectors_are_data_too() -> None:
     x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
     prior = fit_prior(x, order=3, frame=IdentityFrame())
     net = OperatorInformed(MLP(3), prior)
-    demand_alike(net, Rows(x), UniformLogSNR(prior.noising), prior.setting)
+    check_alike(net, Rows(x), UniformLogSNR(prior.noising), config())

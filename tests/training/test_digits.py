@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from oism import fit_prior
 from oism.basis import IdentityFrame
-from oism.images import Open, Pixels, Prior
+from oism.flow import Pixels
+from oism.images import Open, Prior
 from oism.nn import DDPMpp, Diffusion, OperatorInformed
-from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.training import Rows, Training, errors_by_level
-from oism.training._loop import Loop, engine
+from oism.objectives import DenoisingScoreMatching, UniformLogSNR, errors_by_level
+from oism.training import Loop, Rows, TrainingConfig, new_accelerator
 
 STEPS = 300
-SETTINGS = Training(
+CONFIG = TrainingConfig(
     steps=STEPS, batch=32, rate=2e-3, warmup=20, decay=0.99, flip=False, log_every=100
 )
 PIXELS = Pixels(0, 16)
@@ -51,12 +51,13 @@ def network(extra: int = 0) -> DDPMpp:
 def trained(predictor: nn.Module, prior: Prior, steps: int) -> float:
     """Return the error of average weights after some steps."""
     objective = DenoisingScoreMatching(UniformLogSNR(prior.noising))
-    loop = Loop(predictor, Rows(digits()[0], PIXELS), objective, SETTINGS, engine(cpu=True))
+    rows, accelerator = Rows(digits()[0], PIXELS), new_accelerator(cpu=True)
+    loop = Loop(predictor, rows, objective, CONFIG, accelerator)
     for _ in range(steps):
         loop.step()
     loop.report()
     with loop.average.applied():
-        return error(Diffusion(predictor, prior.setting))
+        return error(Diffusion(predictor, prior.spec))
 
 
 @pytest.fixture(scope="module")

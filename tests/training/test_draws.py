@@ -15,11 +15,12 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from oism import OrnsteinUhlenbeck, VariancePreserving
-from oism.images import Pixels
+from oism._core.hashing import seed_from
+from oism.flow import Pixels
 from oism.objectives import UniformLogSNR
 from oism.process import Noising
 from oism.training import Rows
-from oism.training._draws import Batch, Draws, mixed
+from oism.training._draws import Batch, Draws
 
 LEVELS = UniformLogSNR(Noising(OrnsteinUhlenbeck(), VariancePreserving()))
 
@@ -90,12 +91,12 @@ def test_steps_and_seeds_differ() -> None:
     assert not torch.equal(draws(seed=0).step(0).x, draws(seed=1).step(0).x)
 
 
-def test_seeds_are_mixed_well() -> None:
+def test_seeds_have_nothing_in_common() -> None:
     """Neighbouring seeds, steps and roles share nothing: half of the bits change, none repeat."""
     numbers = [
         (seed, k, *role) for seed in range(8) for k in range(50) for role in ((), (0,), (1,))
     ]
-    found = [mixed(*one) for one in numbers]
+    found = [seed_from(*one) for one in numbers]
     assert len(set(found)) == len(found)
     assert all(0 <= one < 2**63 for one in found)
     changed = [(a ^ b).bit_count() for a, b in itertools.pairwise(found)]

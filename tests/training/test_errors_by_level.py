@@ -12,11 +12,10 @@ from torch import Tensor, nn
 
 from oism import fit_prior
 from oism.basis import IdentityFrame
-from oism.images import Pixels, Prior
-from oism.images._base import Setting
+from oism.flow import Pixels, TensorSpec
+from oism.images import Prior
 from oism.nn import MLP, Diffusion
-from oism.objectives import UniformLogSNR
-from oism.training import errors_by_level
+from oism.objectives import UniformLogSNR, errors_by_level
 
 from .small import PIXELS, fitted, images, predictor
 
@@ -37,7 +36,7 @@ def test_a_gaussian_has_the_error_it_expects() -> None:
     levels = UniformLogSNR(prior.noising)
     for i, one in enumerate(found):
         u = (i + (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000) / 6
-        expected = float(prior.skill(levels.at(u)).mean())
+        expected = float(prior.expected_error(levels.at(u)).mean())
         assert one.error.count == 8000
         assert abs(one.error.mean - expected) < 4 * one.error.error + 2e-3 * expected
 
@@ -69,15 +68,15 @@ class Noted(nn.Module):
         return torch.zeros_like(x) + self.weight
 
 
-def noted(setting: Setting, first: float = 1e-5) -> tuple[Noted, Diffusion]:
+def noted(spec: TensorSpec, first: float = 1e-5) -> tuple[Noted, Diffusion]:
     net = Noted()
-    return net, Diffusion(net, setting, first=first)
+    return net, Diffusion(net, spec, first=first)
 
 
 def test_what_is_shown_is_the_formula() -> None:
     """x_τ = αx + σε, with one ε for all levels, and the error of predicting nothing is ‖ε‖²/d."""
-    setting = fit_prior(gaussian(50, 0), order=2, frame=IdentityFrame()).setting
-    net, model = noted(setting)
+    spec = fit_prior(gaussian(50, 0), order=2, frame=IdentityFrame()).spec
+    net, model = noted(spec)
     x = gaussian(12, 3)
     found = errors_by_level(model, x, intervals=3)
     drawn = []
@@ -91,8 +90,8 @@ def test_what_is_shown_is_the_formula() -> None:
 
 
 def test_times_are_spread_evenly_over_each_interval() -> None:
-    setting = fitted().setting
-    net, model = noted(setting)
+    spec = fitted().spec
+    net, model = noted(spec)
     errors_by_level(model, images(90), intervals=2, batch=90)
     levels = UniformLogSNR(model.noising)
     for i, (_, tau) in enumerate(net.shown):
@@ -105,7 +104,7 @@ def test_times_are_spread_evenly_over_each_interval() -> None:
 
 @pytest.mark.parametrize("batch", [1, 7, 89, 500])
 def test_batches_do_not_matter(batch: int) -> None:
-    net, model = noted(fitted().setting)
+    net, model = noted(fitted().spec)
     expected = errors_by_level(model, images(90), batch=90)
     seen = torch.cat([shown for shown, _ in net.shown[::6]])
     net.shown.clear()
@@ -118,7 +117,7 @@ def test_batches_do_not_matter(batch: int) -> None:
 
 
 def test_the_first_rows_are_treated_alike_whatever_follows() -> None:
-    net, model = noted(fitted().setting)
+    net, model = noted(fitted().spec)
     errors_by_level(model, images(90))
     errors_by_level(model, images(90)[:30])
     assert torch.equal(net.shown[0][0][:30], net.shown[6][0])
@@ -128,8 +127,8 @@ def test_the_first_rows_are_treated_alike_whatever_follows() -> None:
 def test_predictors_are_compared_in_pairs() -> None:
     """The same noise, times and dequantisation for all: a network and the prior it starts from."""
     prior = fitted()
-    model = Diffusion(predictor(prior), prior.setting)
-    net, alone = noted(prior.setting)
+    model = Diffusion(predictor(prior), prior.spec)
+    net, alone = noted(prior.spec)
     errors_by_level(alone, images(20))
     seen: list[Tensor] = []
     real = prior.noise
@@ -146,7 +145,7 @@ def test_predictors_are_compared_in_pairs() -> None:
 
 
 def test_seeds_differ_and_dequantisation_is_drawn() -> None:
-    net, model = noted(fitted().setting)
+    net, model = noted(fitted().spec)
     errors_by_level(model, images(20), seed=0, intervals=1)
     errors_by_level(model, images(20), seed=1, intervals=1)
     assert not torch.equal(net.shown[0][0], net.shown[1][0])
@@ -160,7 +159,7 @@ def test_seeds_differ_and_dequantisation_is_drawn() -> None:
 
 @pytest.mark.parametrize("mode", [True, False])
 def test_dropout_is_off_and_the_mode_comes_back(mode: bool) -> None:
-    net, model = noted(fitted().setting)
+    net, model = noted(fitted().spec)
     net.train(mode)
     errors_by_level(model, images(5))
     assert set(net.modes) == {False}
@@ -169,7 +168,7 @@ def test_dropout_is_off_and_the_mode_comes_back(mode: bool) -> None:
 
 
 def test_the_model_says_where_its_noise_begins() -> None:
-    net, model = noted(fitted().setting, first=1e-2)
+    net, model = noted(fitted().spec, first=1e-2)
     assert errors_by_level(model, images(5))[0].tau[0] == pytest.approx(1e-2)
     assert errors_by_level(fitted(), images(5))[0].tau[0] == pytest.approx(1e-5)
     assert min(float(tau.min()) for _, tau in net.shown) >= 1e-2
@@ -177,8 +176,8 @@ def test_the_model_says_where_its_noise_begins() -> None:
 
 def test_numbers_in_double_precision_are_evaluated() -> None:
     x = gaussian(50, 0)
-    setting = fit_prior(x, order=2, frame=IdentityFrame()).setting
-    model = Diffusion(MLP(5), setting)
+    spec = fit_prior(x, order=2, frame=IdentityFrame()).spec
+    model = Diffusion(MLP(5), spec)
     assert means(model, x.double()) == pytest.approx(means(model, x), rel=1e-6)
 
 

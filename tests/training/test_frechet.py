@@ -106,8 +106,8 @@ def test_rounding_has_no_root() -> None:
     turn = torch.linalg.qr(torch.randn(200, 200, generator=generator, dtype=torch.float64)).Q
     z = torch.randn(150, 100, generator=generator, dtype=torch.float64)
     one, other = moments(z @ turn[:100]), moments(z @ turn[100:])
-    total = sum(float(part.law()[1].trace()) for part in (one, other))
-    means = float((one.law()[0] - other.law()[0]).square().sum())
+    total = sum(float(part.mean_and_covariance()[1].trace()) for part in (one, other))
+    means = float((one.mean_and_covariance()[0] - other.mean_and_covariance()[0]).square().sum())
     assert frechet_distance(one, other) == pytest.approx(total + means, rel=1e-12)
 
 
@@ -130,11 +130,11 @@ def test_batches_do_not_matter(cuts: list[int], seed: int) -> None:
 
 def test_the_law_is_numpys() -> None:
     x = draw(30, 4, 0)
-    mean, covariance = moments(x).law()
+    mean, covariance = moments(x).mean_and_covariance()
     np.testing.assert_allclose(mean, x.mean(dim=0), rtol=1e-12)
     np.testing.assert_allclose(covariance, np.cov(x.numpy(), rowvar=False), rtol=1e-12)
     assert covariance.dtype == torch.float64
-    assert moments(x.float()).law()[1].dtype == torch.float64
+    assert moments(x.float()).mean_and_covariance()[1].dtype == torch.float64
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,9 @@ def features(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_features_of_ones_own(features: None, name: str) -> None:
     found = features_of(extractor_of(name), [images(9, 3), images(4, 3, 1)])
     expected = torch.cat([images(9, 3), images(4, 3, 1)]).double().mean(dim=(2, 3))
-    torch.testing.assert_close(found.law()[0], expected.mean(dim=0), rtol=1e-6, atol=0)
+    torch.testing.assert_close(
+        found.mean_and_covariance()[0], expected.mean(dim=0), rtol=1e-6, atol=0
+    )
     assert (found.rows, found.dim) == (13, 3)
 
 

@@ -13,19 +13,20 @@ import torch
 from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
-from oism.nn import DDPMpp, OperatorInformed
+from oism.nn import DDPMpp, OperatorInformed, compile_blocks
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.training import DivergedError, Rows
-from oism.training._loop import Loop, compile_parts, engine, net_of
+from oism.training import DivergedError, Loop, Rows, new_accelerator
+from oism.training._parts import trained_parts
 
-from .small import PIXELS, fitted, images, predictor, short_run, state_of, told
+from .small import PIXELS, config, fitted, images, predictor, short_run, state_of
 
 
 def loop_of(net: nn.Module | None = None, **changes: Any) -> Loop:
     prior = fitted()
     objective = DenoisingScoreMatching(UniformLogSNR(prior.noising))
     net = predictor(prior) if net is None else net
-    return Loop(net, Rows(images(), PIXELS), objective, told(**changes), engine(cpu=True))
+    rows, accelerator = Rows(images(), PIXELS), new_accelerator(cpu=True)
+    return Loop(net, rows, objective, config(**changes), accelerator)
 
 
 def test_a_step_is_adam_s_on_clipped_gradients() -> None:
@@ -33,7 +34,7 @@ def test_a_step_is_adam_s_on_clipped_gradients() -> None:
     steps, clip = 5, 0.05
     loop = loop_of(steps=steps, clip=clip, warmup=3)
     other = predictor(fitted())
-    net = net_of(other)
+    net, _ = trained_parts(other)
     first = {name: torch.zeros_like(part) for name, part in net.named_parameters()}
     second = {name: torch.zeros_like(part) for name, part in net.named_parameters()}
     losses, norms = [], []
@@ -103,7 +104,7 @@ def test_half_precision(tmp_path: Path) -> None:
     """Layers work in bfloat16; weights, averages and the optimiser stay in float32."""
     seen: set[torch.dtype] = set()
     net = predictor(fitted())
-    inner = net_of(net)
+    inner, _ = trained_parts(net)
     assert isinstance(inner, DDPMpp)
     inner.middle.conv.register_forward_hook(lambda m, x, y: seen.add(y.dtype))
     run = short_run(tmp_path / "half", net, precision="bf16")
@@ -125,7 +126,7 @@ def test_precision_is_the_run_s_not_the_launcher_s(monkeypatch: pytest.MonkeyPat
     AcceleratorState._reset_state(reset_partial_state=True)
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     try:
-        assert engine(cpu=True).mixed_precision == "no"
+        assert new_accelerator(cpu=True).mixed_precision == "no"
     finally:
         AcceleratorState._reset_state(reset_partial_state=True)
 
@@ -174,8 +175,8 @@ def test_all_blocks_are_compiled() -> None:
     net = predictor(fitted())
     before = torch._dynamo.config.recompile_limit
     try:
-        compile_parts(net)
-        inner = net_of(net)
+        compile_blocks(net)
+        inner, _ = trained_parts(net)
         assert isinstance(inner, DDPMpp)
         blocks = [*inner.down, inner.middle, inner.after, *inner.up]
         assert all(block._compiled_call_impl is not None for block in blocks)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from oism.training._metrics import Metrics, read
+from oism.training import read_metrics
+from oism.training._metrics import Metrics
 
 
 def steps(folder: Path) -> list[int]:
-    return [line["step"] for line in read(folder / "metrics.jsonl")]
+    return [line["step"] for line in read_metrics(folder)]
 
 
 def write(folder: Path, *numbers: int, after: int = 0, tensorboard: bool = False) -> None:
@@ -72,7 +73,7 @@ def test_lines_are_brought_to_the_disk(tmp_path: Path, monkeypatch: pytest.Monke
         real(handle)
 
     monkeypatch.setattr("oism.training._metrics.os.fsync", fsync)
-    metrics.to_disk()
+    metrics.flush_to_disk()
     metrics.close()
     assert [text.count("\n") for text in synced] == [1, 1]
 
@@ -100,7 +101,7 @@ def test_tensorboard_is_told_the_same(tmp_path: Path) -> None:
     events = accumulator(str(tmp_path / "tensorboard")).Reload()
     assert set(events.Tags()["scalars"]) == {"loss", "rate"}
     found = [(event.step, event.value) for event in events.Scalars("loss")]
-    wanted = [(line["step"], line["loss"]) for line in read(tmp_path / "metrics.jsonl")]
+    wanted = [(line["step"], line["loss"]) for line in read_metrics(tmp_path)]
     assert [step for step, _ in found] == [1, 2, 3, 4, 6], "what was forgotten is purged there too"
     assert [value for _, value in found] == pytest.approx([value for _, value in wanted])
 

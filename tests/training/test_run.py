@@ -13,24 +13,33 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from oism import VariancePreserving, load
 from oism.images import Open, Prior
 from oism.nn import Diffusion, OperatorInformed
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR, UniformTime
-from oism.training import CheckpointError, DivergedError, Rows, Run
+from oism.training import (
+    CheckpointError,
+    DivergedError,
+    Loop,
+    Rows,
+    Run,
+    new_accelerator,
+    read_metrics,
+    train,
+)
 from oism.training import _checkpoint as checkpoint
-from oism.training import _metrics as lines
-from oism.training._loop import Loop, engine
 
 from .small import (
     PIXELS,
+    SHAPE,
     assert_same,
+    config,
     fitted,
     images,
     predictor,
     short_run,
     state_of,
     steps_and_losses,
-    told,
 )
 
 
@@ -38,32 +47,37 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_folder_explains_itself(tmp_path: Path) -> None:
+def file(step: int) -> str:
+    return f"step-{step:08d}.safetensors"
+
+
+def test_the_files_of_a_run(tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "run"
     run = short_run(folder)
     run.run()
     wanted = ["checkpoints", "metrics.jsonl", "model.safetensors", "prior.safetensors"]
     assert set(names(folder)) == {*wanted, "settings.json", "tensorboard"}
-    assert names(folder / "checkpoints") == ["step-00000008", "step-00000012"]
+    assert names(folder / "checkpoints") == [file(8), file(12)]
     settings = json.loads((folder / "settings.json").read_text())
-    assert settings["steps"] == 12
-    assert settings["net"]["kind"] == "DDPMpp"
+    assert settings["config"]["steps"] == 12
+    assert settings["model"]["network"]["kind"] == "DDPMpp"
     assert settings["torch"] == torch.__version__
-    assert settings["parameters"] == sum(part.numel() for part in run.loop.net.parameters())
-    found = lines.read(folder / "metrics.jsonl")
+    parameters = sum(part.numel() for part in run.loop.net.parameters())
+    assert settings["model"]["parameters"] == parameters
+    found = read_metrics(folder)
     assert [line["step"] for line in found] == list(range(1, 13))
-    assert set(found[0]) == {"step", "loss", "gradient", "rate", "seconds"}
+    every = {"step", "loss", "gradient", "rate", "seconds"}
+    assert set(found[0]) == every
+    assert set(found[-1]) == {*every, "model_error", "model_error_by_level"}
     assert [line["rate"] for line in found[:5]] == [0.0025, 0.005, 0.0075, 0.01, 0.01]
     x = torch.randn(3, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(
-        Prior.load(folder / "prior.safetensors").noise(x, 0.5), fitted().noise(x, 0.5)
-    )
+    assert torch.equal(load(folder / "prior.safetensors").noise(x, 0.5), fitted().noise(x, 0.5))
 
 
 def test_the_model_has_average_weights(tmp_path: Path) -> None:
     run = short_run(tmp_path)
     run.run()
-    model = Diffusion.load(tmp_path / "model.safetensors")
+    model = load(tmp_path)
     assert isinstance(model.predictor, OperatorInformed)
     net = dict(model.predictor.net.named_parameters())
     for name, value in run.loop.average.state().items():
@@ -103,14 +117,14 @@ def test_resuming_what_is_done_and_what_never_began(tmp_path: Path) -> None:
     short_run(tmp_path / "one", resume=True).run()
     assert (tmp_path / "one" / "model.safetensors").read_bytes() == before
     assert len(steps_and_losses(tmp_path / "one")) == 12
-    with pytest.raises(CheckpointError, match="has taken 12 steps, and cannot go on to 8"):
+    with pytest.raises(CheckpointError, match="has taken 12 steps, and cannot continue to 8"):
         short_run(tmp_path / "one", resume=True, steps=8)
 
 
 def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
     short_run(tmp_path).run()
     kept = state_of(tmp_path)
-    with pytest.raises(FileExistsError, match="holds a run, with step-00000012: go on with it"):
+    with pytest.raises(FileExistsError, match="holds a run, with step-00000012"):
         short_run(tmp_path)
     assert all(torch.equal(kept[name], value) for name, value in state_of(tmp_path).items())
 
@@ -125,12 +139,16 @@ def test_one_that_was_stopped_before_its_first_checkpoint_begins_anew(tmp_path: 
 
 
 CHANGED: dict[str, tuple[dict[str, Any], str]] = {
-    "rate": ({"rate": 0.5}, "the run has rate = 0.01, and cannot go on with 0.5"),
-    "batch": ({"batch": 8}, "the run has batch = 16, and cannot go on with 8"),
-    "seed": ({"seed": 3}, "the run has seed = 0, and cannot go on with 3"),
-    "flip": ({"flip": False}, "the run has flip = True, and cannot go on with False"),
-    "precision": ({"precision": "bf16"}, "the run has precision = 'no', and cannot go on"),
-    "data": ({"data": images(50)}, "the run has rows = 90, and cannot go on with 50"),
+    "rate": (
+        {"rate": 0.5},
+        "has rate = 0.01 (not 0.5), and cannot continue with other values",
+    ),
+    "batch": ({"batch": 8}, "the run has batch = 16 (not 8), and"),
+    "seed": ({"seed": 3}, "the run has seed = 0 (not 3), and"),
+    "flip": ({"flip": False}, "the run has flip = True (not False), and"),
+    "precision": ({"precision": "bf16"}, "the run has precision = 'no' (not 'bf16'), and"),
+    "data": ({"data": images(50)}, "the run has rows = 90 (not 50), checksum = "),
+    "several": ({"rate": 0.5, "seed": 3}, "rate = 0.01 (not 0.5), seed = 0 (not 3), and cannot"),
 }
 
 
@@ -150,7 +168,7 @@ def test_other_settings_are_another_run(name: str, done: Path) -> None:
 
 
 def test_another_network_is_another_run(done: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"the run has net.width = 8"):
+    with pytest.raises(CheckpointError, match=r"the run has network.width = 8 \(not 12\)"):
         short_run(done, predictor(fitted(), width=12), resume=True)
 
 
@@ -162,20 +180,20 @@ def test_another_prior_is_another_run(done: Path) -> None:
     net = predictor(fitted())
     assert isinstance(net, OperatorInformed)
     net.gate = Open()
-    with pytest.raises(CheckpointError, match=r"gate.kind = 'ByError', and .* with 'Open'"):
+    with pytest.raises(CheckpointError, match=r"gate.kind = 'ByError' \(not 'Open'\)"):
         short_run(done, net, resume=True)
 
 
 def test_the_paper_s_form_does_not_go_on_without_its_prior(tmp_path: Path) -> None:
     bare = predictor()
     short_run(tmp_path, OperatorInformed.paper(bare, fitted()), steps=2).run()
-    with pytest.raises(CheckpointError, match=r"another prior, that of prior.safetensors: load it"):
+    with pytest.raises(CheckpointError, match=r"another prior, that of prior.safetensors"):
         short_run(tmp_path, predictor(), resume=True)
 
 
 def test_the_prior_in_the_folder_serves_to_go_on(done: Path, tmp_path: Path) -> None:
     shutil.copytree(done, tmp_path / "copy")
-    prior = Prior.load(tmp_path / "copy" / "prior.safetensors")
+    prior: Prior = load(tmp_path / "copy" / "prior.safetensors")
     short_run(tmp_path / "copy", predictor(prior), resume=True, steps=13).run()
 
 
@@ -183,8 +201,8 @@ def test_other_levels_are_another_run(done: Path) -> None:
     prior = fitted()
     with pytest.raises(CheckpointError, match="the run has levels = 'UniformLogSNR'"):
         Run(
-            done, predictor(prior), Rows(images(), PIXELS), UniformTime(prior.noising), told(),
-            prior.setting, resume=True, accelerator=engine(cpu=True),
+            done, predictor(prior), Rows(images(), PIXELS), config(), resume=True,
+            levels=UniformTime(prior.noising), accelerator=new_accelerator(cpu=True),
         )  # fmt: skip
 
 
@@ -194,19 +212,19 @@ def test_how_a_run_is_watched_may_change(done: Path, tmp_path: Path) -> None:
         tmp_path / "copy", resume=True, steps=15, log_every=3, save_every=2, keep=1, sample_every=1
     )
     run.run()
-    assert names(tmp_path / "copy" / "checkpoints") == ["step-00000015"]
+    assert names(tmp_path / "copy" / "checkpoints") == [file(15)]
     assert [step for step, _ in steps_and_losses(tmp_path / "copy")][11:] == [12, 14, 15]
 
 
 def test_a_damaged_checkpoint_is_named_and_so_is_the_way_out(done: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(done, folder)
-    last = folder / "checkpoints" / "step-00000012"
-    (last / "net.safetensors").write_bytes(b"short")
-    message = r"net\.safetensors: truncated.*step-00000008 is whole: remove step-00000012"
+    last = folder / "checkpoints" / file(12)
+    last.write_bytes(last.read_bytes()[:-9])
+    message = r"12\.safetensors: is truncated.*step-00000008.safetensors can be read: remove step-"
     with pytest.raises(CheckpointError, match=message):
         short_run(folder, resume=True)
-    shutil.rmtree(last)
+    last.unlink()
     short_run(folder, resume=True).run()
     assert_same(folder, done)
     assert steps_and_losses(folder) == steps_and_losses(done)
@@ -215,7 +233,7 @@ def test_a_damaged_checkpoint_is_named_and_so_is_the_way_out(done: Path, tmp_pat
 def test_pictures_are_of_average_weights_and_change_nothing(tmp_path: Path) -> None:
     seen: list[tuple[str, bool]] = []
 
-    def picture(path: Path, model: Diffusion) -> None:
+    def draw(path: Path, model: Diffusion) -> None:
         assert isinstance(model.predictor, OperatorInformed)
         own = dict(model.predictor.net.named_parameters())
         averaged = all(torch.equal(own[k], v) for k, v in run.loop.average.state().items())
@@ -224,7 +242,7 @@ def test_pictures_are_of_average_weights_and_change_nothing(tmp_path: Path) -> N
         torch.rand(100)
         path.write_bytes(b"picture")
 
-    run = short_run(tmp_path / "drawn", sample_every=5, picture=picture)
+    run = short_run(tmp_path / "drawn", sample_every=5, draw=draw)
     run.run()
     assert seen == [(f"step-{k:08d}.png", True) for k in (5, 10, 12)]
     assert names(tmp_path / "drawn" / "samples") == [name for name, _ in seen]
@@ -262,7 +280,7 @@ def assert_finite(folder: Path) -> None:
 def test_a_loss_that_is_no_number_ends_a_run(log_every: int, after: int, tmp_path: Path) -> None:
     run = short_run(tmp_path, log_every=log_every, steps=50)
     poison(run, after)
-    last = tmp_path / "checkpoints" / f"step-{after // 4 * 4:08d}"
+    last = tmp_path / "checkpoints" / file(after // 4 * 4)
     message = (
         f"the loss or its gradient was not finite in step {after + 1}; the last good checkpoint is "
         f"{last}"
@@ -271,7 +289,10 @@ def test_a_loss_that_is_no_number_ends_a_run(log_every: int, after: int, tmp_pat
         run.run()
     assert checkpoint.latest(tmp_path / "checkpoints") == last
     assert_finite(tmp_path)
-    assert not (tmp_path / "model.safetensors").exists()
+    model = load(tmp_path)
+    assert all(bool(part.isfinite().all()) for part in model.parameters())
+    kept = checkpoint.read(last).average
+    assert all(torch.equal(part, kept[name]) for name, part in model.net.named_parameters())
     assert all(step <= after for step, _ in steps_and_losses(tmp_path))
 
 
@@ -301,7 +322,7 @@ def test_weights_that_a_last_step_spoilt_are_not_saved(
     message = r"weights were not finite after step 8; the last good checkpoint is .*step-00000004"
     with pytest.raises(DivergedError, match=message):
         run.run()
-    assert names(tmp_path / "checkpoints") == ["step-00000004"]
+    assert names(tmp_path / "checkpoints") == [file(4)]
     assert_finite(tmp_path)
 
 
@@ -309,27 +330,70 @@ def test_a_disk_that_fills_up_ends_a_run_and_the_last_checkpoint_serves(
     done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = short_run(tmp_path)
-    real = checkpoint._write
+    real = Path.write_bytes
 
     def write(path: Path, content: bytes) -> int:
-        if "step-00000008" in str(path) and path.name == "optimiser.safetensors":
-            path.write_bytes(content[: len(content) // 2])
+        if run.loop.step_number == 8 and path.parent.name == "checkpoints":
+            real(path, content[: len(content) // 2])
             raise OSError(28, "No space left on device")
         return real(path, content)
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_write", write)
+        patch.setattr(Path, "write_bytes", write)
         with pytest.raises(CheckpointError, match=r"step 8 .*No space left.*step-00000004"):
             run.run()
-    assert names(tmp_path / "checkpoints") == ["step-00000004"]
+    assert names(tmp_path / "checkpoints") == [file(4)]
     short_run(tmp_path, resume=True).run()
     assert_same(tmp_path, done)
 
 
-def test_a_loop_trains_what_is_at_rest() -> None:
+def test_a_loop_trains_a_network_that_was_in_eval_mode() -> None:
     """A model from a file is; without dropout it would be another run."""
     prior = fitted()
     net = predictor(prior).eval()
     levels = UniformLogSNR(prior.noising)
-    Loop(net, Rows(images(), PIXELS), DenoisingScoreMatching(levels), told(), engine(cpu=True))
+    objective, accelerator = DenoisingScoreMatching(levels), new_accelerator(cpu=True)
+    Loop(net, Rows(images(), PIXELS), objective, config(), accelerator)
     assert net.training
+
+
+def test_train_returns_the_model_of_the_folder(tmp_path: Path) -> None:
+    """With average weights, in evaluation mode; data are a tensor, an array or batches of them."""
+    data, x = images(), torch.randn(3, *SHAPE)
+    tau, found = torch.rand(3), []
+    kinds = {"tensor": data, "array": data.numpy(), "batches": [data[:50].numpy(), data[50:]]}
+    for name, kind in kinds.items():
+        arguments = (predictor(fitted()), kind, tmp_path / name, config(steps=2))
+        model = train(*arguments, accelerator=new_accelerator(cpu=True))
+        assert not model.training
+        assert model.pixels == PIXELS, "those of the prior"
+        assert torch.equal(model.noise(x, tau), load(tmp_path / name).noise(x, tau))
+        found.append(model.noise(x, tau))
+    assert all(torch.equal(one, found[0]) for one in found)
+
+
+def test_a_resumed_train_continues(tmp_path: Path) -> None:
+    accelerator = new_accelerator(cpu=True)
+    rows = Rows(images(), PIXELS)
+    for steps in (2, 4):
+        net = predictor()
+        train(net, rows, tmp_path / "parts", config(steps=steps), resume=True,
+              accelerator=accelerator)  # fmt: skip
+    train(predictor(), rows, tmp_path / "whole", config(steps=4), accelerator=accelerator)
+    assert_same(tmp_path / "whole", tmp_path / "parts")
+
+
+def test_a_network_alone_has_a_clock(tmp_path: Path) -> None:
+    clock = VariancePreserving(0.1, 9.0)
+    rows, accelerator = Rows(images(), PIXELS), new_accelerator(cpu=True)
+    model = train(predictor(), rows, tmp_path / "a", config(steps=1), clock=clock,
+                  accelerator=accelerator)  # fmt: skip
+    assert model.clock == load(tmp_path / "a").clock == clock
+    model = train(predictor(), rows, tmp_path / "b", config(steps=1), accelerator=accelerator)
+    assert model.clock == VariancePreserving()
+    with pytest.raises(ValueError, match="prior must have been fitted for the clock"):
+        train(predictor(fitted()), rows, tmp_path / "c", config(steps=1), clock=clock)
+    levels = UniformTime(fitted().noising)
+    with pytest.raises(ValueError, match="clock must be that of levels, or not be given"):
+        train(predictor(), rows, tmp_path / "c", config(steps=1), clock=clock, levels=levels)
+    assert not (tmp_path / "c").exists()

@@ -1,1 +1,1 @@
-"""What every layer uses: argument checks, array transforms, progress, atomic files, quadrature."""
+"""Shared by all packages: argument checks, array transforms, progress, atomic files, quadrature."""

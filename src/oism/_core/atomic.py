@@ -1,8 +1,8 @@
-"""Files and folders that appear under their name only when they are complete.
+"""Atomic writing of files and folders: they appear under their name only when complete.
 
-A draft is written beside the target, flushed to the disk and renamed. An error or an interrupt
-before the rename removes the draft and leaves the target as it was. A process that is killed leaves
-its draft behind, a hidden file or folder that `remove_drafts` removes.
+A draft is written next to the target, flushed to the disk and renamed. On an error or an interrupt
+before the rename the draft is removed and the target is unchanged. The draft of a process that was
+killed remains, a hidden file or folder that `remove_drafts` removes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def replacing(path: StrPath) -> Iterator[Path]:
     """Yield a path to write to; at the end of the block the file there replaces ``path``.
 
     Links are followed. A pipe or a device is written to directly. The new file has the permissions
-    of an older one.
+    of the file that it replaces.
 
     >>> with replacing("letter.txt") as draft:
     ...     size = draft.write_text("Dear reader")
@@ -44,7 +44,7 @@ def replacing(path: StrPath) -> Iterator[Path]:
     try:
         os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         if mode is not None:
-            draft.chmod(mode | stat.S_IWUSR)  # before there is anything in it to read
+            draft.chmod(mode | stat.S_IWUSR)  # before anything is written
         yield draft
         with draft.open("rb+") as file:
             os.fsync(file.fileno())
@@ -53,7 +53,7 @@ def replacing(path: StrPath) -> Iterator[Path]:
         draft.replace(target)
         _flush_folder(target.parent)
     except OSError as error:
-        if error.errno is not None and error.filename is None:  # a full disk says no name
+        if error.errno is not None and error.filename is None:  # for example a full disk
             error.filename = str(path)
         raise
     finally:
@@ -86,7 +86,7 @@ def replacing_folder(path: StrPath) -> Iterator[Path]:
 
 
 def check_new_folder(path: StrPath) -> None:
-    """Raise the error that `replacing_folder` would raise, where it can be foreseen."""
+    """Raise the errors of `replacing_folder` that can be detected before writing."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
         if any(target.iterdir()):
@@ -111,41 +111,41 @@ def _draft(target: Path) -> Path:
 
 
 def _flush_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can."""
+    """Flush the entries of a folder to the disk, on systems that support it."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
     except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no such call
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # not supported by some file systems
             raise
     finally:
         os.close(handle)
 
 
 def check_writable(path: StrPath) -> None:
-    """Raise the error that writing to a path would raise, where it can be foreseen."""
+    """Raise the errors of writing to a path that can be detected before writing."""
     if _passes_through(path):
         return
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder, not a file", str(path))
-    if target.is_symlink():  # `realpath` gives up on links that lead to each other
-        raise OSError(errno.ELOOP, "is a link that leads to itself", str(path))
+    if target.is_symlink():  # `realpath` does not resolve circular links
+        raise OSError(errno.ELOOP, "is a circular link", str(path))
     folder = target.parent
     if not folder.is_dir():
         raise FileNotFoundError(errno.ENOENT, "no such folder", str(folder))
     if not os.access(folder, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "no permission to write in this folder", str(folder))
-    if target.exists() and not os.access(target, os.W_OK):  # a rename would not ask
+    if target.exists() and not os.access(target, os.W_OK):  # a rename does not check this
         raise PermissionError(errno.EACCES, "no permission to write to this file", str(path))
 
 
 def _passes_through(path: StrPath) -> bool:
-    """Return whether a path is a pipe, a device or a descriptor, which no file may replace."""
+    """Return whether a path is a pipe, a device or a descriptor, which must not be replaced."""
     absolute = os.path.abspath(path)
-    if absolute.startswith(("/dev/fd/", "/dev/std", "/proc/")):  # even where it is a file today
+    if absolute.startswith(("/dev/fd/", "/dev/std", "/proc/")):  # even if it is a file
         return os.path.exists(path)
     try:
         kind = os.stat(path).st_mode

@@ -1,9 +1,9 @@
-"""What an argument may be, and the error that says so.
+"""Argument checks with error messages.
 
-Every check names the argument, shows the value and states what is allowed. Shapes and dtypes are
-always checked. Values (finite, non-negative) are checked where they can be read: inside
+Every message contains the argument's name, its value and what is allowed. Shapes and dtypes are
+always checked. Values (finite, non-negative) are checked if they can be read: inside
 ``torch.func.vmap`` a tensor has no single value, and under ``torch.compile`` reading one would
-break the graph, so there the caller outside the transform is the one who is checked.
+break the graph, so there values are not checked.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def holds(condition: Tensor) -> bool:
-    """Tell whether a condition is true everywhere; taken as true where it cannot be read."""
+    """Return whether a condition is true everywhere; True if it cannot be read."""
     if torch.compiler.is_compiling():
         return True
     try:
         return bool(condition.all())
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError:  # torch.func.vmap: the tensor stands for many
+    except RuntimeError:  # inside torch.func.vmap
         return True
 
 
 def readable(x: Tensor) -> bool:
-    """Tell whether the values of a tensor can be read: neither inside vmap nor under compile."""
+    """Return whether the values of a tensor can be read: not inside vmap or under compile."""
     if torch.compiler.is_compiling():
         return False
     try:
@@ -44,11 +44,11 @@ def readable(x: Tensor) -> bool:
     return True
 
 
-def _refuse(name: str, x: Tensor, allowed: Tensor, demand: str) -> NoReturn:
-    """Raise, quoting the first entry of ``x`` that is not allowed."""
+def _reject(name: str, x: Tensor, allowed: Tensor, requirement: str) -> NoReturn:
+    """Raise an error with the first entry of ``x`` that is not allowed."""
     index = tuple(int(i) for i in (~allowed).nonzero()[0])
     where = f"{name}[{', '.join(map(str, index))}]" if index else name
-    raise ValueError(f"{name} must be {demand}, but {where} = {x[index].item()!r}")
+    raise ValueError(f"{name} must be {requirement}, but {where} = {x[index].item()!r}")
 
 
 def instance(value: object, kind: type, name: str) -> None:
@@ -72,7 +72,7 @@ def dtype(value: torch.dtype, name: str = "dtype") -> torch.dtype:
 
 
 def vectors(x: object, name: str = "x", *, dim: int | None = None) -> Tensor:
-    """Return ``x`` if it is a floating-point tensor ``(..., dim)``, whatever its values."""
+    """Return ``x`` if it is a floating-point tensor ``(..., dim)``; values are not checked."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name} must be a torch.Tensor, got {type(x).__name__}")
     if x.dtype not in DTYPES:
@@ -89,7 +89,7 @@ def floating(x: object, name: str) -> Tensor:
     x = vectors(x, name)
     finite = torch.isfinite(x)
     if not holds(finite):
-        _refuse(name, x, finite, "finite")
+        _reject(name, x, finite, "finite")
     return x
 
 
@@ -118,25 +118,25 @@ def like(y: object, x: Tensor, name: str = "y", other: str = "x") -> Tensor:
     return y
 
 
-def number(value: object, name: str, demand: str = "a finite number") -> float:
+def number(value: object, name: str, requirement: str = "a finite number") -> float:
     """Return a finite real number as a float."""
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name} must be {demand}, got {type(value).__name__} {value!r}")
+        raise TypeError(f"{name} must be {requirement}, got {type(value).__name__} {value!r}")
     try:
         result = float(value)
     except OverflowError:
         result = math.inf
     if not math.isfinite(result):
-        raise ValueError(f"{name} must be {demand}, got {result!r}")
+        raise ValueError(f"{name} must be {requirement}, got {result!r}")
     return result
 
 
 def positive(value: object, name: str) -> float:
     """Return a positive finite number as a float."""
-    demand = "a positive finite number"
-    result = number(value, name, demand)
+    requirement = "a positive finite number"
+    result = number(value, name, requirement)
     if result <= 0:
-        raise ValueError(f"{name} must be {demand}, got {result!r}")
+        raise ValueError(f"{name} must be {requirement}, got {result!r}")
     return result
 
 
@@ -171,8 +171,7 @@ def instants(
 ) -> Tensor:
     """Return times in float64, one number or one per row, within [low, high].
 
-    ``slack`` says by which fraction of themselves the ends may be passed, for times that were
-    rounded on their way here.
+    ``slack`` is the relative tolerance at the ends, for times that were rounded.
     """
     if not isinstance(t, Tensor):
         t = torch.tensor(number(t, name, "a finite number or a tensor"), dtype=torch.float64)
@@ -182,7 +181,7 @@ def instants(
     allowed = (t >= low * (1 - slack)) & (t <= high * (1 + slack))
     if not holds(allowed):
         end = "]" if math.isfinite(high) else ")"
-        _refuse(name, t, allowed, f"in [{float(low):g}, {float(high):g}{end}")
+        _reject(name, t, allowed, f"in [{float(low):g}, {float(high):g}{end}")
     return t if t.device.type == "mps" else t.double()  # Apple's GPUs have no float64
 
 
@@ -192,7 +191,7 @@ def time(t: object, name: str = "t") -> Tensor:
 
 
 def orthogonal(matrix: object, name: str = "matrix") -> Tensor:
-    """Return a square matrix whose rows are orthonormal to 1e-10 (float32: 1e-4)."""
+    """Return a square matrix, checked to have orthonormal rows to 1e-10 (float32: 1e-4)."""
     matrix = floating(matrix, name)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not len(matrix):
         raise ValueError(f"{name} must be a square matrix, got shape {tuple(matrix.shape)}")
@@ -210,10 +209,10 @@ def orthogonal(matrix: object, name: str = "matrix") -> Tensor:
 
 
 def device(value: torch.device | str, name: str = "device") -> torch.device:
-    """Return a device that this machine and this build of torch have."""
+    """Return a device, checked to be available on this machine and build of torch."""
     try:
         return torch.empty(0, device=value).device
-    except (AssertionError, RuntimeError) as error:  # a build without CUDA asserts
+    except (AssertionError, RuntimeError) as error:  # AssertionError: a build without CUDA
         reason = str(error).splitlines()[0]
         raise ValueError(f"{name} {str(value)!r} cannot be used here: {reason}") from error
 

@@ -1,4 +1,4 @@
-"""Packages that only a part of the library needs, and the error that names what to install."""
+"""Optional dependencies, with an error that names the extra to install."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from types import ModuleType
 
 
 def require(module: str, extra: str, *, purpose: str, package: str | None = None) -> ModuleType:
-    """Return an optional module, or raise the error that names the extra that installs it.
+    """Return an optional module, or raise an error that names the extra to install.
 
-    ``purpose`` begins the message; ``package`` is the name of what is installed, where that is not
-    the first part of the name of the module.
+    The message starts with ``purpose``; ``package`` is the name of the package if it differs from
+    the first part of the module's name.
 
     >>> require("json", "images", purpose="reading JSON").__name__
     'json'
@@ -24,6 +24,6 @@ def require(module: str, extra: str, *, purpose: str, package: str | None = None
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != root:
-            raise  # the package is there, and something that it imports is not
+            raise  # the package is installed, but one of its own imports is missing
         message = f"{purpose} needs {package or root}: pip install 'oism[{extra}]'"
         raise ModuleNotFoundError(message, name=error.name) from error

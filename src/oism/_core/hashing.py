@@ -1,4 +1,4 @@
-"""Pseudorandom 64-bit integers that follow from other integers by splitmix64 (Steele, 2014)."""
+"""Pseudorandom 64-bit integers computed from other integers by splitmix64 (Steele, 2014)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 def splitmix64(state: int) -> int:
-    """Return the number in [0, 2⁶⁴) that follows a state; the next state is ``state + GOLDEN``.
+    """Return the number in [0, 2⁶⁴) of a state; the next state is ``state + GOLDEN``.
 
     >>> hex(splitmix64(0))
     '0xe220a8397b1dcdaf'

@@ -1,4 +1,4 @@
-"""Values as JSON holds them: no arrays, no NaN, no infinity."""
+"""Conversion to JSON values: no arrays, no NaN, no infinity."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def plain(value: Any, digits: int | None = None) -> Any:  # noqa: ANN401
-    """Return lists for arrays, None for numbers that are not finite, text for what is no number.
+    """Return lists for arrays, None for numbers that are not finite, strings for other objects.
 
-    Floats keep all their digits, or as many significant ones as are asked for.
+    Floats keep all their digits, or ``digits`` significant ones.
 
     >>> plain({"a": (1, "x", float("inf")), 2: 1.23456}, digits=3)
     {'a': [1, 'x', None], '2': 1.23}

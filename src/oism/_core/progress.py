@@ -1,4 +1,4 @@
-"""Progress of long work: one bar, on a terminal."""
+"""Progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tqdm import tqdm
 _silent = ContextVar("_silent", default=False)
 
 PARTS = 100
-"""The steps of a bar whose work is reported in shares."""
+"""The number of steps of a bar whose progress is reported in shares."""
 
 
 @contextmanager
 def no_bars() -> Iterator[None]:
-    """Show no bar within, unless one is asked for by name."""
+    """Show no bars within the block, except those with ``show=True``."""
     token = _silent.set(True)
     try:
         yield
@@ -37,15 +37,15 @@ class Progress:
         return not self._bar.disable
 
     def stage(self, name: str, total: int | None = None) -> None:
-        """Begin a stage of ``total`` steps, or of a number that is not known."""
+        """Begin a stage of ``total`` steps; None if the number is unknown."""
         self._bar.set_description_str(name, refresh=False)
-        self._bar.total = total  # `reset` would keep that of the stage before where it is None
+        self._bar.total = total  # `reset(None)` would keep the total of the previous stage
         self._bar.reset()
 
     def shares(self, name: str) -> Callable[[float], None]:
-        """Begin a stage, and return the function that takes the shares of it as they are done.
+        """Begin a stage, and return a function to report the shares of it that are done.
 
-        Shares sum to 1; what rounding adds to that is not shown. Threads may call it.
+        Shares sum to 1 up to rounding. The function is thread-safe.
         """
         self.stage(name, PARTS)
         done, lock = 0.0, Lock()
@@ -67,16 +67,16 @@ class Progress:
         self._bar.update(place - self._bar.n)
 
     def note(self, words: str) -> None:
-        """Show a text beside the bar, from its next update on."""
+        """Show a text next to the bar, from its next update on."""
         self._bar.set_postfix_str(words, refresh=False)
 
 
 @contextmanager
 def progress_bar(show: bool | None) -> Iterator[Progress]:
-    """Open a bar: shown, not shown, or (None) shown on a terminal if it takes a while."""
+    """Open a bar: shown, not shown, or (None) shown on a terminal after one second."""
     disable = (_silent.get() or None) if show is None else not show
     delay = 1.0 if show is None else 0.0
-    # At every step that comes a tenth of a second after the last: the pace of a fit is not even,
-    # and tqdm's own guess would leave the bar as it is for seconds.
+    # Update at every step, at most ten times a second: the speed of a fit varies, and tqdm's
+    # estimate of the step rate could stop updates for seconds.
     with tqdm(disable=disable, delay=delay, miniters=1, leave=False) as bar:
         yield Progress(bar)

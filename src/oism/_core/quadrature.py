@@ -1,11 +1,11 @@
 """Quadrature rules: points and weights with Σ wⱼ f(zⱼ) ≈ E[f(Z)], and their products.
 
-``gauss_hermite`` integrates polynomials of degree ≤ 2n - 1 against N(0, 1) exactly, and
-``gauss_legendre`` against the uniform law on [0, 1]. Equally spaced points are better for waves. On
-the circle, n of them mistake a frequency k only for those at distance n or more; for a law of
-variance σ² that is an error of about exp(-(n - |k|)²σ²/2), so the rule is exact once the law is
-wide. For a narrow law the same rule is used on the line, over ``REACH`` standard deviations, beyond
-which N(0, 1) holds less than 2e-15: ``normal_trapezoid``.
+``gauss_hermite`` integrates polynomials of degree ≤ 2n - 1 under N(0, 1) exactly, and
+``gauss_legendre`` under the uniform distribution on [0, 1]. Equally spaced points are better for
+waves. On the circle, n of them alias a frequency k only with frequencies at distance n or more; for
+a wrapped normal of variance σ² the error is about exp(-(n - |k|)²σ²/2), so the rule is exact for
+large σ. For small σ the same rule is used on the line, over ``REACH`` standard deviations, outside
+of which N(0, 1) has a mass below 2e-15: ``normal_trapezoid``.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ MOST_POINTS = 2**24
 
 
 def gauss_hermite(nodes: int) -> tuple[Tensor, Tensor]:
-    """Return the Gauss rule for the standard normal law: points and weights, ``(nodes,)``."""
+    """Return the Gauss rule for N(0, 1): points and weights, ``(nodes,)``."""
     points, weights = scipy.special.roots_hermitenorm(checks.integer(nodes, "nodes", minimum=1))
     return torch.from_numpy(points), torch.from_numpy(weights / math.sqrt(2 * math.pi))
 
 
 def gauss_legendre(nodes: int) -> tuple[Tensor, Tensor]:
-    """Return the Gauss rule for the uniform law on [0, 1]: points and weights, ``(nodes,)``."""
+    """Return the Gauss rule for the uniform distribution on [0, 1]: points and weights."""
     points, weights = scipy.special.roots_legendre(checks.integer(nodes, "nodes", minimum=1))
     return torch.from_numpy((points + 1) / 2), torch.from_numpy(weights / 2)
 
 
 def equispaced(nodes: int) -> tuple[Tensor, Tensor]:
-    """Return the trapezoidal rule for the uniform law: exact for frequencies < nodes."""
+    """Return the trapezoidal rule on [-π, π), exact for frequencies < nodes."""
     checks.integer(nodes, "nodes", minimum=1)
     points = (torch.arange(nodes, dtype=torch.float64) + 0.5) * (2 * math.pi / nodes) - math.pi
     return points, torch.full_like(points, 1 / nodes)

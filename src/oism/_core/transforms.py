@@ -1,4 +1,4 @@
-"""How coefficients meet a batch, and how torch's transforms and memory are treated: said once."""
+"""Broadcasting of coefficients over a batch, and helpers for autograd, memory and threads."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 BLOCK = 2**16
-"""The number of points at which a function is differentiated at a time."""
+"""The number of points per batch of derivatives."""
 
 NUMPY_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 def per_row(coefficient: Tensor, x: Tensor, name: str = "t") -> Tensor:
-    """Shape a coefficient, one number or one per row, to multiply a batch ``(n, *shape)``.
+    """Return a coefficient, one number or one per row, shaped to multiply a batch ``(n, *shape)``.
 
-    This is the one broadcasting rule of the library. The coefficient takes the dtype and device of
-    the data, never the other way round: spectral quantities are computed in float64 and cast here.
+    This is the only broadcasting rule of the library. The coefficient is cast to the dtype and
+    device of the data: spectral quantities are computed in float64 and cast here.
     """
     if coefficient.ndim == 0 and coefficient.device.type == "cpu":
-        return coefficient.to(x.dtype)  # a number on the host meets data on any device
+        return coefficient.to(x.dtype)  # a scalar on the CPU multiplies data on any device
     coefficient = coefficient.to(device=x.device, dtype=x.dtype)
     if coefficient.ndim == 0:
         return coefficient
@@ -42,7 +42,7 @@ def per_row(coefficient: Tensor, x: Tensor, name: str = "t") -> Tensor:
 
 
 def one_per_row(tau: Tensor, x: Tensor) -> Tensor:
-    """Return clock times ``(n,)`` for a batch of n rows, given that or one number."""
+    """Return clock times ``(n,)`` for a batch of n rows, from one number or one per row."""
     if tau.ndim == 0:
         return tau.expand(len(x))
     if tau.shape != x.shape[:1]:
@@ -53,12 +53,12 @@ def one_per_row(tau: Tensor, x: Tensor) -> Tensor:
 
 
 def as_given(result: Tensor, argument: Tensor | float) -> Tensor:
-    """Round a result of float64 arithmetic to the dtype of the argument, if that is a tensor."""
+    """Return a float64 result in the dtype of the argument, if that is a tensor."""
     return result.to(argument.dtype) if isinstance(argument, Tensor) else result
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return a @ b in the dtype of the factors, also where autocast would take it to half."""
+    """Return a @ b in the dtype of the factors, also under autocast."""
     if not torch.amp.is_autocast_available(a.device.type):
         return a @ b
     with torch.autocast(a.device.type, enabled=False):
@@ -66,9 +66,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def is_differentiated(x: Tensor) -> bool:
-    """Tell whether autograd, forward mode, torch.func or compile records what is done to ``x``.
+    """Return whether autograd, forward mode, torch.func or compile records operations on ``x``.
 
-    Where nothing does, results may be written into preallocated memory.
+    If not, results may be written into preallocated memory.
     """
     return (
         torch.compiler.is_compiling()
@@ -79,10 +79,10 @@ def is_differentiated(x: Tensor) -> bool:
 
 
 def output_like(x: Tensor, shape: Sequence[int]) -> Tensor | None:
-    """Return fresh memory for ``out=`` in the dtype of ``x``, or None where x is differentiated.
+    """Return new memory for ``out=`` in the dtype of ``x``, or None if x is differentiated.
 
-    On the CPU it comes from NumPy, which asks the kernel for huge pages. The first touch of a large
-    fresh array otherwise costs several times the arithmetic that fills it (benchmarks/hermite.py).
+    On the CPU it is allocated by NumPy, which requests huge pages. Otherwise the first access to a
+    large new array costs several times the arithmetic that fills it (benchmarks/hermite.py).
     """
     if is_differentiated(x):
         return None
@@ -96,13 +96,13 @@ POOL: ContextVar[ThreadPoolExecutor | None] = ContextVar("POOL", default=None)
 
 @contextmanager
 def threads_apart() -> Iterator[None]:
-    """Give the threads of torch to `in_parallel`, and none to single operations.
+    """Use the threads of torch in `in_parallel`, and one thread for each operation.
 
-    Where work is a long row of short operations, threads inside of each wait for each other after
-    every one; and where another program keeps a core busy, that waiting costs many times the work.
+    In a long sequence of short operations, threads within an operation wait for each other after
+    each of them; if another program uses a core, waiting costs many times the work.
     """
     threads = torch.get_num_threads()
-    # A new thread does not inherit the number: MKL and OpenMP keep one for each.
+    # New threads do not inherit the number: MKL and OpenMP have one per thread.
     with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         mark = POOL.set(pool if threads > 1 else None)
         torch.set_num_threads(1)
@@ -114,9 +114,9 @@ def threads_apart() -> Iterator[None]:
 
 
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
-    """Return the results of independent pieces of work, several at a time within `threads_apart`.
+    """Return ``work(item)`` for independent items, in parallel within `threads_apart`.
 
-    Each piece runs on one thread.
+    Each item uses one thread.
     """
     pool = POOL.get()
     if pool is None or len(items) < 2:
@@ -127,7 +127,7 @@ def in_parallel(work: Callable[[Item], Result], items: Sequence[Item]) -> list[R
 def divergence(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Return ∇·f at points ``(n, *shape)`` by differentiation along every entry: ``(n,)``.
 
-    It can be differentiated again, and several entries are taken at once, as memory allows.
+    The result is differentiable. Entries are processed in batches of bounded memory.
     """
     units = torch.eye(x.shape[1:].numel()).to(x).reshape(-1, *x.shape[1:])
 

@@ -1,7 +1,7 @@
 """Eigenfunctions of the processes: Hermite for Ornstein-Uhlenbeck, Fourier for Brownian motion.
 
-`WhitenedHermite` are those of any symmetric linear process. `Polynomials` are no eigenfunctions:
-their span is kept by every linear process, symmetric or not.
+`WhitenedHermite` are those of any symmetric linear process. `Polynomials` are not eigenfunctions,
+but their span is invariant under every linear process, symmetric or not.
 """
 
 from oism.basis._averages import Averages, Standardised

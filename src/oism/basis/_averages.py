@@ -14,11 +14,11 @@ from oism.storage import storable
 @storable
 @dataclass(frozen=True, eq=False)
 class Averages:
-    """Averages over all rows, without each fold, and within each fold that holds any rows.
+    """Averages over all rows, without each fold, and within each fold that has rows.
 
     ``total`` is ``(*shape)``, ``training`` and ``heldout`` are ``(f, *shape)``; ``shares``,
     ``(f,)``, are the fractions of the weight in the folds. ``counts``, ``(1 + f,)``, are the
-    effective numbers of rows, (Σw)²/Σw², behind ``total`` and each of ``training``.
+    effective numbers of rows, (Σw)²/Σw², of ``total`` and each of ``training``.
     """
 
     total: Tensor
@@ -28,12 +28,12 @@ class Averages:
     counts: Tensor
 
     def fitting(self) -> Tensor:
-        """Return total and training averages one after the other: ``(1 + f, *shape)``."""
+        """Return the total and then the training averages: ``(1 + f, *shape)``."""
         return torch.cat((self.total[None], self.training))
 
     @classmethod
     def of_all(cls, total: Tensor) -> Self:
-        """Return averages over all rows alone, without folds to choose by."""
+        """Return averages over all rows only, without folds."""
         none, nothing = total.new_zeros(0, *total.shape), torch.zeros(0, dtype=torch.float64)
         return cls(total, none, none, nothing, nothing)
 
@@ -43,11 +43,11 @@ class Averages:
 class Standardised:
     """Averages of φ₀, φ₁, … in standardised coordinates u = (Vz - m)/s.
 
-    ``shift`` m and ``scale`` s are ``(dim,)``. A coordinate with s = 0 has a degenerate law: its
-    averages of φ₁, φ₂, … are 0. ``rotation`` V holds the principal directions of the data as rows
-    where products of polynomials are averaged, and is None, the identity, elsewhere. ``averages``
-    has shape ``(degrees, dim)``, or ``(functions,)`` for products. ``low`` and ``high`` are the
-    range of z, the frame coordinates in units of the invariant law.
+    ``shift`` m and ``scale`` s are ``(dim,)``. A coordinate with s = 0 is constant: its averages of
+    φ₁, φ₂, … are 0. For products of polynomials the rows of ``rotation`` V are the principal
+    directions of the data; otherwise it is None, the identity. ``averages`` has shape
+    ``(degrees, dim)``, or ``(functions,)`` for products. ``low`` and ``high`` are the range of z,
+    the frame coordinates in units of the invariant distribution.
     """
 
     shift: Tensor
@@ -58,7 +58,7 @@ class Standardised:
     rotation: Tensor | None = None
 
     def without_folds(self) -> Self:
-        """Return the same with averages over all rows alone, on the CPU in float64."""
+        """Return the same with averages over all rows only, on the CPU in float64."""
         rotation = None if self.rotation is None else self.rotation.cpu().double()
         return replace(
             self,

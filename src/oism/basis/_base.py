@@ -1,9 +1,9 @@
 """The contract of a basis: eigenpairs (λ, φ) of a process's generator, Lφ = λφ with λ ≤ 0.
 
-The constant function (λ = 0) is left out: it says nothing about a density ratio. Functions stand in
-the order of their eigenvalues, slowest decay first, so a prefix of the basis is a truncation of the
-spectrum. Values, gradients and Laplacians all come from one table of elementary functions (Hermite
-polynomials of each coordinate, sines and cosines), computed once per batch: `Jet`.
+The constant function (λ = 0) is left out: its average is 1 for every density. Functions are sorted
+by eigenvalue, slowest decay first, so a prefix of the basis is a truncation of the spectrum.
+Values, gradients and Laplacians share one table of elementary functions (Hermite polynomials of
+each coordinate, sines and cosines), computed once per batch: `Jet`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oism.process import Clock, Process, VariancePreserving
 
 
 class Jet:
-    """All functions at given points, to second order; each part computed when it is read."""
+    """Values, gradients and Laplacians of all functions at points, computed on access."""
 
     def __init__(self, basis: Functions, table: Tensor) -> None:
         self._basis, self._table = basis, table
@@ -40,10 +40,10 @@ class Jet:
 
 
 class Functions(ABC):
-    """Finitely many functions on ℝ^dim or the torus, whose span a process keeps: P_t maps it there.
+    """Finitely many functions on ℝ^dim or the torus whose span is invariant under P_t.
 
-    A `Basis` of eigenfunctions is one; for a process that is not symmetric there may be none, and
-    the span still be kept.
+    For example a `Basis` of eigenfunctions. An asymmetric process may have no eigenfunctions, but
+    invariant spans.
     """
 
     process: Process
@@ -55,7 +55,7 @@ class Functions(ABC):
         """The number of functions."""
 
     def facts(self) -> dict[str, Any]:
-        """Return kind and number of the functions, and how fine they are, as plain values."""
+        """Return kind, number and resolution of the functions as JSON values."""
         return {"kind": type(self).__name__, "count": self.size}
 
     @abstractmethod
@@ -77,10 +77,10 @@ class Functions(ABC):
     def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
         """Return f = Σ α_k φ_k, its gradient or its Laplacian for checked arguments.
 
-        For functions that can do no better than to list all terms.
+        The default sums all terms.
         """
         terms = (self._values, self._gradients, self._laplacians)[derivative](self._table(x))
-        rows = alpha[None] if alpha.ndim == 1 else alpha  # not einsum, which autocast would reach
+        rows = alpha[None] if alpha.ndim == 1 else alpha  # not einsum, which autocast would change
         return (rows.reshape(*rows.shape, *[1] * (terms.ndim - 2)) * terms).sum(dim=1)
 
     def series(self, x: Tensor, alpha: Tensor, derivative: int = 0) -> Tensor:
@@ -116,7 +116,7 @@ class Functions(ABC):
         return self.jet(x).laplacians
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Return the values: a basis is a function that the operators act on."""
+        """Return the values: a basis is a function to which operators apply."""
         return self.values(x)
 
 
@@ -134,13 +134,13 @@ class Basis(Functions):
         return len(self.eigenvalues)
 
     def doubled(self) -> Basis:
-        """Return the basis in whose span, with the constant, all products of two functions lie.
+        """Return the basis that spans, with the constant, all products of two functions.
 
-        Fits that know nothing else about a basis average these functions over the data.
+        The default accumulator averages these functions over the data.
         """
         raise TypeError(
-            f"{type(self).__name__} does not state in which basis the products of its functions "
-            "lie: it has no method doubled()"
+            f"{type(self).__name__} has no method doubled(), which returns a basis for the "
+            "products of its functions"
         )
 
     def rule(self) -> tuple[Tensor, Tensor]:
@@ -149,10 +149,10 @@ class Basis(Functions):
         φ_k and φ_ℓ are functions of the basis or constant, ψ is one of `doubled` or constant.
         """
         raise TypeError(
-            f"{type(self).__name__} does not state a quadrature rule for the products of its "
-            "functions: it has no method rule()"
+            f"{type(self).__name__} has no method rule(), which returns a quadrature rule for the "
+            "products of its functions"
         )
 
     def default_clock(self) -> Clock:
-        """Return the noise levels of a fit that is not given any."""
+        """Return the default noise levels of a fit."""
         return VariancePreserving()

@@ -1,11 +1,12 @@
 """Fourier functions √2 cos(ξ·x), √2 sin(ξ·x): eigenfunctions of Brownian motion, λ = -‖ξ‖².
 
 On the torus ξ must be an integer vector, and then the functions over a *half lattice* (one of ±ξ,
-without 0) are orthonormal under the uniform law. On ℝ^d every real ξ gives a formal eigenfunction:
-P_tφ = e^{λt}φ holds, square integrability does not. (The paper's √2 e^{iξ·x} is not normalised.)
+without 0) are orthonormal under the uniform distribution. On ℝ^d every real ξ gives a formal
+eigenfunction: P_tφ = e^{λt}φ, but φ is not square integrable. (The paper's √2 e^{iξ·x} is not
+normalised.)
 
-Functions are interleaved, cos and sin of one frequency side by side, so a prefix of even length is
-a set of whole frequencies.
+cos and sin of one frequency are neighbours, so a prefix of even length is a set of whole
+frequencies.
 """
 
 from __future__ import annotations
@@ -30,8 +31,7 @@ MOST_POINTS = 2**24
 def half_lattice(dim: int, max_eigenvalue: float) -> Tensor:
     """Return the integer ξ with 0 < ‖ξ‖² ≤ max_eigenvalue, one of each ±ξ: ``(m, dim)``, float64.
 
-    The representative is the one whose first non-zero entry is positive. Order: by ‖ξ‖², then
-    lexicographic.
+    Of ±ξ the one whose first non-zero entry is positive. Sorted by ‖ξ‖², then lexicographically.
 
     >>> len(half_lattice(2, 125)), len(half_lattice(2, 500))
     (200, 790)
@@ -45,8 +45,8 @@ def half_lattice(dim: int, max_eigenvalue: float) -> Tensor:
     lattice = torch.zeros(1, 0, dtype=torch.int64)
     most = min(dim, math.floor(bound), MOST_POINTS.bit_length())
     units = sum(math.comb(dim, k) * 2**k for k in range(most + 1))
-    for _ in range(dim):  # one coordinate after the other, so that nothing outside the ball is kept
-        # Those with entries -1, 0 and 1 alone may be too many, which is known before the work.
+    for _ in range(dim):  # coordinate by coordinate, so that points outside the ball are dropped
+        # Even the points with entries -1, 0 and 1 may be too many: check before computing.
         if max(units, len(lattice) * len(side)) > MOST_POINTS:
             raise ValueError(
                 f"max_eigenvalue must be smaller for dim = {dim}, got {bound:g}: the lattice has "
@@ -87,12 +87,12 @@ class Fourier(Basis):
             )
         checks.instance(self.process, Brownian, "process")
         norms, first = xi.square().sum(dim=1), leading(xi)
-        self._check(xi, first != 0, "be other than zero")
-        rising = torch.cat((norms[:1], norms)).diff() >= -1e-12 * norms  # ties may have rounded
+        self._check(xi, first != 0, "not be zero")
+        rising = torch.cat((norms[:1], norms)).diff() >= -1e-12 * norms  # equal up to rounding
         self._check(xi, rising, "be sorted by norm")
         if self.process.domain.period is not None:
             whole = (xi == xi.round()).all(dim=1)
-            self._check(xi, whole, "be integers on the torus, where no other is an eigenfunction")
+            self._check(xi, whole, "be integers on the torus, for functions of period 2π")
         twins = torch.unique(first.sign()[:, None] * xi, dim=0, return_inverse=True)[1]
         order = twins.argsort(stable=True)
         single = torch.ones(len(xi), dtype=torch.bool)
@@ -101,12 +101,12 @@ class Fourier(Basis):
         checks.settle(self, frequencies=xi)
 
     @staticmethod
-    def _check(xi: Tensor, allowed: Tensor, demand: str) -> None:
-        """Raise unless every frequency is allowed, quoting the first that is not."""
+    def _check(xi: Tensor, allowed: Tensor, requirement: str) -> None:
+        """Raise unless every frequency is allowed, with the first other one in the message."""
         if not bool(allowed.all()):
             row = int((~allowed).nonzero()[0])
             raise ValueError(
-                f"frequencies must {demand}, but frequencies[{row}] = {xi[row].tolist()}"
+                f"frequencies must {requirement}, but frequencies[{row}] = {xi[row].tolist()}"
             )
 
     @classmethod
@@ -135,7 +135,7 @@ class Fourier(Basis):
 
     def _table(self, x: Tensor) -> Tensor:
         """Return √2 (cos, sin)(ξ·x): ``(n, m, 2)``."""
-        # Not a matrix product: those may be taken to half or TF32, and a phase must not be.
+        # Not a matrix product, which may be computed in half precision or TF32.
         xi = self.frequencies.to(x)
         phase = x[:, :1] * xi[:, 0]
         for j in range(1, self.dim):
@@ -183,12 +183,12 @@ class Fourier(Basis):
         return self.process.invariant.quadrature(self.dim, 4 * reach + 1)
 
     def facts(self) -> dict[str, Any]:
-        """Return the number of waves and the largest length of a frequency."""
+        """Return the number of waves and the largest norm of a frequency."""
         finest = float(self.frequencies.norm(dim=1).max())
         return {"kind": "waves", "count": self.size, "finest": finest}
 
     def default_clock(self) -> Clock:
-        """Return the variance exploding clock, that of Brownian motion."""
+        """Return the variance exploding clock, as usual for Brownian motion."""
         return VarianceExploding()
 
 

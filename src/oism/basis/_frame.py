@@ -1,9 +1,9 @@
-"""Frames: orthonormal directions v₁, …, v_d in which coordinates are taken.
+"""Frames: orthonormal directions v₁, …, v_d as coordinate axes.
 
 The isotropic Ornstein-Uhlenbeck process is the same in every orthonormal frame, so Heₙ(v·x) with
-‖v‖ = 1 is an eigenfunction for every direction v. Analysis takes the coordinates zᵢ = ⟨vᵢ, x⟩,
-synthesis returns x = Σ zᵢ vᵢ; they are inverse and adjoint to each other. A frame need not be a
-matrix: `TransformFrame` takes any orthogonal operator, and `CosineFrame` is a fast one.
+‖v‖ = 1 is an eigenfunction for every direction v. Analysis returns the coordinates zᵢ = ⟨vᵢ, x⟩,
+synthesis x = Σ zᵢ vᵢ; they are inverse and adjoint to each other. A frame may have no matrix:
+`TransformFrame` takes any orthogonal operator, and `CosineFrame` is a fast one.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from oism._core.transforms import matmul
 from oism.storage import storable
 
 ENTRIES = 2**24
-"""The number of entries of directions that are held at a time."""
+"""The number of entries of directions per block."""
 
 
 class Frame(ABC):
-    """An orthonormal frame of ℝ^d, given by its two maps."""
+    """An orthonormal frame of ℝ^d, defined by analysis and synthesis."""
 
     is_identity: ClassVar[bool] = False
-    """Whether the coordinates are the entries themselves."""
+    """Whether the coordinates are the entries of a point."""
 
     @property
     def label(self) -> str:
@@ -42,7 +42,7 @@ class Frame(ABC):
     @property
     @abstractmethod
     def dim(self) -> int | None:
-        """The dimension d, or None where the frame serves every dimension."""
+        """The dimension d, or None for a frame of every dimension."""
 
     @abstractmethod
     def _analyse(self, x: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class Frame(ABC):
         return self._synthesise(checks.vectors(z, "z", dim=self.dim))
 
     def stored_directions(self) -> Tensor | None:
-        """Return the matrix of directions where the frame holds one, otherwise None."""
+        """Return the matrix of directions if the frame has one, otherwise None."""
         return None
 
     def directions(self, dim: int) -> Tensor:
@@ -72,7 +72,7 @@ class Frame(ABC):
     def power_sums(self, dim: int, degree: int) -> Tensor:
         """Return Σ_j |v_j|ⁿ of every direction, n ≤ degree: ``(degree + 1, dim)``, float64.
 
-        A block of directions at a time, so that there is never a matrix.
+        In blocks of directions, without the whole matrix.
         """
         parts = []
         for places in torch.split(torch.arange(dim), max(1, ENTRIES // dim)):
@@ -95,14 +95,14 @@ def power_sums(directions: Tensor, degree: int) -> Tensor:
 @storable
 @dataclass(frozen=True)
 class IdentityFrame(Frame):
-    """The coordinates as they are, in any dimension."""
+    """The standard coordinates, in any dimension."""
 
     dim: ClassVar[None] = None
     is_identity = True
     label = "pixels"
 
     def power_sums(self, dim: int, degree: int) -> Tensor:
-        """Return ones, but for n = 0, where every entry counts."""
+        """Return ones, and ``dim`` for n = 0."""
         sums = torch.ones(degree + 1, dim, dtype=torch.float64)
         sums[0] = dim
         return sums
@@ -152,11 +152,11 @@ class OrthogonalFrame(Frame):
 
 @dataclass(frozen=True, eq=False)
 class TransformFrame(Frame):
-    """An orthogonal operator on tensors, given by two functions: a wavelet transform, say.
+    """An orthogonal operator on tensors, given by two functions, for example a wavelet transform.
 
-    ``analysis`` maps ``(n, *shape)`` to coordinates of any shape with as many entries a row,
-    ``synthesis`` maps them back. They are tried on two vectors: a transform that is not orthogonal
-    is refused.
+    ``analysis`` maps ``(n, *shape)`` to coordinates of any shape with as many entries per row,
+    ``synthesis`` maps them back. Both are tested with two random vectors: a transform that is not
+    orthogonal is an error.
 
     >>> flip = TransformFrame((2,), lambda x: x.flip(1), lambda z: z.flip(1))
     >>> flip.analyse(torch.tensor([[3.0, 4.0]]))
@@ -177,8 +177,8 @@ class TransformFrame(Frame):
         adjoint = abs(float((z * y).sum() - (x * self._synthesise(y)).sum()))
         if not max(back, adjoint) < 1e-8 * self.dim:
             raise ValueError(
-                "analysis and synthesis must be inverse and adjoint to each other: on a random "
-                f"vector they miss by {back:.3g} and {adjoint:.3g}"
+                "analysis and synthesis must be inverse and adjoint to each other: on random "
+                f"vectors the errors are {back:.3g} and {adjoint:.3g}"
             )
 
     @property
@@ -198,9 +198,9 @@ class TransformFrame(Frame):
 class CosineFrame(Frame):
     """The orthonormal discrete cosine transform (DCT-II) along every axis of a tensor.
 
-    Next to principal directions it is the best known frame for images, and needs no learning and no
-    matrix: one small product per axis. Along three colour channels it gives grey and two opponent
-    colours.
+    For images it is the usual alternative to principal directions, without fitting and without a
+    large matrix: one small product per axis. Along three colour channels it gives grey and two
+    opponent colours.
 
     >>> CosineFrame((2,)).analyse(torch.ones(1, 2))
     tensor([[1.4142, 0.0000]])
@@ -225,7 +225,7 @@ class CosineFrame(Frame):
         ]
 
     def power_sums(self, dim: int, degree: int) -> Tensor:
-        """Return Σ_j |v_j|ⁿ: a direction is a product over the axes, and so are its sums."""
+        """Return Σ_j |v_j|ⁿ; directions are products over the axes, and so are these sums."""
         if dim != self.dim:
             raise ValueError(f"dim must be {self.dim}, that of the shape, got {dim!r}")
         total = torch.ones(degree + 1, 1, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Grids of the torus: between values at equally spaced points and Fourier coefficients."""
+"""Fourier transforms between values on a grid of the torus and coefficients."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from torch import Tensor
 
 
 class TorusGrid:
-    """Where frequencies sit in the half spectrum of a grid of the torus.
+    """Real fields on a grid of the torus and their half spectra.
 
-    ``points`` is the number a side, rounded up to one with small prime factors. Fields are real, so
-    half of a spectrum is enough: that with ξ₁ ≥ 0. Of it only ξ₁ ≤ ``reach`` is kept, which spares
-    the transforms along the other axes the columns that are zero anyway. The axes stand in the
-    order of the coordinates reversed, so that the halved axis is the last.
+    ``points`` is the number of points per axis, rounded up to one with small prime factors. Fields
+    are real, so half of a spectrum is sufficient: ξ₁ ≥ 0. Only ξ₁ ≤ ``reach`` is stored, so that
+    transforms along the other axes skip columns of zeros. The axes are in the reverse order of the
+    coordinates, so that the halved axis is the last.
     """
 
     def __init__(self, dim: int, points: int, reach: int) -> None:
@@ -25,10 +25,9 @@ class TorusGrid:
         self._rest = tuple(range(-dim, -1))
 
     def place(self, frequencies: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the slots of frequencies, and of the mirror images that a half spectrum needs.
+        """Return the slots of frequencies, the indices of those with an image, and its slots.
 
-        On the plane ξ₁ = 0 both ξ and -ξ are stored; the second is the conjugate of the first:
-        (slots of ξ, which of them have an image, slots of the images).
+        On the plane ξ₁ = 0 both ξ and its image -ξ are stored; its coefficient is the conjugate.
         """
         xi = frequencies.long()
         mirrored = (xi[:, 0] == 0).nonzero()[:, 0]

@@ -1,6 +1,6 @@
 """Normalised Hermite polynomials φₙ = Heₙ/√n!: eigenfunctions of the Ornstein-Uhlenbeck process.
 
-In one dimension, with u = x/√v and v = σ²/2θ the variance of the invariant law:
+In one dimension, with u = x/√v and v = σ²/2θ the variance of the invariant distribution:
 
     λₙ = -θn,    φₙ' = √n φₙ₋₁,    φₙ₊₁ = (u φₙ - √n φₙ₋₁)/√(n+1)  for n ≥ 1,  φ₀ = 1,  φ₁ = u.
 
@@ -33,7 +33,7 @@ from oism.process import OrnsteinUhlenbeck
 from oism.storage import storable
 
 BLOCK = 2**17
-"""The number of entries that a table is filled with at a time (benchmarks/hermite.py)."""
+"""The number of entries per block of a table (measured by benchmarks/hermite.py)."""
 
 MOST_FUNCTIONS = 2**18
 """The largest number of tensor products."""
@@ -45,7 +45,7 @@ MOST_PRODUCTS = 85
 def recurrence(
     u: Tensor, order: int, table: Tensor | Sequence[Tensor] | None = None
 ) -> Iterator[Tensor]:
-    """Yield φ₀(u), …, φ_order(u), each of the shape of ``u``; two of them are alive at a time.
+    """Yield φ₀(u), …, φ_order(u), each of the shape of ``u``; only two are in memory at a time.
 
     With ``table``, of shape ``(order + 1, *u.shape)`` or as many tensors, they are written there.
     """
@@ -77,9 +77,9 @@ def tabulate(u: Tensor, order: int) -> Tensor:
 def _tabulate(u: Tensor, order: int) -> Tensor:
     """Return the table for checked arguments.
 
-    On the CPU it is filled a block of rows at a time: the recurrence runs in a small buffer that
-    stays in the cache and lays each degree out contiguously, the copy out turns it batch first.
-    With one coordinate a row the table itself is laid out so, and needs no buffer.
+    On the CPU it is filled in blocks of rows: the recurrence runs in a small buffer that fits into
+    the cache, in which each degree is contiguous; the block is then copied to the table, batch
+    first. With one coordinate per row the table has the layout of the buffer, and needs none.
     """
     table = _memory(u, order + 1, u.shape[1:])
     if table is None or u.device.type != "cpu":
@@ -98,9 +98,9 @@ def _tabulate(u: Tensor, order: int) -> Tensor:
 
 
 def _memory(x: Tensor, degrees: int, shape: Sequence[int]) -> Tensor | None:
-    """Return memory of shape ``(n, degrees, *shape)``, or None where ``x`` is differentiated.
+    """Return memory of shape ``(n, degrees, *shape)``, or None if ``x`` is differentiated.
 
-    With one coordinate a row, each degree is contiguous; else each row is.
+    With one coordinate per row each degree is contiguous, otherwise each row.
     """
     if torch.Size(shape).numel() > 1:
         return output_like(x, (len(x), degrees, *shape))
@@ -111,8 +111,8 @@ def _memory(x: Tensor, degrees: int, shape: Sequence[int]) -> Tensor | None:
 def series(u: Tensor, alpha: Tensor, derivative: int = 0) -> Tensor:
     """Return Σₙ αₙ dᵏφₙ/duᵏ, n = 1, …, order, at the entries of ``(n, d)``: of the shape of ``u``.
 
-    Coefficients are ``(order, d)``, shared by the rows, or ``(n, order, d)``. Streams through the
-    recurrence: dᵏφₙ/duᵏ = √(n!/(n-k)!) φₙ₋ₖ, so nothing of the size of a table is kept.
+    Coefficients are ``(order, d)``, shared by the rows, or ``(n, order, d)``. Terms are added
+    during the recurrence, dᵏφₙ/duᵏ = √(n!/(n-k)!) φₙ₋ₖ, without a table.
     """
     order, total = alpha.shape[-2], torch.zeros_like(u)
     for h, phi in enumerate(recurrence(u, max(0, order - derivative))):
@@ -130,8 +130,8 @@ def affine(gamma: Tensor, delta: Tensor, order: int) -> Tensor:
 
         √(k+1) T[k+1, j] = γ(√j T[k, j-1] + √(j+1) T[k, j+1]) + δ T[k, j] - √k T[k-1, j].
 
-    Each entry is accurate relative to itself, which a quadrature would not give: T moves sums of
-    φ_k from one standardisation to another, and γᵏ may meet sums of the size γ⁻ᵏ.
+    Each entry has a small relative error, unlike by quadrature. This is needed because T maps sums
+    of φ_k from one standardisation to another, and γᵏ may multiply sums of the size γ⁻ᵏ.
 
     >>> affine(torch.tensor(2.0), torch.tensor(1.0), 1)  # 2u + 1
     tensor([[1., 0.],
@@ -155,8 +155,9 @@ def affine(gamma: Tensor, delta: Tensor, order: int) -> Tensor:
 def product_coefficients(order: int) -> Tensor:
     """Return β with φ_k φ_ℓ = Σ_h β[k, ℓ, h] φ_h: ``(order+1, order+1, 2·order+1)``, float64.
 
-    The coefficients are exact to rounding, but large: the sum over h cancels to an absolute error
-    of about 1e-11 at order 12 and 3e-8 at order 20 (u of order one), and means nothing beyond 30.
+    The coefficients are exact to rounding, but large: by cancellation the sum over h has an
+    absolute error of about 1e-11 at order 12 and 3e-8 at order 20 (for u of order one), and no
+    correct digits beyond order 30.
 
     >>> product_coefficients(1)[1, 1]  # u² = φ₀ + √2 φ₂
     tensor([1.0000, 0.0000, 1.4142], dtype=torch.float64)
@@ -174,7 +175,7 @@ def product_coefficients(order: int) -> Tensor:
     factorial = torch.arange(2 * order + 1, dtype=torch.float64).clamp(min=1).cumprod(dim=0)
 
     def ratio(i: Tensor) -> Tensor:
-        """Return √i! / (s-i)!, and anything finite where the coefficient is zero."""
+        """Return √i! / (s-i)!; finite also where the coefficient is zero."""
         return factorial[i].sqrt() / factorial[(s - i).clamp(min=0)]
 
     return torch.where(allowed, ratio(k) * ratio(l) * ratio(h), 0.0)
@@ -197,12 +198,12 @@ def multi_indices(dim: int, order: int) -> Tensor:
 
 
 def check_few(dim: int, order: int) -> None:
-    """Raise where there are too many multi-indices to list."""
+    """Raise if there are too many multi-indices."""
     size = math.comb(dim + order, dim) - 1
     if size > MOST_FUNCTIONS:
         raise ValueError(
             f"order must be smaller for dim = {dim}, got {order}: {size} functions, allowed "
-            f"{MOST_FUNCTIONS} (Hermite serves high dimensions)"
+            f"{MOST_FUNCTIONS} (Hermite is for high dimensions)"
         )
 
 
@@ -213,10 +214,10 @@ def with_constant(dim: int, degree: int) -> Tensor:
 
 
 def lowered(indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Return where m - eᵢ stands among the multi-indices, and √mᵢ: ``(size, dim)`` each.
+    """Return the position of m - eᵢ among the multi-indices, and √mᵢ: ``(size, dim)`` each.
 
-    They are what differentiation needs, ∂φ_m/∂uᵢ = √mᵢ φ_{m-eᵢ}. The list holds m - eᵢ with every m
-    that has one; where mᵢ = 0, the place is 0.
+    For derivatives, ∂φ_m/∂uᵢ = √mᵢ φ_{m-eᵢ}. With every m the list must contain all m - eᵢ; for
+    mᵢ = 0 the position is 0.
 
     >>> lowered(with_constant(dim=2, degree=2))[0].tolist()
     [[0, 0], [0, 0], [0, 0], [1, 0], [2, 1], [0, 2]]
@@ -232,7 +233,8 @@ def lowered(indices: Tensor) -> tuple[Tensor, Tensor]:
 def products(u: Tensor, indices: Tensor, degree: int | None = None) -> Tensor:
     """Return Πᵢ φ_{mᵢ}(uᵢ) at points ``(n, dim)`` for multi-indices ``(size, dim)``.
 
-    ``degree`` is the largest mᵢ, or more, where the indices must not be read.
+    ``degree`` is at least the largest mᵢ; by default it is read from the indices, which
+    synchronises with a GPU.
     """
     table = tabulate(u, int(indices.max()) if degree is None else degree)
     result = table[:, indices[:, 0], 0]
@@ -251,8 +253,8 @@ def gram(means: Tensor, order: int) -> Tensor:
 class TensorGram:
     """E[φ_kφ_ℓ] for |k|, |ℓ| ≤ order from E[φ_h], |h| ≤ degree, on the last axis.
 
-    By the Gauss rule: with the polynomial r = Σ_h E[φ_h] φ_h in the place of the density ratio,
-    E[φ_kφ_ℓ] = Σ_q w_q r(u_q) φ_k(u_q) φ_ℓ(u_q), exactly, for degree ≥ 2·order.
+    By Gauss quadrature with the polynomial r = Σ_h E[φ_h] φ_h for the density ratio:
+    E[φ_kφ_ℓ] = Σ_q w_q r(u_q) φ_k(u_q) φ_ℓ(u_q), exactly for degree ≥ 2·order.
     """
 
     def __init__(self, dim: int, order: int, degree: int) -> None:
@@ -269,7 +271,7 @@ class TensorGram:
 
 @dataclass(frozen=True, eq=False)
 class HermiteFamily(Basis):
-    """What the two Hermite bases share: a process, a frame, and the table of one-dimensional φₙ."""
+    """Base class of the Hermite bases: a process, a frame, and the table of one-dimensional φₙ."""
 
     dim: int
     order: int
@@ -284,12 +286,13 @@ class HermiteFamily(Basis):
         checks.settle(self, dim=dim, order=order)
         if self.frame.dim not in (None, self.dim):
             raise ValueError(
-                f"frame must serve points of dim = {self.dim} entries, got one for {self.frame.dim}"
+                f"frame must be for points of dim = {self.dim} entries, got one for "
+                f"{self.frame.dim}"
             )
 
     @property
     def scale(self) -> float:
-        """The factor √(2θ)/σ that makes the invariant law standard normal."""
+        """The factor √(2θ)/σ that makes the invariant distribution standard normal."""
         return 1 / math.sqrt(self.process.stationary_variance)
 
     def facts(self) -> dict[str, Any]:
@@ -317,10 +320,10 @@ class HermiteFamily(Basis):
 @storable
 @dataclass(frozen=True, eq=False)
 class Hermite(HermiteFamily):
-    """φₙ(scale ⟨vᵢ, x⟩) for n = 1, …, order in each direction vᵢ of the frame: order · dim in all.
+    """φₙ(scale ⟨vᵢ, x⟩) for n = 1, …, order and each direction vᵢ of the frame: order · dim in all.
 
-    They stand degree by degree (λ = -θn), within a degree direction by direction. Sums of them make
-    the coordinatewise estimate of the paper; their number grows linearly with the dimension.
+    Sorted by degree (λ = -θn), then by direction. Sums of them are the coordinatewise estimate of
+    the paper; their number grows linearly with the dimension.
 
     >>> Hermite(dim=2, order=2).eigenvalues
     tensor([-1., -1., -2., -2.], dtype=torch.float64)
@@ -335,7 +338,7 @@ class Hermite(HermiteFamily):
         return table[:, 1:].flatten(1)
 
     def _gradients(self, table: Tensor) -> Tensor:
-        # Function (n, i) varies along vᵢ only: ∇φ = scale √n φₙ₋₁(uᵢ) vᵢ, one product for all.
+        # Function (n, i) varies along vᵢ only: ∇φ = scale √n φₙ₋₁(uᵢ) vᵢ.
         directions = self.frame.directions(self.dim).to(table)
         factors = self._slope_factors(table)[:, None, None] * directions
         out = _memory(table, self.order, (self.dim, self.dim))
@@ -357,8 +360,8 @@ class TensorHermite(HermiteFamily):
     """Products φ_{m₁}(u₁) ⋯ φ_{m_d}(u_d) of total degree 1 ≤ |m| ≤ order: all interactions.
 
     λ = -θ|m|. With order 2 they span the logarithms of all Gaussians. There are C(d + order, d) - 1
-    of them, so beyond order 2 this is for small dimensions. ``indices`` holds the m, listed when it
-    is first read, see `multi_indices`.
+    of them, so orders above 2 are for small dimensions. ``indices`` holds the m, computed on first
+    access, see `multi_indices`.
 
     >>> TensorHermite(dim=2, order=2).size
     5
@@ -366,7 +369,7 @@ class TensorHermite(HermiteFamily):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        # Order 2 is the Gaussian, whose estimate needs no list of functions: any dimension will do.
+        # Order 2 is the Gaussian, whose estimate needs no list of functions, in any dimension.
         if self.order > 2:
             check_few(self.dim, self.order)
 
@@ -411,5 +414,5 @@ class TensorHermite(HermiteFamily):
         return TensorHermite(self.dim, 2 * self.order, self.process, self.frame)
 
     def rule(self) -> tuple[Tensor, Tensor]:
-        """Return the Gauss-Hermite rule, exact to four times the order in each coordinate."""
+        """Return the Gauss-Hermite rule, exact up to four times the order in each coordinate."""
         return self.process.invariant.quadrature(self.dim, 2 * self.order + 1)

@@ -1,19 +1,19 @@
-"""Products of Hermite polynomials as a ladder: matrices of derivatives, drifts and Gaussian noise.
+"""Ladder operators on products of Hermite polynomials: derivatives, drifts and Gaussian noise.
 
-On the φ_m = φ_{m₁}(u₁) ⋯ φ_{m_d}(u_d) of total degree ≤ n, the constant first, differentiation and
-its adjoint under N(0, I) step down and up:
+On φ_m = φ_{m₁}(u₁) ⋯ φ_{m_d}(u_d) of total degree ≤ n, the constant first, differentiation and its
+adjoint under N(0, I) lower and raise the degree:
 
     aᵢ = ∂ᵢ:         φ_m ↦ √mᵢ φ_{m-eᵢ},
     aᵢ* = uᵢ - ∂ᵢ:   φ_m ↦ √(mᵢ+1) φ_{m+eᵢ}.
 
-Everything a linear process does to polynomials is made of them. A drift is ⟨Ku, ∇⟩ =
-Σ Kᵢⱼ(aⱼ* + aⱼ)aᵢ, noise tr(G∇²) = Σ Gᵢⱼaᵢaⱼ. And if u' = Bu + noise, both with mean 0 and
-covariance I, the conditional expectation of a polynomial of u' keeps the degree,
+The generator of a linear process is a combination of these: a drift is ⟨Ku, ∇⟩ =
+Σ Kᵢⱼ(aⱼ* + aⱼ)aᵢ, noise tr(G∇²) = Σ Gᵢⱼaᵢaⱼ. If u' = Bu + noise, and u and u' have mean 0 and
+covariance I, the conditional expectation of a polynomial of u' preserves the degree,
 
     E[φ_k(u') | u] = Σ_j Γ(B)[k, j] φ_j(u),    √kᵢ Γ[k, j] = Σ_ℓ B_iℓ √j_ℓ Γ[k - eᵢ, j - e_ℓ],
 
-the symmetric powers of B, one for each degree (Mehler's formula, where B is a number). B need not
-be square: u may have fewer entries than u'. A function φ_k stands for row k of a matrix.
+the symmetric powers of B, one for each degree (Mehler's formula if B is a number). B may be
+rectangular: u may have fewer entries than u'. Row k of a matrix belongs to φ_k.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Ladder:
         checks.settle(self, indices=indices, _places=places, _roots=roots)
 
     def count(self, degree: int) -> int:
-        """Return how many have a total degree ≤ ``degree``: they come first."""
+        """Return the number of functions of total degree ≤ ``degree``, which are the first ones."""
         return math.comb(self.dim + degree, self.dim) if degree >= 0 else 0
 
     def slopes(self, direction: Tensor) -> Tensor:
@@ -70,12 +70,12 @@ class Ladder:
         return flat.reshape(*direction.shape[:-1], size, lower)
 
     def drift(self, matrix: Tensor) -> Tensor:
-        """Return Σ Kᵢⱼaⱼ*aᵢ for K ``(dim, dim)``, the part of ⟨Ku, ∇⟩ that keeps the degree."""
+        """Return Σ Kᵢⱼaⱼ*aᵢ for K ``(dim, dim)``, the part of ⟨Ku, ∇⟩ that preserves the degree."""
         steps = self.slopes(torch.eye(self.dim).to(matrix))
         return (self.slopes(matrix.mT) @ steps.mT).sum(dim=0)
 
     def noise(self, matrix: Tensor) -> Tensor:
-        """Return Σ Gᵢⱼaᵢaⱼ = tr(G∇²) for G ``(dim, dim)``: two degrees down."""
+        """Return Σ Gᵢⱼaᵢaⱼ = tr(G∇²) for G ``(dim, dim)``, which lowers the degree by two."""
         steps = self.slopes(torch.eye(self.dim).to(matrix))
         lower = steps.shape[-1]
         twice = (self.slopes(matrix.mT) @ steps[:, :lower]).sum(dim=0)

@@ -1,18 +1,19 @@
 """Polynomials under a linear SDE: P_t maps those of total degree ≤ n to themselves.
 
-The generator Lf = ⟨Fx, ∇f⟩ + tr(G∇²f) does not raise the degree, whether the process is symmetric
-or not and whatever the spectrum of F. On a basis φ of these polynomials it is a matrix M, and
+The generator Lf = ⟨Fx, ∇f⟩ + tr(G∇²f) does not raise the degree, for symmetric and asymmetric
+processes and any spectrum of F. On a basis φ of these polynomials it is a matrix M, and
 
     Lφ_k = Σ_j M_kj φ_j,    P_tφ_k = Σ_j (e^{tM})_kj φ_j,    E[φ(X_t)] = e^{tM} E[φ(X_0)]:
 
-the moments of all times from those of one. The basis are products of Hermite polynomials in y = Wx
-with WΣWᵀ = I, orthonormal under N(0, Σ). With K = WFW⁻¹, in the letters of ``oism.basis._ladder``,
+moments of all times follow from those at t = 0. The functions are products of Hermite polynomials
+in y = Wx with WΣWᵀ = I, orthonormal under N(0, Σ). With K = WFW⁻¹ and the notation of
+``oism.basis._ladder``,
 
     L = Σ Kᵢⱼaⱼ*aᵢ + Σ Dᵢⱼaᵢaⱼ,    D = WGWᵀ + ½(K + Kᵀ).
 
-For the stationary Σ = Σ∞ Lyapunov's equation says D = 0: degrees do not mix, L* in L²(π) is the
-transpose, and ½(L + L*) = -Σ (WGWᵀ)ᵢⱼaⱼ*aᵢ. If the process is symmetric, so is M. Where there is no
-stationary law with a density, Σ = I serves; moments then flow down from higher degrees.
+For the stationary Σ = Σ∞, D = 0 by Lyapunov's equation: degrees do not mix, L* in L²(π) is the
+transpose, and ½(L + L*) = -Σ (WGWᵀ)ᵢⱼaⱼ*aᵢ. If the process is symmetric, so is M. Without a
+stationary distribution with a density Σ = I is used; then moments depend on those of lower degree.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from oism.process import CorrelatedGaussian, Linear, NotAProbabilityError, act, 
 from oism.storage import storable
 
 ENTRIES = 2**24
-"""The number of entries of matrix exponentials that are held at a time."""
+"""The number of entries of matrix exponentials per batch."""
 
 
 @storable
@@ -42,8 +43,8 @@ ENTRIES = 2**24
 class Polynomials(Functions):
     """All φ_m of total degree ≤ order for a `Linear` process, the constant first.
 
-    ``covariance`` Σ ``(m, m)`` is that of one copy of the process, by default Σ∞, or I where there
-    is no stationary law with a density. Functions are listed when they are first needed.
+    ``covariance`` Σ ``(m, m)`` is that of one copy of the process, by default Σ∞, or I if there is
+    no stationary distribution with a density. Multi-indices are computed on first use.
 
     >>> process = Linear(torch.tensor([[-1.0, -3.0], [3.0, -1.0]]), 2**0.5 * torch.eye(2))
     >>> basis = Polynomials(process, order=2)
@@ -68,7 +69,7 @@ class Polynomials(Functions):
         _ = self._whitener
 
     def _reference(self) -> Tensor:
-        """Return Σ, chosen or given."""
+        """Return Σ, given or by default."""
         size = len(self.process.drift_matrix)
         if self.covariance is not None:
             given = CorrelatedGaussian(self.covariance).covariance
@@ -112,7 +113,7 @@ class Polynomials(Functions):
 
     @cached_property
     def is_stationary(self) -> bool:
-        """Whether N(0, Σ) is the stationary law, to rounding: then degrees do not mix."""
+        """Whether N(0, Σ) is the stationary distribution, up to rounding."""
         drift, diffusion = self._in_y
         rest = diffusion + 0.5 * (drift + drift.mT)
         scale = drift.norm() + diffusion.norm()
@@ -137,11 +138,11 @@ class Polynomials(Functions):
 
     @property
     def adjoint(self) -> Tensor:
-        """The matrix of L*, the adjoint in L²(π): ``(size, size)``; refused without a density."""
+        """The matrix of L*, the adjoint in L²(π): ``(size, size)``; an error if not stationary."""
         if not self.is_stationary:
             raise NotAProbabilityError(
                 "covariance must be the stationary one for the matrix of L*: it is the transpose "
-                "of that of L where the functions are orthonormal under π"
+                "of that of L only if the functions are orthonormal under π"
             )
         return self.generator.mT
 
@@ -150,7 +151,7 @@ class Polynomials(Functions):
         t = checks.time(t)
         result: Tensor = torch.linalg.matrix_exp(t[..., None, None] * self.generator.to(t))
         if not checks.holds(result.isfinite()):
-            raise ValueError(f"t must be so short that e^(tM) is finite, got {float(t.max()):g}")
+            raise ValueError(f"t must be so small that e^(tM) is finite, got {float(t.max()):g}")
         return result
 
     def evolve(self, means: Tensor, t: Tensor | float) -> Tensor:

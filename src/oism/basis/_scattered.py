@@ -1,8 +1,8 @@
 """Fourier series at scattered points: a non-uniform fast Fourier transform of type 2, by FINUFFT.
 
-Fields here are real, f(x) = Σ_ξ (F(ξ) e^{iξ·x} + its conjugate) over a half lattice, so two of them
-share one complex transform, as f + ig. In d dimensions a gradient with its divergence takes
-(d + 1)/2 transforms, rounded up. It runs on the CPU in float64 and knows no gradients.
+Fields are real, f(x) = Σ_ξ (F(ξ) e^{iξ·x} + its conjugate) over a half lattice, so two of them
+share one complex transform, as f + ig. In d dimensions a gradient with its divergence needs
+(d + 1)/2 transforms, rounded up. It runs on the CPU in float64 and is not differentiable.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 NUFFT_DIM = 3
-"""The largest dimension that FINUFFT serves."""
+"""The largest dimension that FINUFFT supports."""
 
 TOLERANCE = 1e-10
-"""Relative to the coefficients: log-densities are to agree to 1e-7 with plain sums."""
+"""Relative to the coefficients: log-densities must agree with direct sums to 1e-7."""
 
-ALONE = 2**15
+SINGLE_THREAD = 2**15
 """The number of points up to which one thread is fastest."""
 
 
@@ -35,7 +35,7 @@ class ScatteredSeries:
 
     def __call__(self, x: Tensor, spectra: Tensor) -> Tensor:
         """Return the fields of spectra ``(k, m)``, complex, at points ``(n, dim)``: ``(k, n)``."""
-        import finufft  # noqa: PLC0415 (so that machines without it can use fitted scores)
+        import finufft  # noqa: PLC0415 (fitted scores can be used without it)
 
         transform = getattr(finufft, f"nufft{x.shape[1]}d2")
         columns = [column.contiguous().numpy() for column in x.detach().double().mT]
@@ -45,7 +45,7 @@ class ScatteredSeries:
             pair[self._slots] += unit * spectrum
             pair[self._images] += unit * spectrum.conj()
         modes = pairs.reshape(-1, *self.modes).numpy()
-        threads = 1 if len(x) <= ALONE else torch.get_num_threads()
+        threads = 1 if len(x) <= SINGLE_THREAD else torch.get_num_threads()
         found = torch.from_numpy(
             transform(*columns, modes, eps=TOLERANCE, isign=1, nthreads=threads)
         ).reshape(len(pairs), len(x))

@@ -1,10 +1,10 @@
 """Eigenfunctions of a symmetric linear SDE: products of Hermite polynomials in whitened directions.
 
-In y = Wx the process is independent Ornstein-Uhlenbeck processes with rates θᵢ (`Whitening`), so
+In y = Wx the coordinates are independent Ornstein-Uhlenbeck processes with rates θᵢ (`Whitening`):
 
     φ_m(x) = φ_{m₁}(y₁) ⋯ φ_{m_d}(y_d),    λ_m = -Σ θᵢmᵢ,    ∂φ_m/∂yᵢ = √mᵢ φ_{m-eᵢ}:
 
-derivatives are again functions of the basis, or the constant. They are looked up, not computed.
+derivatives are functions of the basis or the constant, and are read from the table of values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from oism.storage import storable
 class WhitenedHermite(Basis):
     """All φ_m of total degree 1 ≤ |m| ≤ order for a symmetric `Linear`, slowest decay first.
 
-    With different rates the order of the eigenvalues is not that of the degrees. Order 2 spans the
+    With different rates, sorting by eigenvalue differs from sorting by degree. Order 2 spans the
     logarithms of all Gaussians.
 
     >>> process = Linear(torch.tensor([[-2.0, 1.0], [1.0, -2.0]]), 2 * torch.eye(2))
@@ -59,12 +59,12 @@ class WhitenedHermite(Basis):
 
     @property
     def _from_constant(self) -> Tensor:
-        """The multi-indices of the table: that of the constant first."""
+        """The multi-indices of the table, the constant's first."""
         return torch.cat((torch.zeros(1, self.dim, dtype=torch.int64), self.indices))
 
     @cached_property
     def _lowered(self) -> tuple[Tensor, Tensor]:
-        """Where m - eᵢ stands in the table, and √mᵢ: ``(size + 1, dim)``."""
+        """The position of m - eᵢ in the table, and √mᵢ: ``(size + 1, dim)``."""
         return lowered(self._from_constant)
 
     def _table(self, x: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class WhitenedHermite(Basis):
         return matmul(self._in_y(table)[:, 1:], self.whitening.matrix.to(table))
 
     def _laplacians(self, table: Tensor) -> Tensor:
-        # Δ_x = Σᵢⱼ (WWᵀ)ᵢⱼ ∂ᵢ∂ⱼ, one direction at a time: there is never a table of Hessians.
+        # Δ_x = Σᵢⱼ (WWᵀ)ᵢⱼ ∂ᵢ∂ⱼ, direction by direction, without a table of Hessians.
         metric = matmul(self.whitening.matrix, self.whitening.matrix.mT).to(table)
         slopes, total = self._in_y(table), torch.zeros_like(table)
         for i in range(self.dim):
@@ -95,5 +95,5 @@ class WhitenedHermite(Basis):
         return WhitenedHermite(self.process, 2 * self.order)
 
     def rule(self) -> tuple[Tensor, Tensor]:
-        """Return the Gauss-Hermite rule, exact to four times the order in each direction."""
+        """Return the Gauss-Hermite rule, exact up to four times the order in each direction."""
         return self.process.invariant.quadrature(self.dim, 2 * self.order + 1)

@@ -70,8 +70,8 @@ class Model:
     """torus: the largest squared frequency."""
     order: Annotated[int | Auto, arg(metavar="N")] = "auto"
     """ou: the largest degree of the polynomials."""
-    frame: Annotated[Literal["pca", "identity"], arg(metavar="pca|identity")] = "pca"
-    """ou: along principal directions or columns."""
+    frame: Annotated[Literal["pca", "identity"], arg(metavar="FRAME")] = "pca"
+    """ou: principal directions (pca) or columns (identity)."""
     shrinkage: Annotated[
         Literal["none", "james-stein", "modulation", "monotone"], arg(metavar="RULE")
     ] = "none"

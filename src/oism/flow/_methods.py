@@ -27,6 +27,7 @@ class OrdinaryMethod(ABC):
     """A solver of ordinary differential equations with an error of O(step^order)."""
 
     order: ClassVar[int]
+    is_random: ClassVar[bool] = False
 
     @abstractmethod
     def solve(self, field: Field, state: State, ends: tuple[float, float]) -> State:
@@ -109,6 +110,7 @@ class StochasticMethod(ABC):
 
     steps: int = 256
     order: ClassVar[int]
+    is_random: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         checks.settle(self, steps=checks.integer(self.steps, "steps", minimum=1))

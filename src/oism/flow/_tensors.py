@@ -107,11 +107,11 @@ class Pixels:
         return shifted.to(torch.uint8 if self.are_bytes else torch.float64)
 
     @staticmethod
-    def _refuse(values: Tensor, wrong: Tensor, demand: str, name: str, first: int) -> None:
+    def _refuse(values: Tensor, wrong: Tensor, allowed: str, name: str, first: int) -> None:
         if bool(wrong.any()):
             place = tuple(int(i) for i in wrong.nonzero()[0])
             row, value = first + place[0], float(values[place])
-            raise ValueError(f"{name} must be {demand}, but row {row} holds {value:g}")
+            raise ValueError(f"{name} must be {allowed}, but row {row} holds {value:g}")
 
     def bits(self, nats: Tensor, dim: int) -> Tensor:
         """Return -log₂(p·h) per dimension, from log-densities of dequantised tensors."""

@@ -142,9 +142,8 @@ def image_statistics(  # noqa: PLR0913
         checks.optional(pixels, Pixels, "pixels")
         place = device_of(data, device)
     if shared:
-        named = (
-            frame if isinstance(frame, PCA) else (type(frame).__name__, getattr(frame, "dim", None))
-        )
+        size = getattr(frame, "count", getattr(frame, "dim", None))
+        named = f"{type(frame).__name__}({size})"
         check_same(order=order, folds=folds, flip=flip, dequantise=dequantise, frame=named)
     stream = Stream(data, pixels, folds, place, shared)
     with progress_bar(progress) as bar:
@@ -236,15 +235,16 @@ def fit_mixture(  # noqa: PLR0913
         found, unit = passes.spectrum(frame)
         mean, noise = stream.units(found.mean), passes.noise
         total = found.sample * unit**2 + noise
-        known = total > RESOLVED * total.max()
-        scale = torch.where(known, total, torch.inf).sqrt()
+        resolved = total > RESOLVED * total.max()
+        scale = torch.where(resolved, total, torch.inf).sqrt()
         u = passes.coordinates(found.directions, found.directions @ mean, scale)
         if components > len(u):
             raise ValueError(
                 f"components must be at most the number of rows, {len(u)}, got {components}"
             )
         bar.stage("components")
-        extra = torch.where(known, noise / total, 1.0).float()  # without variance in the rows: one
+        # Directions without variance in the rows get the variance one.
+        extra = torch.where(resolved, noise / total, 1.0).float()
         parts = maximise(u, components, extra)
     # The shapes of the components from the rows, their variances by cross-validation.
     expected = found.variances * unit**2 + noise
@@ -252,15 +252,13 @@ def fit_mixture(  # noqa: PLR0913
     sized = Components(parts.log_weights, parts.means * size, parts.variances * size.square())
     rest = None if found.rest is None else found.rest * unit**2 + noise
     table = _table(clock, expected)
-    spec, frame = (
-        TensorSpec(stream.shape, clock, stream.pixels, noise > 0),
-        Directions(found.directions),
-    )
-    prior = MixturePrior(spec, table, unit_error(table), frame, mean, rest, sized)
-    shown = u[:: max(1, len(u) // MEASURED)]
+    spec = TensorSpec(stream.shape, clock, stream.pixels, noise > 0)
+    leading = Directions(found.directions)
+    prior = MixturePrior(spec, table, unit_error(table), leading, mean, rest, sized)
+    measured = u[:: max(1, len(u) // MEASURED)]
     # Rows have no dequantisation, and no spread along directions without variance: add both.
-    draw = torch.randn(shown.shape, generator=torch.Generator().manual_seed(1)).to(u)
-    prior.error = prior.measured_error((shown + extra.sqrt() * draw) * size)
+    draw = torch.randn(measured.shape, generator=torch.Generator().manual_seed(1)).to(u)
+    prior.error = prior.measured_error((measured + extra.sqrt() * draw) * size)
     return prior.cpu()
 
 

@@ -1,7 +1,7 @@
 """The statistics of tensors that a prior is made of, by passes over the data.
 
     data ─► pairs ─► directions ─► moments along them ─► dequantisation
-            where a frame is learnt
+            for a learned frame
 
 Bytes in their own frame need no second pass and no coordinates: their histograms suffice. Where
 processes share the data, each reads its own, and the sums of a pass are merged before use.
@@ -147,8 +147,8 @@ class Passes:
             raise ValueError(
                 f"tensors of {stream.dim} entries are too large to learn directions, which takes "
                 f"at most {MOST_ENTRIES}: covariances would take {size:.0f} GB. Polynomials in a "
-                "fixed frame need none (CosineFrame, IdentityFrame; `oism fit --frame cosine`, "
-                "`oism train --prior pixel`)"
+                "fixed frame need none (CosineFrame, IdentityFrame; `oism fit-images --frame "
+                "cosine`, `oism train --prior pixel`)"
             )
         sums, one = PairMoments(stream.dim, stream.folds, device=stream.device), stream.folds == 1
         pairs = self._pass("pairs", sums, lambda x, fold: sums.update(x, None if one else fold))

@@ -3,7 +3,7 @@
 from oism.nn._combined import Combined
 from oism.nn._contexts import eval_mode, full_precision, half_precision
 from oism.nn._ddpmpp import DDPMpp, compile_blocks
-from oism.nn._informed import Informed, OperatorInformed
+from oism.nn._informed import Informed, OperatorInformed, as_informed, trained_network
 from oism.nn._mlp import MLP
 from oism.nn._model import Diffusion
 from oism.nn._sizes import unet_for
@@ -17,9 +17,11 @@ __all__ = [
     "Informed",
     "OperatorInformed",
     "VelocityScore",
+    "as_informed",
     "compile_blocks",
     "eval_mode",
     "full_precision",
     "half_precision",
+    "trained_network",
     "unet_for",
 ]

@@ -152,6 +152,17 @@ class OperatorInformed(Informed):
         return torch.addcmul(known, scale, residual.to(known.dtype))
 
 
+def as_informed(predictor: nn.Module) -> Informed | None:
+    """Return a predictor that combines a network with a prior, or None for a network alone."""
+    return predictor if isinstance(predictor, Informed) else None
+
+
+def trained_network(predictor: nn.Module) -> nn.Module:
+    """Return the network that is trained: that beside a prior, or the predictor itself."""
+    informed = as_informed(predictor)
+    return predictor if informed is None else informed.net
+
+
 def described(part: object) -> dict[str, Any]:
     """Return class and arguments of a part of oism, or the class alone of a user's own."""
     name = public_name(type(part))

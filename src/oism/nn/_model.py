@@ -28,7 +28,7 @@ from oism.flow import (
     log_density,
 )
 from oism.nn._contexts import checked_precision, eval_mode, half_precision, no_gradients_of
-from oism.nn._informed import described
+from oism.nn._informed import Informed, as_informed, described, trained_network
 from oism.process import Logarithmic, first_time
 from oism.storage import External, storable
 
@@ -73,12 +73,14 @@ class Diffusion(TensorModel):
         precision: str = "no",
     ) -> None:
         checks.instance(predictor, nn.Module, "predictor")
-        own = getattr(predictor, "spec", None)
-        if spec is None and own is None:
-            raise TypeError("spec must be given for a predictor without a prior")
-        super().__init__(own if spec is None else spec)
-        _check_alike(predictor, self.spec)
-        self.predictor = predictor
+        informed = as_informed(predictor)
+        if spec is None:
+            if informed is None:
+                raise TypeError("spec must be given for a predictor without a prior")
+            spec = informed.spec
+        super().__init__(spec)
+        _check_alike(predictor, spec)
+        self.predictor: nn.Module = predictor
         self.first, self.precision = first_time(first, self.clock), checked_precision(precision)
 
     def to_config(self) -> dict[str, Any]:
@@ -99,7 +101,7 @@ class Diffusion(TensorModel):
 
     def facts(self) -> dict[str, Any]:
         """Return shape, pixels, network, prior, clock and precision."""
-        prior, net = getattr(self.predictor, "prior", None), self.net
+        informed, net = self.informed, self.net
         found = {
             "kind": "trained model",
             "shape": list(self.shape),
@@ -107,21 +109,26 @@ class Diffusion(TensorModel):
             "dequantised": self.spec.dequantised,
             "network": described(net),
             "parameters": sum(part.numel() for part in net.parameters()),
-            "prior": None if prior is None else prior.facts(),
+            "prior": None if informed is None else informed.prior.facts(),
             "clock": described(self.clock),
             "first": self.first,
             "precision": self.precision,
         }
-        return found if prior is None else {**found, "form": self.predictor.facts()}
+        return found if informed is None else {**found, "form": informed.facts()}
 
     @property
     def net(self) -> nn.Module:
-        """The network that is trained: that of a predictor with a prior, or the predictor."""
-        net: nn.Module = getattr(self.predictor, "net", self.predictor)
-        return net
+        """The network that is trained: that beside a prior, or the predictor itself."""
+        return trained_network(self.predictor)
+
+    @property
+    def informed(self) -> Informed | None:
+        """The predictor if it combines a network with a prior, otherwise None."""
+        return as_informed(self.predictor)
 
     def noise(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return ε̂(x, τ) with dropout off; τ is one number or one per row."""
+        x = checks.vectors(x, "x")
         tau = torch.as_tensor(tau, dtype=torch.float64, device=x.device)
         if tau.device.type == "cpu":
             tau = self.clock._tau(tau)
@@ -164,11 +171,12 @@ class Diffusion(TensorModel):
         Along the flow, by default with `Diffusion.method`, or by the reverse SDE. For the flow the
         noise is drawn on the CPU, so that a seed gives the same on every device.
         """
-        if isinstance(method, StochasticMethod):
+        method = self.method if method is None else method
+        if method.is_random:
             return super().sample(n, generator, method=method, progress=progress)
-        flow, method = self.flow, self.method if method is None else method
+        flow = self.flow
         z = flow.start(n, generator=generator).to(self.device)
-        return flow.pull(z, method=method, chunk=self.chunk, progress=progress)
+        return flow.pull(z, method=method, chunk=self.chunk, progress=progress)  # type: ignore[arg-type]
 
     def log_density(
         self,
@@ -221,13 +229,13 @@ def _seeded(device: torch.device) -> torch.Generator:
 
 def _check_alike(predictor: nn.Module, spec: TensorSpec) -> None:
     """Raise where a predictor states its tensors or its clock, and they are not the spec's."""
-    shape, own = getattr(predictor, "shape", None), getattr(predictor, "spec", None)
+    shape, informed = getattr(predictor, "shape", None), as_informed(predictor)
     if shape is not None and tuple(shape) != spec.shape:
         raise ValueError(
             f"predictor must take tensors of the shape {spec.shape} of the spec, got {tuple(shape)}"
         )
-    if own is not None and own.clock != spec.clock:
+    if informed is not None and informed.spec.clock != spec.clock:
         raise ValueError(
             f"predictor must have a prior with the clock of the spec, {spec.clock!r}, got "
-            f"{own.clock!r}"
+            f"{informed.spec.clock!r}"
         )

@@ -94,6 +94,7 @@ class VelocityScore(FittedModel):
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return (0, ∇_v log ρ_t), in the dtype of ``x``; t is one number or one per row."""
+        x = checks.vectors(x, "x", dim=self.space.size)
         t = torch.as_tensor(t, dtype=torch.float64, device=x.device)
         if not checks.holds(t > 0):
             raise ValueError(

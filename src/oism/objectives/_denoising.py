@@ -93,6 +93,7 @@ class DenoisingScoreMatching:
     >>> from oism import OrnsteinUhlenbeck, VariancePreserving
     >>> from oism.process import Noising
     >>> from oism.nn import MLP
+    >>> from oism.objectives import UniformLogSNR
     >>> noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
     >>> loss = DenoisingScoreMatching(UniformLogSNR(noising))
     >>> loss(MLP(2), torch.zeros(64, 2), torch.Generator().manual_seed(0)).item() < 1.5

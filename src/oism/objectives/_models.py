@@ -21,6 +21,7 @@ from torch.func import grad, jvp
 
 from oism._core import checks
 from oism._core.transforms import per_row
+from oism.flow import FittedModel
 from oism.process import Function, Process
 
 
@@ -60,6 +61,11 @@ def _checked(
     """Return the values of a model of the right shape that depend on the variable."""
     if not callable(model):
         raise TypeError(f"{name} must be a function of (x, t), got {type(model).__name__}")
+    if isinstance(model, FittedModel):
+        raise TypeError(
+            f"{name} must be a function of (x, t), but a fitted model as a function is its noise "
+            "at clock times: give its method, such as model.score"
+        )
     values = _evaluated(model, x, t, name)
     wanted = tuple(x.shape) if field else (len(x),)
     if not isinstance(values, Tensor) or values.shape != wanted:

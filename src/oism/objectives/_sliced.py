@@ -1,6 +1,6 @@
 """Hyvärinen's objective of a score, exact or sliced: one random direction in the place of all.
 
-For a score s and J = ∂s/∂x, integration by parts gives, with no invariant law in it,
+For a score s and J = ∂s/∂x, integration by parts gives, without the invariant measure,
 
     E_t[⟨s - s*, G(s - s*)⟩] = E_t[⟨s, Gs⟩ + 2 tr(GJ)] + constant.
 

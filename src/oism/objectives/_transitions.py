@@ -46,8 +46,8 @@ class TransitionScoreMatching:
 
     def target(self, y: Tensor, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ∇_y log ρ_t(y|x), of the shape of ``y``; every t must be positive."""
-        law = self.process.transition(t)
-        return gradient(lambda z: law.log_density(z, x))(checks.like(y, checks.points(x)))
+        transition = self.process.transition(t)
+        return gradient(lambda z: transition.log_density(z, x))(checks.like(y, checks.points(x)))
 
     def terms(self, score: Model, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
         """Return ⟨r, Gr⟩ for pairs of clean points x and noised points y: ``(n,)``."""

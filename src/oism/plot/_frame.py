@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -29,11 +30,11 @@ def column_names(model: object, count: int) -> list[str]:
     return [f"column {j}" for j in range(count)] if names is None else [str(n) for n in names]
 
 
-def table_model(model: object) -> TableModel | None:
+def table_model(model: Any) -> TableModel | None:  # noqa: ANN401
     """Return the fitted density of an `OISM` or a `TableModel`; None for other estimators."""
-    if isinstance(model, OISM):
-        return model.model_
-    return model if isinstance(model, TableModel) else None
+    # Of an estimator that is not fitted, the property raises the error of scikit-learn.
+    found = model.model_ if hasattr(type(model), "model_") else model
+    return found if isinstance(found, TableModel) else None
 
 
 def fitted(model: object) -> TableModel:

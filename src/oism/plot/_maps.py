@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -45,11 +45,10 @@ class Density(Protocol):
 
 def log_densities(model: Density | TableModel, points: Array) -> Array:
     """Return log-densities at points of a grid, which have no column names to be checked."""
-    found = table_model(model)
-    if found is not None:
-        return found.log_density(torch.from_numpy(points)).numpy()
-    assert not isinstance(model, TableModel)
-    return np.asarray(model.score_samples(points))
+    found, estimator = table_model(model), cast(Density, model)
+    if found is None:
+        return np.asarray(estimator.score_samples(points))
+    return found.log_density(torch.from_numpy(points)).numpy()
 
 
 def _scores(model: OISM | TableModel, points: Array, t: float) -> Array:

@@ -34,6 +34,7 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.progress import progress_bar
 from oism.estimation import (
     CrossValidation,
     JamesStein,
@@ -419,7 +420,14 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         used = self.chart_.uses(rows)
         self.outside_ += float(weights[~used].sum())
         weights = weights.where(used, 0.0)
-        self.moments_.update(self.chart_.to_process(rows), weights, fold=fold)
+        step = max(1, self.moments_.block // rows.shape[1])  # as the accumulator takes them
+        with progress_bar(None) as bar:
+            bar.stage("rows", len(rows))
+            for start in range(0, len(rows), step):
+                part = slice(start, start + step)
+                u = self.chart_.to_process(rows[part])
+                self.moments_.update(u, weights[part], fold=fold[part])
+                bar.advance(len(u))
 
     def _warn_of_outside(self, rows: Tensor) -> None:
         outside = (~self.chart_.uses(rows)).double().mean()

@@ -79,7 +79,7 @@ class LinearFamily(Family[Linear]):
         first, last = 0.0, clock.horizon
         for _ in range(HALVINGS):
             middle = 0.5 * (first + last)
-            law = self.process.transition(clock.time(middle))
-            enough = float(law.covariance(self.process.size).trace()) >= target
+            covariance = self.process.transition(clock.time(middle)).covariance(self.process.size)
+            enough = float(covariance.trace()) >= target
             first, last = (first, middle) if enough else (middle, last)
         return last, clock.horizon

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
 from oism._core.plain import plain
-from oism.process import Clock, Process
 from oism.score import OperatorScore
 from oism.tables._chart import Chart
 
@@ -57,9 +57,9 @@ def describe(found: Facts) -> str:
     return "\n".join(lines)
 
 
-def _settings(owner: Process | Clock) -> Facts:
+def _settings(owner: Any) -> Facts:  # noqa: ANN401
     """Return the class and the arguments of a process or a clock."""
-    fields = getattr(owner, "__dataclass_fields__", {}).values()
+    fields = dataclasses.fields(owner) if dataclasses.is_dataclass(owner) else ()
     settings = {field.name: getattr(owner, field.name) for field in fields if field.init}
     return {"kind": type(owner).__name__, **plain(settings)}
 

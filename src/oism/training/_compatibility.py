@@ -79,7 +79,7 @@ def differences(
     >>> list(differences({"net": {"width": 8}, "seed": 0}, {"net": {"width": 16}, "seed": 0}))
     [('net.width', 8, 16)]
     """
-    for name in (*before, *(name for name in now if name not in before)):
+    for name in (*now, *(name for name in before if name not in now)):
         first, second = before.get(name), now.get(name)
         if isinstance(first, Mapping) and isinstance(second, Mapping):
             yield from differences(first, second, f"{within}{name}.")
@@ -87,10 +87,10 @@ def differences(
             yield f"{within}{name}", first, second
 
 
-def difference_text(found: list[tuple[str, Any, Any]]) -> str:
-    """Return differences as text.
+def difference_text(name: str, before: object, now: object) -> str:
+    """Return a difference as text.
 
-    >>> difference_text([("rate", 0.1, 0.2), ("seed", 0, 1)])
-    'rate = 0.1 (not 0.2), seed = 0 (not 1)'
+    >>> difference_text("rate", 0.1, 0.2)
+    'rate = 0.1 (not 0.2)'
     """
-    return ", ".join(f"{name} = {before!r} (not {now!r})" for name, before, now in found)
+    return f"{name} = {before!r} (not {now!r})"

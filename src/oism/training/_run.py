@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from oism._core import checks
-from oism._core.atomic import replacing
+from oism._core.atomic import remove_drafts, replacing
 from oism._core.plain import plain
 from oism._core.progress import Progress, progress_bar
 from oism.flow import TensorSpec
@@ -286,14 +286,17 @@ class Run:
     def _check_same(self, found: Checkpoint) -> None:
         """Raise unless a checkpoint is one of this run, and not beyond its last step."""
         others = list(differences(found.settings, self._settings))
-        if any(name == "prior" for name, _, _ in others):  # a digest, which says nothing to a user
-            without = found.settings["prior"] is None
-            what = "no prior" if without else f"another prior, that of {places.PRIOR}"
-            raise CheckpointError(f"{self.folder}: the run has {what}, and cannot continue with it")
         if others:
+            without = found.settings["prior"] is None
+            prior = "no prior" if without else f"another prior, that of {places.PRIOR}"
+            words = ", ".join(
+                prior
+                if one[0] == "prior"
+                else difference_text(*one)  # a prior is compared by digest
+                for one in others
+            )
             raise CheckpointError(
-                f"{self.folder}: the run has {difference_text(others)}, and cannot continue with "
-                "other values"
+                f"{self.folder}: the run has {words}, and cannot continue with other values"
             )
         if found.step > self.config.steps:
             raise CheckpointError(
@@ -311,6 +314,7 @@ class Run:
     def _write_settings(self, *, new: bool) -> None:
         """Write what a reader, or the command that resumes the run, has to know about it."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_drafts(self.folder)
         prior = prior_of(self.loop.predictor)
         if new:
             for name in (places.MODEL, places.METRICS):  # of a run without a checkpoint

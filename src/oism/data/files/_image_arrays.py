@@ -131,8 +131,8 @@ def _chosen(found: dict[str, Header], source: str, column: str | None) -> str:
     if not likely:
         raise FileError(f"{source}: no array has the shape of images; the archive holds {held}")
     raise FileError(
-        f"{source}: more than one array has the shape of images, choose with --column; the archive "
-        f"holds {held}"
+        f"{source}: more than one array has the shape of images, choose with --image-column; the "
+        f"archive holds {held}"
     )
 
 

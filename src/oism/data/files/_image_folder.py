@@ -162,7 +162,7 @@ def _chosen(schema: pa.Schema, path: str, column: str | None) -> str:
     if column is None:
         if len(names) != 1:
             held = ", ".join(repr(name) for name in names or schema.names)
-            found = "more than one column may hold images, choose with --column"
+            found = "more than one column may hold images, choose with --image-column"
             raise FileError(f"{path}: {found if names else 'no column holds images'}: {held}")
         column = names[0]
     index = find_column(column, schema.names, path)

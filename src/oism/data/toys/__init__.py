@@ -37,7 +37,7 @@ from types import MappingProxyType
 
 from oism.data.toys._base import PlaneDistribution, SmoothDistribution
 from oism.data.toys._clusters import Checkerboard, Circles, Normals, ring_of_normals
-from oism.data.toys._curves import Curve, Moon, Reflected, Spiral, SwissRoll
+from oism.data.toys._curves import Moon, NoisyCurve, Reflected, Spiral, SwissRoll
 from oism.data.toys._mixture import BART_SIMPSON, WrappedMixture
 from oism.data.toys._pinwheel import Pinwheel
 
@@ -46,8 +46,8 @@ __all__ = [
     "PLANE",
     "Checkerboard",
     "Circles",
-    "Curve",
     "Moon",
+    "NoisyCurve",
     "Normals",
     "Pinwheel",
     "PlaneDistribution",

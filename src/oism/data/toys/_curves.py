@@ -23,7 +23,7 @@ NODES = 500
 ROWS = 2000  # points at a time, so that a table of points and nodes takes tens of megabytes
 
 
-class Curve(base.SmoothDistribution):
+class NoisyCurve(base.SmoothDistribution):
     """A distribution around a curve, which declares c, ``power`` k, and its normal noise."""
 
     power: int = 1
@@ -55,7 +55,7 @@ class Curve(base.SmoothDistribution):
 
 
 @dataclass(frozen=True)
-class SwissRoll(Curve):
+class SwissRoll(NoisyCurve):
     """The spiral (t cos t, t sin t)/5 with t uniform on [3π/2, 9π/2], and noise of 0.2."""
 
     deviation: float = 0.2
@@ -70,7 +70,7 @@ class SwissRoll(Curve):
 
 
 @dataclass(frozen=True)
-class Moon(Curve):
+class Moon(NoisyCurve):
     """The upper half of the circle of radius 2 around (-1, -0.2), and noise of 0.2."""
 
     deviation: float = 0.2
@@ -85,7 +85,7 @@ class Moon(Curve):
 
 
 @dataclass(frozen=True)
-class Spiral(Curve):
+class Spiral(NoisyCurve):
     """The spiral t(-cos t, sin t)/3 with t = 3π√U; noise uniform on [0, 1/6]², and normal of 0.1.
 
     In each coordinate the noise has the density (Φ(z/σ) - Φ((z - w)/σ))/w.

@@ -15,7 +15,7 @@ whole score. Integration by parts gives
 
     A_kℓ = E[∇φ_kᵀR∇φ_ℓ],    b_k = E[∇·R∇φ_k - ⟨RC_t⁻¹(x - m_t), ∇φ_k⟩]
 
-(with π for the Gaussian and R = G: b = E[½(L + L*)φ], neither L nor L* alone). With R = NNᵀ and a
+(with π for the Gaussian and R = G: b = E[½(L + L*)φ], not E[Lφ] or E[L*φ]). With R = NNᵀ and a
 matrix J_q for the derivative along each column of W_tN this is
 
     A = Σ_q J_q E[φφᵀ] J_qᵀ,    b = -Σ_q J_qJ_qᵀ E[φ].

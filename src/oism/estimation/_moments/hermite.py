@@ -427,7 +427,7 @@ class GaussianMoments(HermiteFamilyMoments):
         mean, covariance = self._pairs()
         return mean, covariance.diagonal()
 
-    def _rebase(self, shift: Tensor, scale: Tensor) -> None:  # noqa: ARG002
+    def _rebase(self, shift: Tensor, scale: Tensor) -> None:  # noqa: ARG002 (it remains 1)
         step = self.shift - shift
         cross = torch.outer(self._first, step)
         self._second += cross + cross.mT + self._mass * torch.outer(step, step)

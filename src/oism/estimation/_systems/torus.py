@@ -65,6 +65,9 @@ TIMES = 3
 TIERS = (slice(5, None), slice(3, 5), slice(0, 3))
 """Ridges from 3e-4 up are always tried, then 3e-5 and 1e-4, then the smaller ones."""
 
+TIER_COSTS = (1.0, 0.25, 0.25)
+"""The expected times that the tiers take: the last two are tried at few levels."""
+
 LEAST_RIDGE = 0.3
 """Matrix-free, ridges below this share of 1/n are not tried: they are slow and not better."""
 
@@ -240,7 +243,8 @@ class TorusSystem(System):
         values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
         offered = self.cutoff(torch.arange(self.levels).double()).square() * t[:, None] <= SMOOTHED
         offered[:, 0] = True
-        work = Work(self._sweep_costs(t, offered), advance)
+        least_ridge = 0.0 if self.dense else LEAST_RIDGE / float(self.averages.counts[0])
+        work = Work(self._sweep_costs(t, offered, least_ridge), advance)
         best = torch.full((folds, len(t)), math.inf, dtype=t.dtype)  # fold by fold
         worse = torch.zeros(len(t), dtype=torch.int64)
         for level in reversed(range(self.levels)):
@@ -256,7 +260,6 @@ class TorusSystem(System):
                 (centre > behind) & (centre > 2 * error), worse[where] + 1, 0
             )
             best[:, where] = torch.where(centre < 0, own[..., 0], best[:, where])
-        least_ridge = 0.0 if self.dense else LEAST_RIDGE / float(self.averages.counts[0])
         for number, (tier, after) in enumerate(itertools.pairwise(TIERS), start=1):
             if float(RIDGES[after][-1]) < least_ridge:
                 break
@@ -269,14 +272,16 @@ class TorusSystem(System):
                 self._fill(values, t, tried[:, level].nonzero()[:, 0], level, number, work)
         return Losses(values, shares)
 
-    def _sweep_costs(self, t: Tensor, offered: Tensor) -> Tensor:
+    def _sweep_costs(self, t: Tensor, offered: Tensor, least_ridge: float) -> Tensor:
         """Return the expected costs of tiers, times and levels: ``(3, T, levels)``."""
+        allowed = torch.tensor([float(RIDGES[tier][-1]) >= least_ridge for tier in TIERS])
+        weights = torch.tensor(TIER_COSTS, dtype=torch.float64) * allowed
         costs = torch.zeros(len(TIERS), *offered.shape, dtype=torch.float64)
         for level in range(self.levels):
             cutoff = float(self.cutoff(torch.tensor(float(level))))
             for k in offered[:, level].nonzero()[:, 0].tolist():
                 band = min(self._sweep_band(float(t[k]), cutoff), self.radius)
-                costs[:, k, level] = band ** (1 + self.basis.dim)  # iterations × grid points
+                costs[:, k, level] = weights * band ** (1 + self.basis.dim)  # iterations × points
         return costs
 
     def _fill(

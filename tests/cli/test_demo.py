@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from oism import OISM
+from oism import load
 from oism.cli import main
+from oism.cli.demo_report import Report, run
 from oism.data.toys import PLANE
 from oism.plot import limits_of
-from oism.studies.demo import Demo, Outcome
 
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = ["model.safetensors", "numbers.json", "picture.png", "report.html"]
@@ -56,63 +56,63 @@ class Page(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Outcome, Path]:
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Report, Path]:
     folder = tmp_path_factory.mktemp("demo") / "new"
-    return Demo("pinwheel", points=400, tested=200).run(folder), folder
+    return run("pinwheel", 400, 200, 0, folder), folder
 
 
-def test_the_folder(demo: tuple[Outcome, Path]) -> None:
+def test_the_folder(demo: tuple[Report, Path]) -> None:
     folder = demo[1]
     assert sorted(path.name for path in folder.iterdir()) == FILES
     assert (folder / "picture.png").read_bytes().startswith(PNG)
 
 
 def held_out() -> tuple[np.ndarray, np.ndarray]:
-    """Return the rows that were held out, drawn again, and the truth there."""
+    """Return the rows that were held out, drawn again, and their exact log-density."""
     generator = torch.Generator().manual_seed(0)
     _, test = (PLANE["pinwheel"].sample(n, generator) for n in (400, 200))
     return test.numpy(), PLANE["pinwheel"].log_density(test).numpy()
 
 
-def test_the_model_loads_and_scores_as_it_was_measured(demo: tuple[Outcome, Path]) -> None:
-    outcome, folder = demo
-    model, (test, truth) = OISM.load(folder / "model.safetensors"), held_out()
+def test_the_model_loads_and_scores_as_it_was_measured(demo: tuple[Report, Path]) -> None:
+    report, folder = demo
+    model, (test, truth) = load(folder), held_out()
     log = model.score_samples(test)
-    np.testing.assert_array_equal(log, outcome.ours.model.score_samples(test))
-    assert outcome.ours.nll == pytest.approx(-log.mean())
-    assert outcome.contest.truth == pytest.approx(-truth.mean())
-    assert limits_of(model) == limits_of(outcome.ours.model)
-    assert outcome.ours.mass == pytest.approx(1, abs=5e-3)
+    np.testing.assert_array_equal(log, report.model.score_samples(test))
+    assert report.fit.nll == pytest.approx(-log.mean())
+    assert report.exact == pytest.approx(-truth.mean())
+    assert limits_of(model) == limits_of(report.model)
+    assert report.fit.mass == pytest.approx(1, abs=5e-3)
 
 
-def test_the_numbers(demo: tuple[Outcome, Path]) -> None:
-    outcome, folder = demo
+def test_the_numbers(demo: tuple[Report, Path]) -> None:
+    report, folder = demo
     content = (folder / "numbers.json").read_text()
     numbers = json.loads(content, parse_constant=pytest.fail)
-    assert numbers["settings"] == {"law": "pinwheel", "points": 400, "tested": 200, "seed": 0}
-    assert numbers["oism"]["nll"] == pytest.approx(outcome.ours.nll, rel=1e-5)
-    assert numbers["kernels"]["nll"] == pytest.approx(outcome.kernels.nll, rel=1e-5)
-    assert numbers["truth"] == pytest.approx(outcome.contest.truth, rel=1e-5)
+    assert numbers["settings"] == {"name": "pinwheel", "rows": 400, "test_rows": 200, "seed": 0}
+    assert numbers["oism"]["nll"] == pytest.approx(report.fit.nll, rel=1e-5)
+    assert numbers["kde"]["nll"] == pytest.approx(report.kde.nll, rel=1e-5)
+    assert numbers["exact"] == pytest.approx(report.exact, rel=1e-5)
     assert numbers["oism"]["sample_seconds"] > 0
     assert numbers["versions"]["torch"] == torch.__version__
-    assert numbers["oism"]["nll"] - numbers["truth"] < 0.6  # a fit, of so few points
+    assert numbers["oism"]["nll"] - numbers["exact"] < 0.6  # a fit, of so few points
 
 
-def test_the_table(demo: tuple[Outcome, Path]) -> None:
-    outcome = demo[0]
-    head, *rows = outcome.table().splitlines()
+def test_the_table(demo: tuple[Report, Path]) -> None:
+    report = demo[0]
+    head, *rows = report.table().splitlines()
     assert head.split("  ")[-1] == "mass in the box"
-    assert [row.split()[0] for row in rows] == ["oism", "kernels", "truth"]
-    assert float(rows[0].split()[1]) == pytest.approx(outcome.ours.nll, abs=1e-4)
-    assert float(rows[1].split()[4]) == pytest.approx(outcome.kernels.mass, abs=1e-4)
-    assert float(rows[2].split()[1]) == pytest.approx(outcome.contest.truth, abs=1e-4)
+    assert [row.split()[0] for row in rows] == ["oism", "KDE", "exact"]
+    assert float(rows[0].split()[1]) == pytest.approx(report.fit.nll, abs=1e-4)
+    assert float(rows[1].split()[4]) == pytest.approx(report.kde.mass, abs=1e-4)
+    assert float(rows[2].split()[1]) == pytest.approx(report.exact, abs=1e-4)
     # Numbers stand under each other.
     end = head.index("held-out NLL [nats]") + len("held-out NLL [nats]")
     assert all(row[:end].split()[-1] == row.split()[1] for row in rows)
 
 
-def test_the_page_opens_offline(demo: tuple[Outcome, Path]) -> None:
-    outcome, folder = demo
+def test_the_page_opens_offline(demo: tuple[Report, Path]) -> None:
+    report, folder = demo
     content = (folder / "report.html").read_text(encoding="utf-8")
     page = Page(content)
     assert not page.open
@@ -127,14 +127,14 @@ def test_the_page_opens_offline(demo: tuple[Outcome, Path]) -> None:
     assert len(page.within("h2")) == 5
     assert page.tags.count("img") == len(pictures)
     cells = page.within("td")
-    assert f"{outcome.ours.nll:.4f}" in cells
-    assert f"{outcome.contest.truth:.4f}" in cells
+    assert f"{report.fit.nll:.4f}" in cells
+    assert f"{report.exact:.4f}" in cells
     assert any("oism sample model.safetensors" in block for block in page.within("pre"))
-    assert outcome.ours.model.summary() in page.within("pre")
+    assert report.model.summary() in page.within("pre")
 
 
 def test_as_a_process(tmp_path: Path) -> None:
-    words = ["demo", "--points", "300", "--tested", "100", "-o", "out/here"]
+    words = ["demo", "--rows", "300", "--test-rows", "100", "-o", "out/here"]
     done = subprocess.run(
         [sys.executable, "-m", "oism", *words],
         cwd=tmp_path,
@@ -146,7 +146,7 @@ def test_as_a_process(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "2spirals: 300 rows, 100 held out"
-    assert [line.split()[0] for line in lines[3:6]] == ["oism", "kernels", "truth"]
+    assert [line.split()[0] for line in lines[3:6]] == ["oism", "KDE", "exact"]
     assert lines[-2:] == ["report: out/here/report.html", "picture: out/here/picture.png"]
     assert sorted(path.name for path in (tmp_path / "out" / "here").iterdir()) == FILES
 
@@ -154,13 +154,13 @@ def test_as_a_process(tmp_path: Path) -> None:
 def test_numbers_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The work is the same; here it is only said."""
+    """The work is the same; only the output differs."""
 
-    class Said:
+    class Fake:
         def numbers(self) -> dict[str, float]:
             return {"a": float("nan"), "b": 1.0}
 
-    monkeypatch.setattr(Demo, "run", lambda self, folder: Said())
+    monkeypatch.setattr("oism.cli.demo_report.run", lambda *arguments: Fake())
     assert main(["demo", "--json", "-o", str(tmp_path)]) == 0
     assert json.loads(capsys.readouterr().out) == {"a": None, "b": 1.0}
 
@@ -168,10 +168,10 @@ def test_numbers_as_json(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("--points 3", "--points: expected at least 20, got 3"),
-        ("--tested 1", "--tested: expected at least 2, got 1"),
-        ("--points many", "--points"),
-        ("--law square", "--law"),
+        ("--rows 3", "--rows: expected at least 20, got 3"),
+        ("--test-rows 1", "--test-rows: expected at least 2, got 1"),
+        ("--rows many", "--rows"),
+        ("--name square", "--name"),
     ],
 )
 def test_bad_numbers(
@@ -184,7 +184,7 @@ def test_bad_numbers(
 
 def test_a_folder_without_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     work: Callable[..., None] = pytest.fail
-    monkeypatch.setattr("oism.studies.demo.contest", work)
+    monkeypatch.setattr("oism.cli.demo_report.measure", work)
     monkeypatch.setattr("oism._core.atomic.os.access", lambda place, mode: Path(place) != tmp_path)
     with pytest.raises(PermissionError, match="no permission"):
-        Demo(points=50, tested=20).run(tmp_path)
+        run("moons", 50, 20, 0, tmp_path)

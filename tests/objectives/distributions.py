@@ -1,9 +1,9 @@
 """Mixtures whose scores and time scores are known at every t, with rules to integrate by.
 
-Data are a few weighted points, so ρ_t is the mixture of their transition laws: Gaussians for linear
+Data are a few weighted points, so ρ_t is the mixture of their transitions: Gaussians for linear
 processes, written down here with matrix exponentials, sums over images on the torus. Nothing of the
 library is used but the names of the processes. Expectations are trapezoidal sums on grids, which
-are exact to rounding for such laws.
+are exact to rounding for such distributions.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def lyapunov(drift: Tensor, squared: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
+class Distribution:
     """Weighted points that diffuse."""
 
     process: Process
@@ -135,18 +135,18 @@ SHARES = torch.tensor([0.3, 0.25, 0.45], dtype=torch.float64)
 SHEARED = Linear(tensor([-1.0, 2.0], [0.0, -0.5]), tensor([1.0, 0.0, 0.3], [0.4, 0.8, -1.0]))
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 
-LAWS = {
-    "line": Law(OU, LINE, SHARES),
-    "plane": Law(OU, PLANE, SHARES),
-    "circle": Law(Torus(), LINE, SHARES),
-    "torus": Law(Torus(), PLANE, SHARES),
-    "asymmetric": Law(SHEARED, PLANE, SHARES),
+DISTRIBUTIONS = {
+    "line": Distribution(OU, LINE, SHARES),
+    "plane": Distribution(OU, PLANE, SHARES),
+    "circle": Distribution(Torus(), LINE, SHARES),
+    "torus": Distribution(Torus(), PLANE, SHARES),
+    "asymmetric": Distribution(SHEARED, PLANE, SHARES),
 }
 
 
-def features(law: Law) -> Features:
+def features(mixture: Distribution) -> Features:
     """Return functions that energies are sums of: ``(n, k)``; few are eigenfunctions."""
-    if isinstance(law.process, Torus):
+    if isinstance(mixture.process, Torus):
 
         def waves(x: Tensor) -> Tensor:
             a, b = x[:, 0], x[:, -1]

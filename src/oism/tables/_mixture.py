@@ -1,0 +1,280 @@
+"""Mixtures of Gaussians as models of tables: everything in closed form, without a flow.
+
+In standardised columns u = (x - c)/s a mixture is
+
+    p(u) = Σ_k w_k N(u; m_k, S_k).
+
+The Ornstein-Uhlenbeck process, U_t = αU + σε with α = e^{-t} and σ² = 1 - α², keeps it a mixture of
+as many Gaussians, with the eigenvectors of S_k at every time:
+
+    ρ_t = Σ_k w_k N(α m_k, C_k),    C_k = α²S_k + σ²I.
+
+With responsibilities r_k(u) and s_k = -C_k⁻¹(u - αm_k), the score and its divergence are
+
+    s = Σ_k r_k s_k,    ∇·s = Σ_k r_k (‖s_k‖² - tr C_k⁻¹) - ‖s‖².
+
+Marginals drop columns; conditionals are mixtures again, by the formulas for a Gaussian and weights
+proportional to the density of the given values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism._core.transforms import matmul
+from oism.flow import Divergence, FittedModel, OrdinaryMethod, StochasticMethod
+from oism.process import Clock, OrnsteinUhlenbeck, VariancePreserving
+from oism.storage import storable
+from oism.tables._chart import WhiteChart
+from oism.tables._process import ChartedProcess
+from oism.tables._tensors import check_tensor
+
+ENTRIES = 2**22
+"""The number of standardised differences, rows times components times columns, held at a time."""
+
+
+@storable
+class MixtureModel(FittedModel):
+    """A mixture of Gaussians, in the data's units.
+
+    Parameters
+    ----------
+    centre, scale
+        What is subtracted from the columns, and what they are divided by: ``(d,)``.
+    weights, means, covariances
+        Of the components, in these standardised columns: ``(k,)``, ``(k, d)``, ``(k, d, d)``.
+
+    Examples
+    --------
+    >>> model = MixtureModel(
+    ...     centre=torch.zeros(2).double(),
+    ...     scale=torch.ones(2).double(),
+    ...     weights=torch.tensor([0.5, 0.5]).double(),
+    ...     means=torch.tensor([[-1.0, 0.0], [1.0, 0.0]]).double(),
+    ...     covariances=0.25 * torch.eye(2).double().expand(2, 2, 2),
+    ... )
+    >>> model.conditional({0: 1.0}).marginal([0]).sample(3).shape  # column 1, given column 0
+    torch.Size([3, 1])
+    """
+
+    weights: Tensor
+    means: Tensor
+    covariances: Tensor
+
+    def __init__(
+        self,
+        centre: Tensor,
+        scale: Tensor,
+        weights: Tensor,
+        means: Tensor,
+        covariances: Tensor,
+    ) -> None:
+        super().__init__()
+        dim, count = len(centre), len(weights)
+        for part, name, shape in (
+            (centre, "centre", (dim,)),
+            (scale, "scale", (dim,)),
+            (weights, "weights", (count,)),
+            (means, "means", (count, dim)),
+            (covariances, "covariances", (count, dim, dim)),
+        ):
+            check_tensor(part, name, shape)
+        if not bool((weights > 0).all()) or not math.isclose(float(weights.sum()), 1, abs_tol=1e-9):
+            raise ValueError("weights must be positive with a sum of 1")
+        if not bool((scale > 0).all()):
+            raise ValueError("scale must be positive")
+        self.centre, self.scale = centre, scale
+        for name, part in (("weights", weights), ("means", means), ("covariances", covariances)):
+            self.register_buffer(name, part.contiguous())
+        values, vectors = torch.linalg.eigh(self.covariances)
+        if not bool((values > 0).all()):
+            raise ValueError("covariances must be positive definite")
+        self.register_buffer("_values", values, persistent=False)
+        self.register_buffer("_vectors", vectors, persistent=False)
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        names = ("centre", "scale", "weights", "means", "covariances")
+        return {name: getattr(self, name) for name in names}
+
+    @cached_property
+    def chart(self) -> WhiteChart:
+        """The map from the data's units to standardised columns."""
+        matrix, inverse = torch.diag(1 / self.scale), torch.diag(self.scale)
+        return WhiteChart(self.centre, matrix, inverse, torch.ones_like(self.scale))
+
+    @cached_property
+    def process(self) -> ChartedProcess:  # type: ignore[override]  # computed once
+        """The Ornstein-Uhlenbeck process of the standardised columns, in the data's units."""
+        return ChartedProcess(OrnsteinUhlenbeck(), self.chart)
+
+    @property
+    def clock(self) -> Clock:
+        """The variance preserving clock."""
+        return VariancePreserving()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a row, one axis."""
+        return (len(self.centre),)
+
+    @property
+    def components(self) -> int:
+        """The number of Gaussians."""
+        return len(self.weights)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the number of columns and of components."""
+        return {"kind": "MixtureModel", "columns": self.dim, "components": self.components}
+
+    def extra_repr(self) -> str:
+        """Return what torch prints of the module."""
+        return f"{self.dim} columns, {self.components} components"
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """Return standardised columns, on the device and in the dtype of the components."""
+        return self.chart.to_process(checks.points(x, dim=self.dim)).to(self.means)
+
+    def _in_pieces(self, work: Callable[..., Tensor], u: Tensor, *others: Tensor) -> Tensor:
+        """Return the results of work on pieces of rows, so that memory stays bounded."""
+        step = max(1, ENTRIES // (self.components * self.dim))
+        pieces = [
+            work(u[k : k + step], *(one if one.ndim == 0 else one[k : k + step] for one in others))
+            for k in range(0, max(1, len(u)), step)
+        ]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def _terms(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log(w_k N_k) ``(n, k)``, s_k along eigenvectors, and the variances C_k.
+
+        t is one number or one per row.
+        """
+        alpha = torch.exp(-t)[..., None, None]
+        variance = alpha.square() * self._values - torch.expm1(-2 * t)[..., None, None]
+        gap = u[:, None] - alpha * self.means  # (n, k, d)
+        along = matmul(gap[..., None, :], self._vectors)[..., 0, :]
+        log_normal = -0.5 * (along.square() / variance + variance.log()).sum(dim=-1)
+        constant = 0.5 * self.dim * math.log(2 * math.pi)
+        return self.weights.log() + log_normal - constant, -along / variance, variance
+
+    def log_density(
+        self,
+        x: Tensor,
+        *,
+        method: OrdinaryMethod | None = None,  # noqa: ARG002 (there is no flow)
+        divergence: Divergence | None = None,  # noqa: ARG002
+        progress: bool | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Return log p at rows ``(n, d)``: ``(n,)``, exactly; other arguments are not used."""
+        start = self.means.new_zeros(())
+
+        def density(u: Tensor) -> Tensor:
+            return torch.logsumexp(self._terms(u, start)[0], dim=1)
+
+        with torch.no_grad():
+            result = self._in_pieces(density, self._rows(x)) - self.scale.log().sum()
+        return result.to(x)
+
+    def _joint(self, u: Tensor, t: Tensor) -> Tensor:
+        """Return the score and its divergence in standardised columns: ``(n, d + 1)``."""
+        log_terms, along, variance = self._terms(u, t)
+        share = torch.softmax(log_terms, dim=1)
+        parts = matmul(along[..., None, :], self._vectors.mT)[..., 0, :]
+        score = (share[..., None] * parts).sum(dim=1)
+        curvature = along.square().sum(dim=-1) - (1 / variance).sum(dim=-1)
+        divergence = (share * curvature).sum(dim=1) - score.square().sum(dim=1)
+        return torch.cat((score, divergence[:, None]), dim=1)
+
+    def _score_and_divergence(self, x: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
+        u = self._rows(x)
+        time = checks.instants(t, "t", low=0.0, high=math.inf).to(u)
+        if time.ndim and len(time) != len(u):
+            raise ValueError(
+                f"t must be one number or one per row: {len(u)} rows, {len(time)} values"
+            )
+        both = self._in_pieces(self._joint, u, time).to(x)
+        return self.chart.pull_score(both[:, :-1]), both[:, -1]
+
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return ∇ log ρ_t(x) in the data's units: ``(n, d)``."""
+        return self._score_and_divergence(x, t)[0]
+
+    def score_and_diffused_divergence(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the score and ∇·G∇ log ρ_t, which does not depend on the units: ``(n,)``."""
+        score, divergence = self._score_and_divergence(x, t)
+        return score, OrnsteinUhlenbeck().diffusivity * divergence
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        method: OrdinaryMethod | StochasticMethod | None = None,  # noqa: ARG002 (no flow)
+        progress: bool | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Return n rows drawn from the mixture itself, float64; other arguments are not used."""
+        n, weights = checks.integer(n, "n", minimum=0), self.weights.cpu()
+        if not n:
+            return torch.empty(0, self.dim, dtype=torch.float64, device=self.device)
+        chosen = torch.multinomial(weights, n, replacement=True, generator=generator)
+        noise = torch.empty(n, self.dim, dtype=torch.float64).normal_(generator=generator)
+        spread = self._vectors.cpu() * self._values.cpu().sqrt()[:, None]
+        u = self.means.cpu()[chosen] + (spread[chosen] @ noise[..., None])[..., 0]
+        return self.chart.to_data(u).to(self.device)
+
+    def marginal(self, columns: Sequence[int]) -> MixtureModel:
+        """Return the model of some columns alone, in the order given."""
+        kept = self._columns(columns, "columns")
+        return MixtureModel(
+            self.centre[kept],
+            self.scale[kept],
+            self.weights,
+            self.means[:, kept],
+            self.covariances[:, kept][:, :, kept],
+        )
+
+    def conditional(self, given: Mapping[int, float]) -> MixtureModel:
+        """Return the model of the other columns, in their order, given values of some."""
+        known = self._columns(list(given), "given")
+        rest = [column for column in range(self.dim) if column not in known]
+        if not rest:
+            raise ValueError(f"given must leave at least one of the {self.dim} columns")
+        values = torch.tensor([checks.number(given[c], f"given[{c}]") for c in known]).double()
+        gap = (values - self.centre[known]) / self.scale[known] - self.means[:, known].cpu()
+        own, across = self._blocks(known, known), self._blocks(rest, known)
+        factor = torch.linalg.cholesky(own)
+        z = torch.linalg.solve_triangular(factor, gap[..., None], upper=False)
+        root = torch.linalg.solve_triangular(factor, across.mT, upper=False)
+        log_normal = -0.5 * z.square().sum(dim=(1, 2))
+        log_normal -= factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=1)
+        weights = torch.softmax(self.weights.cpu().log() + log_normal, dim=0)
+        kept = weights > 0
+        means = self.means[:, rest].cpu() + (root.mT @ z)[..., 0]
+        covariances = self._blocks(rest, rest) - root.mT @ root
+        return MixtureModel(
+            self.centre[rest],
+            self.scale[rest],
+            weights[kept] / weights[kept].sum(),
+            means[kept],
+            0.5 * (covariances + covariances.mT)[kept],
+        ).to(self.device)
+
+    def _blocks(self, rows: list[int], columns: list[int]) -> Tensor:
+        return self.covariances[:, rows][:, :, columns].cpu()
+
+    def _columns(self, columns: Sequence[int], name: str) -> list[int]:
+        """Return distinct indices of columns."""
+        found = [checks.integer(column, name, minimum=0) for column in columns]
+        if not found or len(set(found)) < len(found) or max(found) >= self.dim:
+            raise ValueError(
+                f"{name} must be distinct columns out of 0 to {self.dim - 1}, got {list(columns)}"
+            )
+        return found
