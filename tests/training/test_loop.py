@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import shutil
+import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -183,3 +185,16 @@ def test_all_blocks_are_compiled() -> None:
         assert inner._compiled_call_impl is None
     finally:
         torch._dynamo.config.recompile_limit = before
+
+
+def test_training_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "accelerate", None)
+    message = r"training needs accelerate: pip install 'oism\[train\]'"
+    with pytest.raises(ModuleNotFoundError, match=message):
+        new_accelerator()
+
+
+def test_accelerate_is_imported_by_training_alone() -> None:
+    code = "import sys, oism.training, oism.cli.runs; print('accelerate' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

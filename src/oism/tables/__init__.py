@@ -12,6 +12,8 @@ from oism.tables._conditional import sample_given
 from oism.tables._copies import CopyCheck, nearest_neighbour_check
 from oism.tables._estimator import OISM
 from oism.tables._kde import KDE
+from oism.tables._mixture import MixtureModel
+from oism.tables._mixture_fit import fit_mixtures
 from oism.tables._model import TableModel, converged_steps
 from oism.tables._summary import describe
 
@@ -23,11 +25,13 @@ __all__ = [
     "Chart",
     "Columns",
     "CopyCheck",
+    "MixtureModel",
     "Spread",
     "TableModel",
     "WhiteChart",
     "converged_steps",
     "describe",
+    "fit_mixtures",
     "nearest_neighbour_check",
     "sample_given",
 ]

@@ -67,6 +67,8 @@ class MixtureModel(FittedModel):
     weights: Tensor
     means: Tensor
     covariances: Tensor
+    _values: Tensor
+    _vectors: Tensor
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class MixtureModel(FittedModel):
         return WhiteChart(self.centre, matrix, inverse, torch.ones_like(self.scale))
 
     @cached_property
-    def process(self) -> ChartedProcess:  # type: ignore[override]  # computed once
+    def process(self) -> ChartedProcess:
         """The Ornstein-Uhlenbeck process of the standardised columns, in the data's units."""
         return ChartedProcess(OrnsteinUhlenbeck(), self.chart)
 

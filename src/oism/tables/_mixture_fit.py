@@ -139,9 +139,8 @@ def clusters(x: Tensor, count: int, generator: torch.Generator, rounds: int = 5)
 def pool_weights(log_densities: Tensor, steps: int = 1000) -> Tensor:
     """Return the weights of models that maximise the likelihood of their pool, from ``(n, m)``.
 
-    >>> table = torch.tensor([[0.0, -1.0], [0.0, -1.0], [-1.0, 0.0]])
-    >>> pool_weights(table)
-    tensor([0.7..., 0.2...])
+    >>> pool_weights(torch.tensor([[0.0, -1.0], [0.0, -1.0], [-1.0, 0.0]]))
+    tensor([0.8607, 0.1393])
     """
     weights = torch.full_like(log_densities[0], 1 / log_densities.shape[1])
     for _ in range(steps):
