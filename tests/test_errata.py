@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import scipy.integrate
@@ -256,3 +258,13 @@ def test_likelihood_weighting_bounds_the_likelihood_and_does_not_equal_it() -> N
     assert likelihood(1.0) == pytest.approx(loss(1.0), abs=1e-6)  # equal at the minimum
     for k in (0.8, 1.3, 2.0):
         assert likelihood(k) < loss(k) - 0.01
+
+
+def test_errata_name_tests_that_exist() -> None:
+    """Each row of docs/errata.md names the test that shows it."""
+    tests = Path(__file__).parent
+    page = (tests.parent / "docs" / "errata.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(test_\w+)`", page))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in tests.rglob("test_*.py"))
+    assert len(named) > 15
+    assert {name for name in named if f"def {name}(" not in text} == set()

@@ -1,4 +1,4 @@
-"""What each command does, run in this process."""
+"""The commands, run in this process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rows_of(path: Path, *columns: str) -> np.ndarray:
 
 
 def strict(text: str) -> Any:
-    """Return what JSON says, as a reader that knows no NaN."""
+    """Return the value of a JSON text without NaN."""
 
     def refuse(word: str) -> None:
         raise AssertionError(word)
@@ -244,7 +244,7 @@ def test_plot(oism: Run, suffix: str, start: bytes, tmp_path: Path) -> None:
 
 def test_models_go_through_pipes(oism: Run, folder: Path) -> None:
     fitted = oism(f"fit moons.csv -o - {SMALL}")
-    assert "150 rows fitted" in fitted.err, "words go where the model does not"
+    assert "150 rows fitted" in fitted.err, "the report goes where the model does not"
     straight = oism("sample moons.safetensors -n 3 --seed 0")
     assert oism("sample - -n 3 --seed 0", fitted.out).out == straight.out
     assert oism("info -", fitted.out).text == oism("info moons.safetensors").text

@@ -1,4 +1,4 @@
-"""Images at the command line: from folders and files to priors, and what priors are good for."""
+"""Images at the command line: priors from folders and files, and the commands for priors."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ def test_info(gallery: Run, images: Path) -> None:
 
 def test_priors_go_through_pipes(gallery: Run, images: Path, tmp_path: Path) -> None:
     fitted = gallery("fit-images images -o -")
-    assert "100 images fitted" in fitted.err, "words go where the prior does not"
+    assert "100 images fitted" in fitted.err, "the report goes where the prior does not"
     assert fitted.out == (images / "prior.safetensors").read_bytes()
     for words in ("info", "evaluate"):
         rest = " test --no-bits" if words == "evaluate" else ""
@@ -391,7 +391,7 @@ def test_priors_go_through_pipes(gallery: Run, images: Path, tmp_path: Path) -> 
     assert cut.err.startswith("oism: error: standard input: is truncated: ")
 
 
-def test_a_prior_of_another_version_says_so(gallery: Run, images: Path, tmp_path: Path) -> None:
+def test_a_prior_of_another_version(gallery: Run, images: Path, tmp_path: Path) -> None:
     content = (images / "prior.safetensors").read_bytes()
     old = tmp_path / "old"
     assert b'\\"version\\":3' in content
@@ -481,10 +481,10 @@ USAGE = [
     ("sample prior.safetensors -o x.csv", "-o: x.csv: samples of images go to a grid (.png)"),
     ("sample prior.safetensors -n 0 -o x.png", "-n: expected at least 1, got 0"),
     ("sample prior.safetensors -o - --json", "--json and the output would both be written"),
-    *((f"sample prior.safetensors -o x.npy {said}", f"{said.split()[0]}: an option for tables")
-      for said in ("--given x=1", "--method sde", "--density", "--format npy")),
-    *((f"plot prior.safetensors -o x.png {said}", f"{said.split()[0]}: an option for tables")
-      for said in ("--data moons.csv", "--columns 0 1", "--missing skip", "--format npy")),
+    *((f"sample prior.safetensors -o x.npy {option}", f"{option.split()[0]}: an option for tables")
+      for option in ("--given x=1", "--method sde", "--density", "--format npy")),
+    *((f"plot prior.safetensors -o x.png {option}", f"{option.split()[0]}: an option for tables")
+      for option in ("--data moons.csv", "--columns 0 1", "--missing skip", "--format npy")),
     ("plot prior.safetensors -o x.gif", "must be one of .png, .svg, .pdf"),
 ]  # fmt: skip
 

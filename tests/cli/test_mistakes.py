@@ -1,4 +1,4 @@
-"""What a person does wrong, and what is said: one line, and an exit code."""
+"""Mistakes: one line on standard error, and an exit code."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_mistake(bad: Run, folder: Path, words: str, message: str, code: int) 
 
 
 @pytest.mark.parametrize("words", ["", "nonsense", "fit", "fit moons.csv", "sample m --method x"])
-def test_words_that_mean_nothing(bad: Run, words: str) -> None:
+def test_invalid_words(bad: Run, words: str) -> None:
     ended = bad(words)
     assert ended.code == 2
     assert "--help" in ended.err

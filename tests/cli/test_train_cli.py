@@ -128,11 +128,11 @@ def test_a_run_and_its_report(here: Run, place: Path, tmp_path: Path) -> None:
         r"100 images of 1 × 8 × 8, mirrored at random; prior Hermite polynomials; [\d,]+ parameters"
     )
     assert re.fullmatch(head, lines[0])
-    told = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in told] == [2, 4, 5]
-    assert re.fullmatch(rf"5 steps in [\d.]+ s, loss {told[-1]['loss']:.4f}", lines[1])
-    levels = " ".join(map(decimals, told[-1]["model_error_by_level"]))
-    error = f"error of the model {told[-1]['model_error']:.4f}; from low to high noise {levels}"
+    metrics = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in metrics] == [2, 4, 5]
+    assert re.fullmatch(rf"5 steps in [\d.]+ s, loss {metrics[-1]['loss']:.4f}", lines[1])
+    levels = " ".join(map(decimals, metrics[-1]["model_error_by_level"]))
+    error = f"error of the model {metrics[-1]['model_error']:.4f}; from low to high noise {levels}"
     assert lines[2] == error
     assert lines[3] == f"model written to {out}/model.safetensors"
     assert lines[4].startswith(f"next: `oism sample {out} -n 64 -o grid.png`")
@@ -218,18 +218,18 @@ def test_priors(here: Run, place: Path, tmp_path: Path) -> None:
         assert ended.code == 0, ended.err
         return informed(tmp_path / name), json.loads(ended.text)
 
-    found, told = trained("pixel", "--prior pixel --order 3 --paper --no-flip")
+    found, report = trained("pixel", "--prior pixel --order 3 --paper --no-flip")
     same_prior(found.prior, fit_prior(data, order=3, frame=IdentityFrame()))
     assert isinstance(found, OperatorInformed)
     assert (found.gate, found.condition) == (Open(), False)
-    assert told["prior"]["order"] == 3
+    assert report["prior"]["order"] == 3
     found, _ = trained("file", "--prior test.safetensors")
     same_prior(found.prior, load(place / "test.safetensors"))
     assert isinstance(found, Combined)
     assert found.first == 1e-5
-    found, told = trained("mixture", "--components 2 --no-dequantise")
+    found, report = trained("mixture", "--components 2 --no-dequantise")
     same_prior(found.prior, fit_mixture(data, components=2, flip=True, dequantise=False))
-    assert told["prior"]["components"] == 2
+    assert report["prior"]["components"] == 2
     for name, options in (("clock", "--clock vp:0.1:10 --first 0.01"), ("its-clock", "")):
         found, _ = trained(name, f"--prior fast.safetensors {options}")
         assert found.prior.clock == VariancePreserving(0.1, 10.0)
@@ -253,11 +253,11 @@ def test_folders_of_pictures_and_reports(here: Run, place: Path, tmp_path: Path)
     assert (ended.code, ended.text) == (1, "")
     assert "bad.png: damaged" in ended.err
     assert not (tmp_path / "run").exists()
-    told = json.loads(here(f"{words} --skip-broken --json").text)
-    assert (told["images"], told["skipped"], told["shape"]) == (30, 1, [1, 8, 8])
-    assert (told["steps"], told["resumed_from"], told["processes"]) == (2, 0, 1)
-    assert told["model"] == f"{tmp_path}/run/model.safetensors"
-    assert told["parameters"] == sum(
+    report = json.loads(here(f"{words} --skip-broken --json").text)
+    assert (report["images"], report["skipped"], report["shape"]) == (30, 1, [1, 8, 8])
+    assert (report["steps"], report["resumed_from"], report["processes"]) == (2, 0, 1)
+    assert report["model"] == f"{tmp_path}/run/model.safetensors"
+    assert report["parameters"] == sum(
         part.numel() for part in load(tmp_path / "run").predictor.parameters()
     )
     assert here(f"train --resume {tmp_path}/run --steps 3 --quiet").text == ""
@@ -380,7 +380,7 @@ def test_a_run_that_is_not_over(
     assert "is a folder without model.safetensors, which a training run writes with" in ended.err
 
 
-# What a run is good for
+# Commands for runs
 
 
 @pytest.mark.parametrize(
@@ -523,11 +523,11 @@ def test_evaluation_is_that_of_the_library(here: Run, place: Path) -> None:
     assert [one["prior"] for one in found["noise"]] == [one.error.mean for one in alone]
     assert found["loss"] == pytest.approx(np.mean([one.error.mean for one in errors]))
     bits = bits_per_dim(model, data, method=RungeKutta4(4), seed=3, batch=8)
-    told = found["bits_per_dim"]
-    assert (told["mean"], told["standard_error"]) == (bits.bits.mean, bits.bits.error)
-    assert (told["first"], told["evaluations"]) == (1e-5, 16)
-    assert told["method"] == "RungeKutta4(steps=4)"
-    assert told["dequantisation"] == "uniform"
+    report = found["bits_per_dim"]
+    assert (report["mean"], report["standard_error"]) == (bits.bits.mean, bits.bits.error)
+    assert (report["first"], report["evaluations"]) == (1e-5, 16)
+    assert report["method"] == "RungeKutta4(steps=4)"
+    assert report["dequantisation"] == "uniform"
     found = json.loads(here(f"{words} --intervals 0 --tolerance 0.01").text)
     assert (found["noise"], found["loss"]) == ([], None)
     bits = bits_per_dim(model, data, method=Adaptive(0.01, 0.01), seed=3)
@@ -775,13 +775,13 @@ def test_the_folder_is_looked_at_before_the_work(
 def test_two_processes_train_the_model_of_one(place: Path, tmp_path: Path) -> None:
     words = f"-m oism train digits.npz --steps 4 {TINY} --dropout 0 --device cpu"
     launch = "-m torch.distributed.run --nproc_per_node 2"
-    told = []
+    report = []
     for name, before in (("one", ""), ("two", launch)):
         command = [sys.executable, *f"{before} {words} -o {tmp_path / name}".split()]
         done = subprocess.run(command, cwd=place, capture_output=True, check=True, timeout=300)
-        told.append(done.stdout.decode().splitlines())
+        report.append(done.stdout.decode().splitlines())
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     for name, part in one.items():
         torch.testing.assert_close(part, two[name], rtol=1e-4, atol=1e-5, equal_nan=True)
-    assert [len(lines) for lines in told] == [5, 5], "one process prints"
+    assert [len(lines) for lines in report] == [5, 5], "one process prints"
     assert json.loads((tmp_path / "two" / "settings.json").read_text())["processes"] == 2

@@ -182,8 +182,8 @@ def pair(folder: Path) -> None:
         run.run()
     weights = {name: part.detach().contiguous() for name, part in run.loop.net.named_parameters()}
     save_file(weights, folder / f"weights-{rank}.safetensors")
-    told_here = {"processes": accelerator.num_processes, "written": heard}
-    (folder / f"told-{rank}.json").write_text(json.dumps(told_here))
+    seen_here = {"processes": accelerator.num_processes, "written": heard}
+    (folder / f"seen-{rank}.json").write_text(json.dumps(seen_here))
 
 
 if __name__ == "__main__":

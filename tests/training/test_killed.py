@@ -1,4 +1,4 @@
-"""A run that is killed at any moment, and taken up again, is the run that never was."""
+"""A run that is killed at any moment and resumed equals a run that was never stopped."""
 
 from __future__ import annotations
 

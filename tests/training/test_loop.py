@@ -15,10 +15,9 @@ import torch
 from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
-from oism.nn import DDPMpp, OperatorInformed, compile_blocks
+from oism.nn import DDPMpp, OperatorInformed, compile_blocks, trained_network
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.training import DivergedError, Loop, Rows, new_accelerator
-from oism.training._parts import trained_parts
 
 from .small import PIXELS, config, fitted, images, predictor, short_run, state_of
 
@@ -36,7 +35,7 @@ def test_a_step_is_adam_s_on_clipped_gradients() -> None:
     steps, clip = 5, 0.05
     loop = loop_of(steps=steps, clip=clip, warmup=3)
     other = predictor(fitted())
-    net, _ = trained_parts(other)
+    net = trained_network(other)
     first = {name: torch.zeros_like(part) for name, part in net.named_parameters()}
     second = {name: torch.zeros_like(part) for name, part in net.named_parameters()}
     losses, norms = [], []
@@ -106,7 +105,7 @@ def test_half_precision(tmp_path: Path) -> None:
     """Layers work in bfloat16; weights, averages and the optimiser stay in float32."""
     seen: set[torch.dtype] = set()
     net = predictor(fitted())
-    inner, _ = trained_parts(net)
+    inner = trained_network(net)
     assert isinstance(inner, DDPMpp)
     inner.middle.conv.register_forward_hook(lambda m, x, y: seen.add(y.dtype))
     run = short_run(tmp_path / "half", net, precision="bf16")
@@ -178,7 +177,7 @@ def test_all_blocks_are_compiled() -> None:
     before = torch._dynamo.config.recompile_limit
     try:
         compile_blocks(net)
-        inner, _ = trained_parts(net)
+        inner = trained_network(net)
         assert isinstance(inner, DDPMpp)
         blocks = [*inner.down, inner.middle, inner.after, *inner.up]
         assert all(block._compiled_call_impl is not None for block in blocks)

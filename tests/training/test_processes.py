@@ -73,14 +73,14 @@ def close(one: dict[str, Tensor], other: dict[str, Tensor], tolerance: float) ->
         torch.testing.assert_close(value, other[name], rtol=tolerance, atol=tolerance)
 
 
-def told(folder: Path, rank: int) -> dict[str, object]:
-    content: dict[str, object] = json.loads((folder / f"told-{rank}.json").read_text())
+def seen(folder: Path, rank: int) -> dict[str, object]:
+    content: dict[str, object] = json.loads((folder / f"seen-{rank}.json").read_text())
     return content
 
 
 @pytest.mark.parametrize("rank", range(WORLD))
 def test_the_same_prior(rank: int, found: Path) -> None:
-    assert told(found, rank)["processes"] == WORLD
+    assert seen(found, rank)["processes"] == WORLD
     close(load_file(found / f"prior-{rank}.safetensors"), fitted().state_dict(), 1e-6)
 
 
@@ -115,7 +115,7 @@ def test_the_same_weights_after_a_few_steps(found: Path, tmp_path: Path) -> None
 
 
 def test_one_of_them_writes(found: Path) -> None:
-    first, second = (told(found, rank)["written"] for rank in range(WORLD))
+    first, second = (seen(found, rank)["written"] for rank in range(WORLD))
     assert isinstance(first, list)
     for name in ("open metrics.jsonl", "os.mkdir checkpoints"):
         assert name in first
@@ -123,7 +123,7 @@ def test_one_of_them_writes(found: Path) -> None:
     assert second == []
 
 
-def test_one_goes_on_where_two_have_stopped(found: Path, tmp_path: Path) -> None:
+def test_one_process_resumes_a_run_of_two(found: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     shutil.copytree(found / "run", folder)
     longer = {**PAIRED, "steps": 9}

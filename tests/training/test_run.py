@@ -1,4 +1,4 @@
-"""A run in its folder: what it writes, how it goes on, and how it ends when it cannot."""
+"""A run in its folder: what it writes, how it is resumed, and how it ends with an error."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
     assert all(torch.equal(kept[name], value) for name, value in state_of(tmp_path).items())
 
 
-def test_one_that_was_stopped_before_its_first_checkpoint_begins_anew(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
     run = short_run(tmp_path, save_every=0)
     run.loop.step()  # and no more
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 9.0}\n{"step": 2, "lo')
@@ -184,14 +184,14 @@ def test_another_prior_is_another_run(done: Path) -> None:
         short_run(done, net, resume=True)
 
 
-def test_the_paper_s_form_does_not_go_on_without_its_prior(tmp_path: Path) -> None:
+def test_the_form_of_the_paper_is_not_resumed_without_its_prior(tmp_path: Path) -> None:
     bare = predictor()
     short_run(tmp_path, OperatorInformed.paper(bare, fitted()), steps=2).run()
     with pytest.raises(CheckpointError, match=r"another prior, that of prior.safetensors"):
         short_run(tmp_path, predictor(), resume=True)
 
 
-def test_the_prior_in_the_folder_serves_to_go_on(done: Path, tmp_path: Path) -> None:
+def test_a_run_is_resumed_with_the_prior_in_its_folder(done: Path, tmp_path: Path) -> None:
     shutil.copytree(done, tmp_path / "copy")
     prior: Prior = load(tmp_path / "copy" / "prior.safetensors")
     short_run(tmp_path / "copy", predictor(prior), resume=True, steps=13).run()
@@ -206,7 +206,7 @@ def test_other_levels_are_another_run(done: Path) -> None:
         )  # fmt: skip
 
 
-def test_how_a_run_is_watched_may_change(done: Path, tmp_path: Path) -> None:
+def test_settings_that_may_change(done: Path, tmp_path: Path) -> None:
     shutil.copytree(done, tmp_path / "copy")
     run = short_run(
         tmp_path / "copy", resume=True, steps=15, log_every=3, save_every=2, keep=1, sample_every=1
@@ -216,7 +216,7 @@ def test_how_a_run_is_watched_may_change(done: Path, tmp_path: Path) -> None:
     assert [step for step, _ in steps_and_losses(tmp_path / "copy")][11:] == [12, 14, 15]
 
 
-def test_a_damaged_checkpoint_is_named_and_so_is_the_way_out(done: Path, tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_named_and_so_is_a_usable_one(done: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
     shutil.copytree(done, folder)
     last = folder / "checkpoints" / file(12)
@@ -326,7 +326,7 @@ def test_weights_that_a_last_step_spoilt_are_not_saved(
     assert_finite(tmp_path)
 
 
-def test_a_disk_that_fills_up_ends_a_run_and_the_last_checkpoint_serves(
+def test_a_full_disk_ends_a_run_which_is_resumed_from_the_last_checkpoint(
     done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = short_run(tmp_path)

@@ -106,7 +106,7 @@ def errors(
             source, values, intervals=intervals, first=model.first, seed=how.seed, batch=how.batch
         )
 
-    return measured(model), measured(getattr(model.predictor, "prior", None))
+    return measured(model), measured(None if model.informed is None else model.informed.prior)
 
 
 def bits(model: Diffusion, values: Tensor, how: How) -> Bits:

@@ -10,22 +10,21 @@ from torch import nn
 
 from oism import storage
 from oism.images import Prior
-from oism.nn import Diffusion
+from oism.nn import Diffusion, as_informed
 from oism.objectives import NoiseLevels
 from oism.process import Clock
 from oism.training._config import TrainingConfig
 from oism.training._data import Rows
-from oism.training._parts import has_prior, prior_of, spec_of
 
 
 def check_alike(
     predictor: nn.Module, rows: Rows, levels: NoiseLevels, config: TrainingConfig
 ) -> None:
     """Raise unless predictor, data, noise levels and configuration belong together."""
-    clock, spec = levels.noising.clock, spec_of(predictor)
-    if spec is not None:
-        rows.check(spec, "prior")
-        check_clock(spec.clock, clock)
+    informed = as_informed(predictor)
+    if informed is not None:
+        rows.check(informed.spec, "prior")
+        check_clock(informed.spec.clock, levels.noising.clock)
     shape = getattr(predictor, "shape", None)
     if shape is not None and tuple(shape) != rows.shape:
         raise ValueError(
@@ -33,7 +32,7 @@ def check_alike(
         )
     if config.first != levels.first:
         raise ValueError(f"levels must begin at first = {config.first:g}, got {levels.first:g}")
-    first = getattr(predictor, "first", config.first) if has_prior(predictor) else config.first
+    first = getattr(informed, "first", config.first)
     if first != config.first:
         raise ValueError(f"predictor must begin at first = {config.first:g}, got {first:g}")
     if rows.pixels is not None and config.dequantise != rows.dequantise:
@@ -52,14 +51,14 @@ def settings_of(
     model: Diffusion, rows: Rows, levels: NoiseLevels, config: TrainingConfig
 ) -> dict[str, Any]:
     """Return what determines the weights of a run, and must not change when it is resumed."""
-    facts, prior = model.facts(), prior_of(model.predictor)
+    facts, informed = model.facts(), model.informed
     return {
         **config.fixed(),
         "rows": len(rows),
         "checksum": rows.checksum,
         "levels": type(levels).__name__,
         "clock": repr(levels.noising.clock),
-        "prior": None if prior is None else fingerprint(prior),
+        "prior": None if informed is None else fingerprint(informed.prior),
         "form": facts.get("form"),
         "network": facts["network"],
         "parameters": facts["parameters"],

@@ -18,13 +18,12 @@ from torch import Tensor, nn
 from oism._core.extras import require
 from oism._core.hashing import seed_from
 from oism._core.progress import progress_bar
-from oism.nn import compile_blocks, eval_mode, half_precision
+from oism.nn import as_informed, compile_blocks, eval_mode, half_precision, trained_network
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.training._average import Average
 from oism.training._config import TrainingConfig
 from oism.training._data import Rows
 from oism.training._draws import Batch, Draws
-from oism.training._parts import has_prior, trained_parts
 from oism.training._recording import Recording
 
 if TYPE_CHECKING:
@@ -102,7 +101,9 @@ class Loop:
             flip=config.flip, rank=accelerator.process_index, world=accelerator.num_processes,
         )  # fmt: skip
         self.predictor = predictor.to(self.device).train()  # one from a file is in eval mode
-        self.net, trained = trained_parts(self.predictor)
+        self.net, self.informed = trained_network(predictor), as_informed(predictor)
+        alone = self.informed is not None and self.informed.trains_net_alone
+        trained = self.net if alone else self.predictor
         if config.compile:
             compile_blocks(self.predictor)
         optimiser = torch.optim.Adam(
@@ -188,7 +189,7 @@ class Loop:
 
     def _calibrate(self) -> None:
         """Calibrate a predictor with a prior for the present weights, once for every step."""
-        if self._calibrated == self.step_number or not has_prior(self.predictor):
+        if self._calibrated == self.step_number or self.informed is None:
             return
         noised = self.objective.noised
         draws = (
@@ -197,7 +198,7 @@ class Loop:
         )
         try:
             with half_precision(self.device, self.config.precision):
-                self.predictor.calibrate(draws)  # type: ignore[operator]
+                self.informed.calibrate(draws)
         except FloatingPointError as error:  # the weights may still be finite
             step = self.step_number
             raise DivergedError(f"predictions were not finite after step {step}") from error

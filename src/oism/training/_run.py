@@ -19,7 +19,7 @@ from oism._core.atomic import remove_drafts, replacing
 from oism._core.plain import plain
 from oism._core.progress import Progress, progress_bar
 from oism.flow import TensorSpec
-from oism.nn import Diffusion
+from oism.nn import Diffusion, as_informed
 from oism.objectives import DenoisingScoreMatching, NoiseLevels, UniformLogSNR
 from oism.process import Clock, Noising, OrnsteinUhlenbeck, VariancePreserving
 from oism.training import _checkpoint as checkpoint
@@ -36,7 +36,6 @@ from oism.training._config import TrainingConfig
 from oism.training._data import rows_of
 from oism.training._loop import DivergedError, Loop, ModelError, new_accelerator
 from oism.training._metrics import Metrics
-from oism.training._parts import prior_of, spec_of
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
@@ -135,8 +134,8 @@ class Run:
         self.notes, self.listener = notes, listener
         places.check_folder(self.folder, resume=resume)
         levels = levels_of(predictor, config, clock, levels)
-        spec = spec_of(predictor)
-        pixels = None if spec is None else spec.pixels
+        informed = as_informed(predictor)
+        pixels = None if informed is None else informed.spec.pixels
         rows = rows_of(data, pixels, dequantise=config.dequantise)
         check_alike(predictor, rows, levels, config)
         self.rows = rows
@@ -315,12 +314,11 @@ class Run:
         """Write what a reader, or the command that resumes the run, has to know about it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_drafts(self.folder)
-        prior = prior_of(self.loop.predictor)
         if new:
             for name in (places.MODEL, places.METRICS):  # of a run without a checkpoint
                 (self.folder / name).unlink(missing_ok=True)
-            if prior is not None:
-                prior.save(self.folder / places.PRIOR)
+            if self.loop.informed is not None:
+                self.loop.informed.prior.save(self.folder / places.PRIOR)
         settings = {
             "config": asdict(self.config),
             "model": self.model.facts(),
@@ -344,9 +342,9 @@ def levels_of(
         if clock not in (None, levels.noising.clock):
             raise ValueError(f"clock must be that of levels, or not be given, got {clock!r}")
         return levels
-    spec = spec_of(predictor)
-    if spec is not None:
-        check_clock(spec.clock, spec.clock if clock is None else clock)
-    default = VariancePreserving() if spec is None else spec.clock
+    informed = as_informed(predictor)
+    default = VariancePreserving() if informed is None else informed.spec.clock
+    if informed is not None and clock is not None:
+        check_clock(default, clock)
     noising = Noising(OrnsteinUhlenbeck(), default if clock is None else clock)
     return UniformLogSNR(noising, config.first)
