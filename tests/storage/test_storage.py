@@ -380,7 +380,7 @@ UNSTORABLE: list[tuple[object, type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("extra", "kind", "message"), UNSTORABLE, ids=str)
+@pytest.mark.parametrize(("extra", "kind", "message"), UNSTORABLE, ids=range(len(UNSTORABLE)))
 def test_what_cannot_be_saved_is_named(extra: object, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         storage.describe(Score(Basis(torch.ones(1)), None, extra))
@@ -531,7 +531,7 @@ def test_every_changed_value_of_the_configuration_is_an_error(tmp_path: Path) ->
 def test_paths_that_are_no_files(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.safetensors"):
         storage.load(tmp_path / "none.safetensors")
-    with pytest.raises(IsADirectoryError, match="is a folder without model.safetensors"):
+    with pytest.raises(IsADirectoryError, match=r"is a folder without model\.safetensors"):
         storage.load(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageError, match="pipe: is not a regular file"):

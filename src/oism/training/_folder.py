@@ -42,7 +42,9 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         raise NotADirectoryError(errno.ENOTDIR, "is a file, not a folder", str(there))
     last = latest_checkpoint(folder)
     if last is not None and not resume:
-        raise FileExistsError(f"{folder} holds a run, with {last.name}: resume it, or name another")
+        raise FileExistsError(
+            f"{folder} holds a run, with {last.name}: resume it, or name another folder"
+        )
     if folder.is_dir() and not holds_run(folder) and any(folder.iterdir()):
         raise FileExistsError(f"{folder} is not empty, and holds no run: name another folder")
     if not os.access(there, os.W_OK | os.X_OK):
