@@ -61,7 +61,9 @@ class Plane(Study):
                 nll[DEFAULT],
                 nll[NETWORK],
             ),
-            Claim("OISM with 400 functions is so, too", nll[FEWER], nll[NETWORK]),
+            Claim(
+                "OISM with 400 functions is also better than this network", nll[FEWER], nll[NETWORK]
+            ),
             Claim("OISM is better than the paper's rule", nll[DEFAULT], nll[PAPER]),
             Claim("OISM is at most 0.01 nats worse than KDE", nll[DEFAULT] - 0.01, nll[KERNEL]),
             *found.mass_claims(),

@@ -1,4 +1,4 @@
-"""Hermite polynomials in one dimension: a higher order does no harm.
+"""Hermite polynomials in one dimension: a higher order does not increase the error.
 
 The distributions are skewed, heavy-tailed or bimodal; their noised scores are computed by
 quadrature. The loss of an estimate ŝ is E(ŝ - ∇log ρ_t)² under ρ_t. The order is an upper bound;
@@ -130,7 +130,9 @@ class Polynomials(Study):
     orders: tuple[int, ...] = (2, 3, 6, 9)
 
     name: ClassVar[str] = "polynomials"
-    title: ClassVar[str] = "Polynomials in one dimension: a higher order does no harm"
+    title: ClassVar[str] = (
+        "Polynomials in one dimension: a higher order does not increase the error"
+    )
 
     @classmethod
     def quick(cls, seed: int = 0) -> Self:

@@ -217,7 +217,7 @@ def device(value: torch.device | str, name: str = "device") -> torch.device:
         raise ValueError(f"{name} {str(value)!r} cannot be used here: {reason}") from error
 
 
-def settle(frozen: object, **values: object) -> None:
+def assign(frozen: object, **values: object) -> None:
     """Store checked values in a frozen dataclass, as the Python numbers that the checks return."""
     for name, value in values.items():
         object.__setattr__(frozen, name, value)

@@ -98,7 +98,7 @@ class Fourier(Basis):
         single = torch.ones(len(xi), dtype=torch.bool)
         single[order[1:][twins[order].diff() == 0]] = False
         self._check(xi, single, "differ from each other and from their opposites")
-        checks.settle(self, frequencies=xi)
+        checks.assign(self, frequencies=xi)
 
     @staticmethod
     def _check(xi: Tensor, allowed: Tensor, requirement: str) -> None:

@@ -126,7 +126,7 @@ class OrthogonalFrame(Frame):
     matrix: Tensor
 
     def __post_init__(self) -> None:
-        checks.settle(self, matrix=checks.orthogonal(self.matrix, "matrix").detach().clone())
+        checks.assign(self, matrix=checks.orthogonal(self.matrix, "matrix").detach().clone())
 
     @property
     def dim(self) -> int:
@@ -169,7 +169,7 @@ class TransformFrame(Frame):
     label: ClassVar[str] = "a transform"
 
     def __post_init__(self) -> None:
-        checks.settle(self, shape=checks.shape(self.shape, minimum=1))
+        checks.assign(self, shape=checks.shape(self.shape, minimum=1))
         generator = torch.Generator().manual_seed(0)
         x, y = torch.randn(2, 1, self.dim, dtype=torch.float64, generator=generator)
         z = self._analyse(x)
@@ -210,7 +210,7 @@ class CosineFrame(Frame):
     label: ClassVar[str] = "cosines"
 
     def __post_init__(self) -> None:
-        checks.settle(self, shape=checks.shape(self.shape, minimum=1))
+        checks.assign(self, shape=checks.shape(self.shape, minimum=1))
 
     @property
     def dim(self) -> int:

@@ -283,7 +283,7 @@ class HermiteFamily(Basis):
         order = checks.integer(self.order, "order", minimum=1)
         checks.instance(self.process, OrnsteinUhlenbeck, "process")
         checks.instance(self.frame, Frame, "frame")
-        checks.settle(self, dim=dim, order=order)
+        checks.assign(self, dim=dim, order=order)
         if self.frame.dim not in (None, self.dim):
             raise ValueError(
                 f"frame must be for points of dim = {self.dim} entries, got one for "

@@ -51,7 +51,7 @@ class Ladder:
         check_few(checks.integer(self.dim, "dim", minimum=1), self.degree)
         indices = with_constant(self.dim, self.degree)
         places, roots = lowered(indices)
-        checks.settle(self, indices=indices, _places=places, _roots=roots)
+        checks.assign(self, indices=indices, _places=places, _roots=roots)
 
     def count(self, degree: int) -> int:
         """Return the number of functions of total degree ≤ ``degree``, which are the first ones."""

@@ -64,8 +64,8 @@ class Polynomials(Functions):
     def __post_init__(self) -> None:
         checks.instance(self.process, Linear, "process")
         order = checks.integer(self.order, "order", minimum=1)
-        checks.settle(self, order=order, dim=self.process.size)
-        checks.settle(self, covariance=self._reference())
+        checks.assign(self, order=order, dim=self.process.size)
+        checks.assign(self, covariance=self._reference())
         _ = self._whitener
 
     def _reference(self) -> Tensor:

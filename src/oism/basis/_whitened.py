@@ -49,8 +49,8 @@ class WhitenedHermite(Basis):
         check_few(self.process.size, order)
         indices = multi_indices(self.process.size, order)
         decay, slowest_first = (indices.double() @ whitening.rates).sort(stable=True)
-        checks.settle(self, order=order, whitening=whitening, dim=self.process.size)
-        checks.settle(self, indices=indices[slowest_first], _decay=decay)
+        checks.assign(self, order=order, whitening=whitening, dim=self.process.size)
+        checks.assign(self, indices=indices[slowest_first], _decay=decay)
 
     @property
     def eigenvalues(self) -> Tensor:

@@ -40,7 +40,7 @@ class EvenKnots(Knots):
     count: int = 1000
 
     def __post_init__(self) -> None:
-        checks.settle(self, count=checks.integer(self.count, "count", minimum=2))
+        checks.assign(self, count=checks.integer(self.count, "count", minimum=2))
 
     def curve(
         self,
@@ -67,7 +67,7 @@ class PlacedKnots(Knots):
 
     def __post_init__(self) -> None:
         tolerance = checks.positive(self.tolerance, "tolerance")
-        checks.settle(self, tolerance=tolerance, most=checks.integer(self.most, "most", minimum=8))
+        checks.assign(self, tolerance=tolerance, most=checks.integer(self.most, "most", minimum=8))
 
     def curve(
         self, solve: Solve, error: Error, known: Tensor, horizon: float

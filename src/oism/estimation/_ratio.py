@@ -58,7 +58,7 @@ class GaussPanels:
 
     def __post_init__(self) -> None:
         panels = checks.integer(self.panels, "panels", minimum=1)
-        checks.settle(self, panels=panels, nodes=checks.integer(self.nodes, "nodes", minimum=1))
+        checks.assign(self, panels=panels, nodes=checks.integer(self.nodes, "nodes", minimum=1))
 
     @property
     def order(self) -> int:

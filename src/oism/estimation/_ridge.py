@@ -58,7 +58,7 @@ class CrossValidation(Ridge):
 
     def __post_init__(self) -> None:
         folds = checks.integer(self.folds, "folds", minimum=2)
-        checks.settle(self, folds=folds, times=checks.integer(self.times, "times", minimum=4))
+        checks.assign(self, folds=folds, times=checks.integer(self.times, "times", minimum=4))
 
     def choose(self, system: System, clock: Clock, bar: Progress) -> Choice:
         """Return the ridge and level with the smallest held-out loss, smoothed over time."""

@@ -124,7 +124,7 @@ class Hutchinson(Divergence):
 
     def __post_init__(self) -> None:
         checks.instance(self.generator, torch.Generator, "generator")
-        checks.settle(self, probes=checks.integer(self.probes, "probes", minimum=1))
+        checks.assign(self, probes=checks.integer(self.probes, "probes", minimum=1))
 
     def bind(self, flow: Flow, x: Tensor) -> Joint:
         """Return the score with the estimate; the signs are drawn in this call."""

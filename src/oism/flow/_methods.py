@@ -48,7 +48,7 @@ class Adaptive(OrdinaryMethod):
 
     def __post_init__(self) -> None:
         rtol, atol = checks.positive(self.rtol, "rtol"), checks.positive(self.atol, "atol")
-        checks.settle(self, rtol=rtol, atol=atol)
+        checks.assign(self, rtol=rtol, atol=atol)
 
     def solve(self, field: Field, state: State, ends: tuple[float, float]) -> State:
         """Return the state at the second end."""
@@ -67,7 +67,7 @@ class FixedStep(OrdinaryMethod):
     _name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        checks.settle(self, steps=checks.integer(self.steps, "steps", minimum=1))
+        checks.assign(self, steps=checks.integer(self.steps, "steps", minimum=1))
 
     def solve(self, field: Field, state: State, ends: tuple[float, float]) -> State:
         """Return the state at the second end."""
@@ -113,7 +113,7 @@ class StochasticMethod(ABC):
     is_random: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        checks.settle(self, steps=checks.integer(self.steps, "steps", minimum=1))
+        checks.assign(self, steps=checks.integer(self.steps, "steps", minimum=1))
 
     @abstractmethod
     def step(self, drift: Drift, x: Tensor, tau: Tensor, to: Tensor, noise: Tensor) -> Tensor:

@@ -141,7 +141,7 @@ class TensorSpec:
     dequantised: bool = False
 
     def __post_init__(self) -> None:
-        checks.settle(self, shape=checks.shape(self.shape, minimum=1))
+        checks.assign(self, shape=checks.shape(self.shape, minimum=1))
         checks.optional(self.pixels, Pixels, "pixels")
         checked_clock(self.clock)
 

@@ -68,7 +68,7 @@ class ByError(Gate):
     def __post_init__(self) -> None:
         half = checks.positive(self.half, "half")
         sharpness = checks.positive(self.sharpness, "sharpness")
-        checks.settle(self, half=half, sharpness=sharpness)
+        checks.assign(self, half=half, sharpness=sharpness)
 
     def opening(self, error: Tensor) -> Tensor:
         """Return g, falling from 1 without error to 0."""

@@ -57,7 +57,7 @@ class PCA:
 
     def __post_init__(self) -> None:
         if self.count is not None:
-            checks.settle(self, count=checks.integer(self.count, "count", minimum=1))
+            checks.assign(self, count=checks.integer(self.count, "count", minimum=1))
 
 
 @dataclass(frozen=True, eq=False)

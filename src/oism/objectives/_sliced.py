@@ -41,7 +41,7 @@ class Probes:
     generator: torch.Generator | None = stored(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        checks.settle(self, count=checks.integer(self.count, "count", minimum=1))
+        checks.assign(self, count=checks.integer(self.count, "count", minimum=1))
         checks.optional(self.generator, torch.Generator, "generator")
 
     def draw(self, process: Process, x: Tensor) -> Tensor:

@@ -90,7 +90,7 @@ class VariancePreserving(Clock):
     def __post_init__(self) -> None:
         beta_0 = checks.positive(self.beta_0, "beta_0")
         beta_1 = checks.positive(self.beta_1, "beta_1")
-        checks.settle(self, beta_0=beta_0, beta_1=beta_1)
+        checks.assign(self, beta_0=beta_0, beta_1=beta_1)
 
     def _time(self, tau: Tensor) -> Tensor:
         return tau * (2 * self.beta_0 + (self.beta_1 - self.beta_0) * tau) / 4
@@ -123,7 +123,7 @@ class VarianceExploding(Clock):
             raise ValueError(f"sigma_max must exceed sigma_min = {sigma_min!r}, got {sigma_max!r}")
         checks.positive(sigma_min * sigma_min, "sigma_min²")
         checks.positive(sigma_max * sigma_max, "sigma_max²")
-        checks.settle(self, sigma_min=sigma_min, sigma_max=sigma_max)
+        checks.assign(self, sigma_min=sigma_min, sigma_max=sigma_max)
 
     @property
     def _log_ratio(self) -> float:
@@ -147,7 +147,7 @@ class IdentityClock(Clock):
     horizon: float = 1.0
 
     def __post_init__(self) -> None:
-        checks.settle(self, horizon=checks.positive(self.horizon, "horizon"))
+        checks.assign(self, horizon=checks.positive(self.horizon, "horizon"))
 
     def _time(self, tau: Tensor) -> Tensor:
         return tau.clone()
@@ -177,7 +177,7 @@ class Logarithmic(Clock):
     def __post_init__(self) -> None:
         first, last = checks.positive(self.first, "first"), checks.positive(self.last, "last")
         checks.positive(last / first, "last / first")
-        checks.settle(self, first=first, last=last)
+        checks.assign(self, first=first, last=last)
 
     @property
     def _log_ratio(self) -> float:

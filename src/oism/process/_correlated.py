@@ -44,7 +44,7 @@ class CorrelatedGaussian(Measure):
         scale = sigma.diagonal().abs().sqrt()
         if bool((defect > DEFECT * scale[:, None] * scale).any()):
             raise ValueError(f"covariance must be symmetric and semidefinite, got {sigma.tolist()}")
-        checks.settle(
+        checks.assign(
             self, covariance=sigma, copies=checks.integer(self.copies, "copies", minimum=1)
         )
 

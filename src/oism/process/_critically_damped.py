@@ -46,7 +46,7 @@ class CriticallyDamped(Linear):
         c, dim = checks.positive(self.c, "c"), checks.integer(self.dim, "dim", minimum=1)
         drift = torch.tensor([[0.0, 1.0], [-1.0, -c]], dtype=torch.float64)
         noise = torch.tensor([[0.0], [math.sqrt(2 * c)]], dtype=torch.float64)
-        checks.settle(self, dim=dim, c=c, drift_matrix=drift, noise_matrix=noise, copies=dim)
+        checks.assign(self, dim=dim, c=c, drift_matrix=drift, noise_matrix=noise, copies=dim)
         super().__post_init__()
 
     def width_hint(self, columns: int) -> str:

@@ -67,7 +67,7 @@ class Quadrature(Rule):
     nodes: int = 32
 
     def __post_init__(self) -> None:
-        checks.settle(self, nodes=checks.integer(self.nodes, "nodes", minimum=1))
+        checks.assign(self, nodes=checks.integer(self.nodes, "nodes", minimum=1))
 
     def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the rule of the transition."""
@@ -88,7 +88,7 @@ class MonteCarlo(Rule):
     generator: torch.Generator | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        checks.settle(self, samples=checks.integer(self.samples, "samples", minimum=1))
+        checks.assign(self, samples=checks.integer(self.samples, "samples", minimum=1))
         checks.optional(self.generator, torch.Generator, "generator")
 
     def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:

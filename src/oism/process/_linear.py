@@ -69,8 +69,8 @@ class Linear(Process):
                 f"and k >= 1, got {tuple(noise.shape)}"
             )
         copies = checks.integer(self.copies, "copies", minimum=1)
-        checks.settle(self, drift_matrix=drift, noise_matrix=noise, copies=copies)
-        checks.settle(self, _propagator=Propagator(drift, noise))
+        checks.assign(self, drift_matrix=drift, noise_matrix=noise, copies=copies)
+        checks.assign(self, _propagator=Propagator(drift, noise))
 
     def __eq__(self, other: object) -> bool:
         """Return whether two processes have the same matrices."""

@@ -75,7 +75,7 @@ class Gaussian(Measure):
     variance: float
 
     def __post_init__(self) -> None:
-        checks.settle(self, variance=checks.positive(self.variance, "variance"))
+        checks.assign(self, variance=checks.positive(self.variance, "variance"))
 
     def score(self, x: Tensor) -> Tensor:
         """Return -x / variance."""

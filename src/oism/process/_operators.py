@@ -215,7 +215,7 @@ class DirichletForm:
     def __post_init__(self) -> None:
         checks.instance(self.process, Process, "process")
         checks.optional(self.rule, Rule, "rule")
-        checks.settle(self, shape=checks.shape(self.shape, minimum=1))
+        checks.assign(self, shape=checks.shape(self.shape, minimum=1))
 
     def __call__(self, f: Function, g: Function | None = None) -> Tensor:
         """Return the number E(f, g), or one per output of f and g."""

@@ -36,7 +36,7 @@ class OrnsteinUhlenbeck(Isotropic):
         theta = checks.positive(self.theta, "theta")
         sigma = checks.positive(self.sigma, "sigma")
         checks.positive(sigma * sigma / (2 * theta), "sigma² / (2 theta)")
-        checks.settle(self, theta=theta, sigma=sigma)
+        checks.assign(self, theta=theta, sigma=sigma)
 
     @property
     def stationary_variance(self) -> float:

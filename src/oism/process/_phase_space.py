@@ -40,7 +40,7 @@ class PhaseSpace:
 
     def __post_init__(self) -> None:
         checks.instance(self.process, CriticallyDamped, "process")
-        checks.settle(self, gamma=checks.positive(self.gamma, "gamma"))
+        checks.assign(self, gamma=checks.positive(self.gamma, "gamma"))
 
     @property
     def dim(self) -> int:

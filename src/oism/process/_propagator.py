@@ -61,7 +61,7 @@ class Propagator:
 
     def __post_init__(self) -> None:
         # Not on first use, which may be in a compiled graph, where SciPy cannot run.
-        checks.settle(self, series=self._expanded())
+        checks.assign(self, series=self._expanded())
 
     def _expanded(self) -> Series:
         # Units in which rows and columns of F have similar norms: ‖F‖ is then close to the fastest

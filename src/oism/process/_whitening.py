@@ -43,7 +43,7 @@ class Whitening:
             raise ValueError(
                 "process must be symmetric, FΣ∞ = Σ∞Fᵀ: only then are there independent coordinates"
             )
-        checks.settle(self, _parts=self._computed())
+        checks.assign(self, _parts=self._computed())
 
     def _computed(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return W, W⁻¹ and the rates of one copy."""

@@ -48,7 +48,7 @@ class TrainingConfig:
         for name in ("flip", "dequantise", "compile"):
             checks.instance(getattr(self, name), bool, name)
         for name in ("rate", "clip", "first"):
-            checks.settle(self, **{name: checks.positive(getattr(self, name), name)})
+            checks.assign(self, **{name: checks.positive(getattr(self, name), name)})
         if not 0 <= checks.number(self.decay, "decay") < 1:
             raise ValueError(f"decay must be in [0, 1), got {self.decay!r}")
         if self.precision not in ("no", "bf16"):
