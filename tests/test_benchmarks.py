@@ -113,6 +113,7 @@ def stand_in(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_density(tmp_path: Path, stand_in: Path) -> None:
     file = tmp_path / "records.json"
     sizes = ["--points", "300", "--tested", "100", "--seeds", "0", "1", "--json", str(file)]

@@ -192,7 +192,7 @@ def test_log_densities(name: str) -> None:
 @pytest.mark.parametrize("name", ["waves", "products of polynomials", "linear process", "series"])
 def test_log_densities_are_those_of_the_flow(name: str) -> None:
     model = model_of(name)
-    x, method = rows_of(model), RungeKutta4(100)
+    x, method = rows_of(model), RungeKutta4(40)
     expected = log_density(Flow(model), x, method=method)
     torch.testing.assert_close(model.log_density(x, method=method), expected)
     exact = log_density(Flow(model), x, method=method, divergence=ExactTrace())

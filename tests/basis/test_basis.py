@@ -154,6 +154,7 @@ def test_a_jet_computes_one_table(basis: Basis) -> None:
     assert torch.equal(jet.values, basis(x))
 
 
+@pytest.mark.slow
 @bases
 def test_functions_support_autograd_and_compile(basis: Basis) -> None:
     x = (0.3 * normal(2, basis.dim)).requires_grad_()

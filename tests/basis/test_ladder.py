@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism._core import quadrature
-from oism.basis import Ladder, lowered, products, with_constant
+from oism.basis import Ladder
+from oism.basis._hermite import lowered, products, with_constant
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

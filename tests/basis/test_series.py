@@ -12,8 +12,16 @@ from torch import Tensor
 from torch.func import hessian, jacrev, vmap
 
 from oism import Brownian, Fourier, Hermite, OrnsteinUhlenbeck, TensorHermite
-from oism.basis import Basis, OrthogonalFrame, TensorGram, affine, gram, products, with_constant
-from oism.basis._hermite import multi_indices, tabulate
+from oism.basis import Basis, OrthogonalFrame
+from oism.basis._hermite import (
+    TensorGram,
+    affine,
+    gram,
+    multi_indices,
+    products,
+    tabulate,
+    with_constant,
+)
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 

@@ -230,6 +230,7 @@ def test_data_are_the_toy_distributions(oism: Run) -> None:
     assert len(first.splitlines()) == 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")]
 )

@@ -20,6 +20,8 @@ from oism.cli.demo_report import Report, run
 from oism.data.toys import PLANE
 from oism.plot import limits_of
 
+pytestmark = pytest.mark.slow
+
 PNG = b"\x89PNG\r\n\x1a\n"
 FILES = ["model.safetensors", "numbers.json", "picture.png", "report.html"]
 

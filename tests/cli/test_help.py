@@ -64,6 +64,7 @@ LONG = ("demo",)  # test_demo.py runs it, with fewer rows
 CASES = [line for lines in [examples(ABOUT), *EXAMPLES.values()] for line in lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", dict.fromkeys(CASES))
 def test_examples_run(
     line: str,

@@ -402,6 +402,7 @@ def test_a_prior_of_another_version(gallery: Run, images: Path, tmp_path: Path) 
         assert f"{old}: has format 'oism', version 9; this oism reads" in ended.err
 
 
+@pytest.mark.slow
 def test_local_terms(gallery: Run, images: Path, tmp_path: Path) -> None:
     """They are added to a mixture as well, and the other commands include them."""
     out, line = tmp_path / "p", "\nlocal       27 filters of 3 by 3, 7 degrees\n"
@@ -612,6 +613,7 @@ def test_the_output_is_looked_at_before_the_work(
 # Processes
 
 
+@pytest.mark.slow
 def test_from_images_to_samples(process: Run, images: Path, tmp_path: Path) -> None:
     prior, drawn = tmp_path / "p", tmp_path / "drawn"
     fitted = process(f"fit-images {images}/images -o {prior} --order 2 --json")

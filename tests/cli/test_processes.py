@@ -19,6 +19,7 @@ Run = Callable[..., Any]
 SMALL = ["--max-eigenvalue", "25", "--flow-steps", "16"]
 
 
+@pytest.mark.slow
 def test_from_data_to_densities(process: Run, tmp_path: Path) -> None:
     model, samples, scored = (tmp_path / name for name in ("m", "s.parquet", "d.csv"))
     fitted = process(f"fit angles.csv --columns phi psi -o {model} --json {' '.join(SMALL)}")
@@ -34,6 +35,7 @@ def test_from_data_to_densities(process: Run, tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d.csv", "m", "s.parquet"]
 
 
+@pytest.mark.slow
 def test_pipes_from_end_to_end(folder: Path) -> None:
     """Data as Parquet, the model, and samples as NPY, all through pipes."""
     stages = [
@@ -68,6 +70,7 @@ def test_a_reader_that_stops_reading_is_no_error() -> None:
         assert running.wait(timeout=60) == 141
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_more_than_a_pipe_holds_arrives_whole(process: Run, unbuffered: str) -> None:
     ended = process("data moons -n 5000", env=os.environ | {"PYTHONUNBUFFERED": unbuffered})
@@ -139,6 +142,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],

@@ -210,6 +210,7 @@ def test_sizes_reach_the_network(here: Run, place: Path, tmp_path: Path) -> None
     assert network_of(tmp_path / "chosen") == expected.to_config()
 
 
+@pytest.mark.slow
 def test_priors(here: Run, place: Path, tmp_path: Path) -> None:
     words, data = f"train digits.npz --steps 2 {TINY} --json -o {tmp_path}", images(place)
 
@@ -266,6 +267,7 @@ def test_folders_of_pictures_and_reports(here: Run, place: Path, tmp_path: Path)
     assert "\n2 steps after 3 in " in text
 
 
+@pytest.mark.slow
 def test_resuming_is_as_if_never_stopped(here: Run, tmp_path: Path) -> None:
     words = f"train digits.npz {TINY} --warmup 2 --rate 0.01"
     assert here(f"{words} -o {tmp_path}/whole --steps 7").code == 0
@@ -409,6 +411,7 @@ def test_a_stopped_run_names_its_checkpoint(
     assert ended.err == started(tmp_path, 100, 0, 4) + error_line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code", "word"),
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],

@@ -91,6 +91,7 @@ def ffjord(name: str, n: int) -> Tensor:
     return torch.from_numpy(x)
 
 
+@pytest.mark.slow
 @names
 def test_densities_integrate_to_one_and_entropies_to_what_is_said(name: str) -> None:
     p, area = density(name), (SIDE / CELLS) ** 2
@@ -98,6 +99,7 @@ def test_densities_integrate_to_one_and_entropies_to_what_is_said(name: str) -> 
     assert entropy(name) == pytest.approx(-float(torch.xlogy(p, p).sum()) * area, abs=1e-4)
 
 
+@pytest.mark.slow
 @names
 def test_draws_follow_the_density(name: str, generator: torch.Generator) -> None:
     toy = PLANE[name]
@@ -121,6 +123,7 @@ def test_known_entropies() -> None:
     assert apart - 0.01 < PLANE["8gaussians"].entropy() < apart  # the clusters hardly touch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("toy", [SwissRoll(), Moon(), Spiral()], ids=repr)
 def test_curves_agree_with_adaptive_quadrature(
     toy: SwissRoll | Moon | Spiral, generator: torch.Generator

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from oism import Fourier, Hermite, TensorHermite
-from oism.basis import affine, gram, products
-from oism.basis._hermite import tabulate
+from oism.basis._hermite import affine, gram, products, tabulate
 from oism.estimation import (
     FourierMoments,
     GaussianMoments,

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism.estimation import choose
+from oism.estimation._systems.choice import choose
 from oism.score import RIDGES, Losses, Schedule
 
 GRID = RIDGES.log()

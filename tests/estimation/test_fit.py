@@ -372,6 +372,7 @@ def test_a_progress_bar_is_shown_if_progress_is_true(capsys: pytest.CaptureFixtu
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [3, 4, 6])
 @pytest.mark.parametrize("basis", [TensorHermite(3, 3), TensorHermite(2, 4), Hermite(3, 6)])
 def test_three_to_six_rows(n: int, basis: Basis) -> None:

@@ -55,6 +55,7 @@ def test_shares_of_the_work_are_positive_and_sum_to_one(basis: Basis) -> None:
             assert sum(shares) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_a_sweep_reports_many_small_shares() -> None:
     """No single report is most of the work: the bar is updated often."""
     system = system_of(Fourier.lattice(3, 40))

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import Fourier, Hermite, OrnsteinUhlenbeck, TensorHermite
-from oism.basis import OrthogonalFrame, Standardised, affine
-from oism.basis._hermite import tabulate
+from oism.basis import OrthogonalFrame, Standardised
+from oism.basis._hermite import affine, tabulate
 from oism.estimation import (
     GaussianMoments,
     HermiteFamilyMoments,

@@ -18,9 +18,9 @@ from oism.estimation import (
     HermiteSystem,
     TensorHermiteMoments,
     TensorHermiteSystem,
-    choose,
     fold_of,
 )
+from oism.estimation._systems.choice import choose
 from oism.estimation._systems.nested import nested_solve
 from oism.score import RIDGES
 

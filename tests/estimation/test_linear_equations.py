@@ -10,10 +10,12 @@ from torch import Tensor
 
 from oism import CriticallyDamped, Linear, Polynomials, TensorHermite
 from oism._core import quadrature
-from oism.basis import Ladder, TensorGram, products
-from oism.estimation import HermiteFamilyMoments, LinearEquations, gather, start
-from oism.estimation._equations.linear import matched
-from oism.process import PhaseSpace, spread
+from oism.basis import Ladder
+from oism.basis._hermite import TensorGram, products
+from oism.estimation import HermiteFamilyMoments, LinearEquations, gather
+from oism.estimation._equations.linear import matched, start
+from oism.process import PhaseSpace
+from oism.process._covariance import spread
 from oism.score import LinearLaw, Metric
 
 

@@ -263,6 +263,7 @@ def test_at_the_end_of_the_default_clock_the_data_have_no_influence() -> None:
         assert float(left.abs().max()) < 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scale", "shift"), [(1e4, 0.0), (1.0, 1e3), (1e-3, 0.0)])
 def test_data_far_from_the_stationary_distribution_are_sampled(scale: float, shift: float) -> None:
     data = scale * normal(300, 2, seed=1) + shift

@@ -28,8 +28,8 @@ from oism.estimation import (
     fold_of,
     gather,
     moments_of,
-    rows,
 )
+from oism.estimation._moments.rows import rows
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 EXACT = 1e-12  # the accuracy of merging, relative to max(1, |value|)

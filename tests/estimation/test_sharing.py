@@ -20,10 +20,10 @@ from oism.estimation import (
     PairMoments,
     Spectrum,
     TensorHermiteMoments,
-    across_processes,
 )
 from oism.estimation._moments.sharing import (
     _backend_device,
+    across_processes,
     check_same,
     gathered,
     of_first,
@@ -117,6 +117,7 @@ def equal(one: dict[str, Any], other: dict[str, Any]) -> None:
         torch.testing.assert_close(torch.as_tensor(part), expected, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [*BYTES, *TENSORS])
 def test_every_rank_has_the_sums_in_the_order_of_ranks(ranks: list[Any], kind: str) -> None:
     first, *others = (gather(kind, shard(rank, kind)) for rank in range(RANKS))

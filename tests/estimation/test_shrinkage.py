@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import Fourier, Hermite, TensorHermite
-from oism.basis import TensorGram, gram
-from oism.basis._hermite import tabulate
+from oism.basis._hermite import TensorGram, gram, tabulate
 from oism.estimation import (
     FourierEquations,
     FourierMoments,

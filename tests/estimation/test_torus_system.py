@@ -11,7 +11,8 @@ from torch import Tensor
 
 from oism import Fourier
 from oism.basis import Averages, product_lattice
-from oism.estimation import FourierEquations, FourierMoments, TorusSystem, choose, fold_of
+from oism.estimation import FourierEquations, FourierMoments, TorusSystem, fold_of
+from oism.estimation._systems.choice import choose
 from oism.estimation._systems.torus import KNOT_TOLERANCE, SWEEP_TOLERANCE, TIERS
 from oism.score import RIDGES
 

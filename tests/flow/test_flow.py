@@ -331,6 +331,7 @@ def expectations(noising: str, method: StochasticMethod) -> Array:
     return np.asarray(scipy.interpolate.CubicSpline(grid, density * u).integrate(-reach, reach))
 
 
+@pytest.mark.slow
 @noisings
 @stochastic
 def test_weak_order_on_a_mixture(

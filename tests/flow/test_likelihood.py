@@ -126,6 +126,7 @@ def test_drift_divergence_is_the_trace_of_the_jacobian(process: Isotropic) -> No
         assert process.drift_divergence(dim) == pytest.approx(expected, rel=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [Adaptive(1e-8, 1e-8), RungeKutta4(80)])
 @noisings
 def test_forward_and_backward_densities_agree(

@@ -330,6 +330,7 @@ def test_local_terms_reduce_the_error_of_images_with_edges(monkeypatch: pytest.M
 # The flow
 
 
+@pytest.mark.slow
 def test_densities_are_those_of_an_adaptive_method(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oism.images._convolution.STEPS", 64)
     prior, x = prior_of(GREY), points(GREY, 4)[:3]

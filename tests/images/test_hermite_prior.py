@@ -79,6 +79,7 @@ def test_the_density_is_that_along_the_flow_in_a_frame(frame: Frame | PCA) -> No
     torch.testing.assert_close(prior.log_density(x[:20]), expected, rtol=0, atol=5e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [3, 4, 5])
 def test_the_flow_is_of_order_four(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.linspace(-0.9, 2.0, 30, dtype=torch.float64)[:, None]

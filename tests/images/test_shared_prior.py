@@ -14,6 +14,8 @@ from oism.basis import CosineFrame, IdentityFrame
 from oism.flow import Pixels
 from oism.images import PCA, image_statistics
 
+pytestmark = pytest.mark.slow
+
 SHAPE = (1, 4, 4)
 ROWS, FIRST = 220, 130
 TAUS = (0.02, 0.1, 0.5)

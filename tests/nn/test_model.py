@@ -15,8 +15,8 @@ from oism import DDPMpp, Diffusion, OrnsteinUhlenbeck, VariancePreserving, fit_p
 from oism.basis import IdentityFrame
 from oism.flow import ExactTrace, Hutchinson, Pixels, RungeKutta4, TensorSpec, log_density
 from oism.images import Prior
-from oism.nn import MLP, OperatorInformed
-from oism.nn._contexts import half_precision, no_gradients_of
+from oism.nn import MLP, OperatorInformed, half_precision
+from oism.nn._contexts import no_gradients_of
 from oism.process import IdentityClock, Noising
 
 CLOCK = VariancePreserving()

@@ -103,6 +103,7 @@ def test_the_exact_predictor_has_the_least_loss() -> None:
     assert value == pytest.approx(least(objective), abs=0.01)
 
 
+@pytest.mark.slow
 def test_training_comes_near_the_optimum_and_samples() -> None:
     torch.manual_seed(0)
     objective, network = loss(), MLP(1, extra=1, width=48, depth=2)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.func import jacrev, vmap
 
-from oism.process import CorrelatedGaussian, Gaussian, Quadrature, act, spread, whitener
-from oism.process._covariance import root
+from oism.process import CorrelatedGaussian, Gaussian, Quadrature
+from oism.process._covariance import act, root, spread, whitener
 from oism.process._expectation import expectation
 
 from .systems import matrix, normal

@@ -10,7 +10,8 @@ import sympy
 import torch
 
 from oism import CriticallyDamped, Linear
-from oism.process import AdjointGenerator, InfinitesimalGenerator, Quadrature, Semigroup, spread
+from oism.process import AdjointGenerator, InfinitesimalGenerator, Quadrature, Semigroup
+from oism.process._covariance import spread
 
 from .systems import matrix, normal
 
@@ -45,6 +46,7 @@ def _drift(c: float) -> torch.Tensor:
     return CriticallyDamped(1, c=c).drift_matrix
 
 
+@pytest.mark.slow
 @every
 def test_the_transition_agrees_with_computer_algebra(c: float) -> None:
     # ∫ S Q Sᵀ with S from the closed form of the oscillator, in exact arithmetic.

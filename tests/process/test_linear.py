@@ -98,6 +98,7 @@ def test_transition_density_solves_the_fokker_planck_equation(process: Linear, t
     torch.testing.assert_close(in_time, right, rtol=1e-8, atol=1e-8)
 
 
+@pytest.mark.slow
 @every
 def test_euler_maruyama_paths_have_the_transition_distribution(
     process: Linear, generator: torch.Generator

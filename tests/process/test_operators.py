@@ -26,10 +26,11 @@ from oism.process import (
     NotAProbabilityError,
     Process,
     Quadrature,
+    Rule,
     Semigroup,
     Transition,
 )
-from oism.process._expectation import Rule, expectation
+from oism.process._expectation import expectation
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 PROCESSES: list[Isotropic] = [Brownian(), OU, Torus()]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oism.estimation import place_knots
+from oism.estimation._knots import place_knots
 from oism.score import Curve
 
 

@@ -142,6 +142,7 @@ def test_autocast_does_not_change_the_score(name: str) -> None:
         assert torch.equal(score.score(POINTS.float(), 0.1), plain)
 
 
+@pytest.mark.slow
 @cases
 def test_compile(name: str) -> None:
     score = fitted(name)

@@ -123,6 +123,7 @@ def found() -> tuple[Comparison, list[Normal]]:
     return result, made
 
 
+@pytest.mark.slow
 def test_the_network_gets_the_time_of_the_default_fit(
     found: tuple[Comparison, list[Normal]],
 ) -> None:

@@ -29,6 +29,8 @@ from oism.process import (
 from studies import neural
 from studies.neural import DDPM, train
 
+pytestmark = pytest.mark.slow
+
 OU = Noising(OrnsteinUhlenbeck(), VariancePreserving())
 MEAN = torch.tensor([1.0, -0.5], dtype=torch.float64)
 VARIANCE = torch.tensor([0.25, 1.0], dtype=torch.float64)

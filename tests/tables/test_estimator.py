@@ -65,6 +65,7 @@ def test_scikit_learn(estimator: OISM, check: Callable[[OISM], None]) -> None:
     check(estimator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "check"), all_checks(OISM(), LONG))
 def test_scikit_learn_with_defaults(estimator: OISM, check: Callable[[OISM], None]) -> None:
     check(estimator)
@@ -603,6 +604,7 @@ def test_rows_outside_of_the_first_box_give_a_warning() -> None:
     assert model.model_.background.share == pytest.approx(2 / (model.spread_.count + 1))
 
 
+@pytest.mark.slow
 def test_outliers_do_not_stretch_the_box() -> None:
     regular = np.random.default_rng(0).normal(size=(2000, 2))
     outlying = np.concatenate((regular, [[1e6, 0.0], [0.0, -1e6]]))

@@ -229,6 +229,7 @@ def test_few_rows(n: int) -> None:
     assert bool(model.log_density(x + 100).isfinite().all())
 
 
+@pytest.mark.slow
 def test_one_outlier_does_not_matter() -> None:
     x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0)).double()
     test = torch.randn(500, 4, generator=torch.Generator().manual_seed(1)).double()

@@ -169,6 +169,7 @@ def test_samples_follow_their_own_density(case: str) -> None:
     assert scipy.stats.ks_2samp(picked, samples).pvalue > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["bimodal", "normals", "periodic and bounded", "five columns"])
 def test_flow_and_reverse_sde_agree(case: str) -> None:
     model = gaussian() if case == "five columns" else fitted(case)
@@ -471,6 +472,7 @@ def test_more_steps_change_little_and_too_few_do() -> None:
     assert float((coarse - finer).square().mean().sqrt()) > 1e-2
 
 
+@pytest.mark.slow
 def test_converged_steps_reach_their_tolerance() -> None:
     for case in ("bimodal", "circles"):
         model = fitted(case).model_
@@ -520,6 +522,7 @@ def test_the_clock_is_the_one_that_is_given() -> None:
     assert variance == pytest.approx(draw("normal", 200).var() + blur, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["normals", "bimodal"])
 def test_runs_of_rows_on_threads_change_nothing(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = fitted(case)

@@ -56,6 +56,7 @@ def inner(model: TableModel) -> TableModel:
     return TableModel(model.operator_score, model.chart, None, model.span, model.steps)
 
 
+@pytest.mark.slow
 @cases
 def test_the_flow_in_data_units_has_the_same_density(case: str) -> None:
     model, x = fitted(case), rows(case)

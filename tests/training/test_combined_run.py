@@ -142,6 +142,7 @@ def test_another_form_is_another_run(done: Path) -> None:
         short_run(done, predictor(), resume=True)
 
 
+@pytest.mark.slow
 def test_it_is_better_than_both(tmp_path: Path) -> None:
     """On new images, in every sixth, up to the error of an estimate from 4,096 draws."""
     short_run(tmp_path, combined(), steps=80, save_every=0).run()

@@ -20,6 +20,8 @@ from oism.nn import DDPMpp, Diffusion, OperatorInformed
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR, errors_by_level
 from oism.training import Loop, Rows, TrainingConfig, new_accelerator
 
+pytestmark = pytest.mark.slow
+
 STEPS = 300
 CONFIG = TrainingConfig(
     steps=STEPS, batch=32, rate=2e-3, warmup=20, decay=0.99, flip=False, log_every=100

@@ -13,14 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from oism.training._frechet import (
-    INCEPTION,
-    FeatureMoments,
-    extractor_of,
-    features_of,
-    frechet_distance,
-    pixels,
-)
+from oism.training import FeatureMoments, extractor_of, features_of, frechet_distance
+from oism.training._frechet import INCEPTION, pixels
 
 
 def draw(n: int, dim: int, seed: int, size: float = 1.0) -> Tensor:

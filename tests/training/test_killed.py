@@ -13,7 +13,10 @@ import pytest
 from .processes import LONG, traps
 from .small import assert_same, steps_and_losses
 
-pytestmark = pytest.mark.skipif(os.name != "posix", reason="there is no fork")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(os.name != "posix", reason="there is no fork"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,8 @@ from oism.training import read_metrics
 from .processes import PAIRED, gradients, warmed
 from .small import fitted, predictor, short_run, steps_and_losses
 
+pytestmark = pytest.mark.slow
+
 WORLD = 2
 
 

@@ -95,6 +95,7 @@ def test_training_learns(tmp_path: Path) -> None:
     assert sum(losses[-10:]) < 0.85 * sum(losses[:10])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [1, 4, 11])
 def test_a_run_in_parts_is_the_run_at_once(stop: int, tmp_path: Path) -> None:
     """Bit for bit, with dropout, flips and dequantisation; metrics included."""

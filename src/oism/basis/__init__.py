@@ -6,30 +6,10 @@ but their span is invariant under every linear process, symmetric or not.
 
 from oism.basis._averages import Averages, Standardised
 from oism.basis._base import Basis, Functions, Jet
-from oism.basis._fourier import Fourier, half_lattice, leading, product_lattice
-from oism.basis._frame import (
-    CosineFrame,
-    Frame,
-    IdentityFrame,
-    OrthogonalFrame,
-    TransformFrame,
-    power_sums,
-)
+from oism.basis._fourier import Fourier, half_lattice, product_lattice
+from oism.basis._frame import CosineFrame, Frame, IdentityFrame, OrthogonalFrame, TransformFrame
 from oism.basis._grid import TorusGrid
-from oism.basis._hermite import (
-    Hermite,
-    HermiteFamily,
-    TensorGram,
-    TensorHermite,
-    affine,
-    gram,
-    lowered,
-    product_coefficients,
-    products,
-    recurrence,
-    series,
-    with_constant,
-)
+from oism.basis._hermite import Hermite, HermiteFamily, TensorHermite, product_coefficients
 from oism.basis._ladder import Ladder
 from oism.basis._polynomials import Polynomials
 from oism.basis._scattered import NUFFT_DIM, ScatteredSeries
@@ -52,21 +32,11 @@ __all__ = [
     "Polynomials",
     "ScatteredSeries",
     "Standardised",
-    "TensorGram",
     "TensorHermite",
     "TorusGrid",
     "TransformFrame",
     "WhitenedHermite",
-    "affine",
-    "gram",
     "half_lattice",
-    "leading",
-    "lowered",
-    "power_sums",
     "product_coefficients",
     "product_lattice",
-    "products",
-    "recurrence",
-    "series",
-    "with_constant",
 ]

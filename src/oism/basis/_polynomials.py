@@ -31,7 +31,8 @@ from oism._core.transforms import matmul
 from oism.basis._base import Functions
 from oism.basis._hermite import products
 from oism.basis._ladder import Ladder
-from oism.process import CorrelatedGaussian, Linear, NotAProbabilityError, act, spread
+from oism.process import CorrelatedGaussian, Linear, NotAProbabilityError
+from oism.process._covariance import act, spread
 from oism.storage import storable
 
 ENTRIES = 2**24

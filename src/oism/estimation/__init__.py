@@ -5,12 +5,12 @@ data ─► moments ─► shrinkage ─► system ─► ridge and truncation o
 
 from oism.estimation._equations.fourier import FourierEquations, GalerkinOperator
 from oism.estimation._equations.hermite import HermiteEquations, TensorHermiteEquations
-from oism.estimation._equations.linear import LinearEquations, start
+from oism.estimation._equations.linear import LinearEquations
 from oism.estimation._equations.products import ProductEquations
 from oism.estimation._fit import fit, fit_moments, fit_standardised
 from oism.estimation._fit_linear import fit_linear, fit_linear_moments
-from oism.estimation._knots import EvenKnots, Knots, PlacedKnots, place_knots
-from oism.estimation._moments.base import Moments, averages
+from oism.estimation._knots import EvenKnots, Knots, PlacedKnots
+from oism.estimation._moments.base import Moments
 from oism.estimation._moments.dither import dithered, uniform_averages, uniform_reach
 from oism.estimation._moments.fourier import FourierMoments
 from oism.estimation._moments.gathering import gather, moments_of, principal_frame
@@ -19,26 +19,16 @@ from oism.estimation._moments.hermite import (
     HermiteFamilyMoments,
     HermiteMoments,
     TensorHermiteMoments,
-    principal,
 )
 from oism.estimation._moments.histogram import HistogramMoments
 from oism.estimation._moments.pairs import PairMoments
 from oism.estimation._moments.products import ProductMoments
-from oism.estimation._moments.rows import batches, check_finite, fold_of, rows, tensor
-from oism.estimation._moments.sharing import (
-    Accumulator,
-    across_processes,
-    check_same,
-    gathered,
-    of_first,
-    processes,
-    together,
-)
+from oism.estimation._moments.rows import fold_of
+from oism.estimation._moments.sharing import Accumulator
 from oism.estimation._moments.spectrum import Spectrum, principal_axes, spectrum
 from oism.estimation._ratio import DensityRatio, GaussPanels, fit_ratio
 from oism.estimation._ridge import CrossValidation, FixedRidge, Ridge
 from oism.estimation._shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage
-from oism.estimation._systems.choice import choose
 from oism.estimation._systems.hermite import HermiteSystem, TensorHermiteSystem
 from oism.estimation._systems.linear import LinearSystem
 from oism.estimation._systems.products import ProductSystem
@@ -80,12 +70,6 @@ __all__ = [
     "TensorHermiteMoments",
     "TensorHermiteSystem",
     "TorusSystem",
-    "across_processes",
-    "averages",
-    "batches",
-    "check_finite",
-    "check_same",
-    "choose",
     "dithered",
     "fit",
     "fit_linear",
@@ -95,19 +79,10 @@ __all__ = [
     "fit_standardised",
     "fold_of",
     "gather",
-    "gathered",
     "moments_of",
-    "of_first",
-    "place_knots",
-    "principal",
     "principal_axes",
     "principal_frame",
-    "processes",
-    "rows",
     "spectrum",
-    "start",
-    "tensor",
-    "together",
     "uniform_averages",
     "uniform_reach",
 ]

@@ -24,14 +24,8 @@ from oism.estimation._ridge import Ridge, ridge_of
 from oism.estimation._shrinkage import SampleMeans, Shrinkage
 from oism.estimation._systems.linear import LinearSystem
 from oism.estimation._tabulation import tabulate
-from oism.process import (
-    Clock,
-    Linear,
-    NotAProbabilityError,
-    PhaseSpace,
-    VariancePreserving,
-    spread,
-)
+from oism.process import Clock, Linear, NotAProbabilityError, PhaseSpace, VariancePreserving
+from oism.process._covariance import spread
 from oism.score import SINGULAR, LinearLaw, LinearScore, Metric
 
 DECAYS = 10.0

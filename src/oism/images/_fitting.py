@@ -13,15 +13,8 @@ from torch import Tensor
 from oism._core import checks
 from oism._core.progress import progress_bar
 from oism.basis import Frame, Hermite, Standardised
-from oism.estimation import (
-    CrossValidation,
-    HermiteSystem,
-    PlacedKnots,
-    check_same,
-    fit_standardised,
-    processes,
-    together,
-)
+from oism.estimation import CrossValidation, HermiteSystem, PlacedKnots, fit_standardised
+from oism.estimation._moments.sharing import check_same, processes, together
 from oism.flow import Pixels, TensorSpec, checked_clock
 from oism.images._error import polynomial_error, unit_error
 from oism.images._framed import Directions

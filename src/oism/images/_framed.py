@@ -19,7 +19,8 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.transforms import matmul, per_row
-from oism.basis import Frame, power_sums
+from oism.basis import Frame
+from oism.basis._frame import power_sums
 from oism.flow import TensorSpec
 from oism.images._base import Prior
 from oism.images._error import MEASURED_LEVELS, error_curve

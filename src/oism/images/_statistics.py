@@ -25,14 +25,12 @@ from oism.estimation import (
     HistogramMoments,
     PairMoments,
     Spectrum,
-    across_processes,
     dithered,
-    of_first,
     spectrum,
-    together,
     uniform_averages,
     uniform_reach,
 )
+from oism.estimation._moments.sharing import across_processes, of_first, together
 from oism.flow import Pixels
 from oism.images._framed import Directions
 from oism.images._stream import Stream

@@ -16,7 +16,9 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.estimation import batches, check_finite, fold_of, gathered, tensor, together
+from oism.estimation import fold_of
+from oism.estimation._moments.rows import batches, check_finite, tensor
+from oism.estimation._moments.sharing import gathered, together
 from oism.flow import Pixels
 
 Kind = tuple[tuple[int, ...], Pixels | None]

@@ -25,7 +25,8 @@ from oism._core import checks
 from oism._core.transforms import matmul
 from oism.objectives._base import Objective
 from oism.objectives._models import Model, field
-from oism.process import Function, Process, directional, over_noise
+from oism.process import Function, Process
+from oism.process._operators import directional, over_noise
 
 
 def inner(a: Tensor, b: Tensor) -> Tensor:

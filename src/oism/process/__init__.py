@@ -17,7 +17,6 @@ from oism.process._clock import (
     first_time,
 )
 from oism.process._correlated import CorrelatedGaussian, LinearTransition
-from oism.process._covariance import act, spread, whitener
 from oism.process._critically_damped import CriticallyDamped
 from oism.process._domain import Domain, Euclidean, FlatTorus, wrapped
 from oism.process._expectation import Function, MonteCarlo, Quadrature, Rule
@@ -31,8 +30,6 @@ from oism.process._operators import (
     InfinitesimalGenerator,
     Semigroup,
     SymmetricPart,
-    directional,
-    over_noise,
 )
 from oism.process._ornstein_uhlenbeck import OrnsteinUhlenbeck
 from oism.process._phase_space import PhaseSpace
@@ -77,11 +74,6 @@ __all__ = [
     "VarianceExploding",
     "VariancePreserving",
     "Whitening",
-    "act",
-    "directional",
     "first_time",
-    "over_noise",
-    "spread",
-    "whitener",
     "wrapped",
 ]

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from oism._core.transforms import matmul
-from oism.basis import Ladder, Polynomials, products
+from oism.basis import Ladder, Polynomials
+from oism.basis._hermite import products
 from oism.process import Clock
 from oism.score._base import OperatorScore, System
 from oism.score._hermite import NOISE_REACH, WIDTH, soft_clamp

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.transforms import matmul
-from oism.process import Linear, spread, whitener
+from oism.process import Linear
+from oism.process._covariance import spread, whitener
 from oism.storage import storable
 
 SINGULAR = 1e-12

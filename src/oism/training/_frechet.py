@@ -26,7 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from oism._core import checks
-from oism.estimation import PairMoments, check_finite, tensor
+from oism.estimation import PairMoments
+from oism.estimation._moments.rows import check_finite, tensor
 
 Extractor = Callable[[Tensor], Tensor]
 

@@ -21,7 +21,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from oism.basis import Fourier, TorusGrid, leading
+from oism.basis import Fourier, TorusGrid
+from oism.basis._fourier import leading
 
 
 class FourierEquations:

@@ -23,7 +23,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from oism.basis import TensorGram, gram, lowered, with_constant
+from oism.basis._hermite import TensorGram, gram, lowered, with_constant
 from oism.score import Coordinates
 
 

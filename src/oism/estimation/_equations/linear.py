@@ -33,7 +33,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from oism.basis import Ladder, Standardised, TensorGram
+from oism.basis import Ladder, Standardised
+from oism.basis._hermite import TensorGram
 from oism.process import Linear, PhaseSpace
 from oism.score import FLOOR, LinearLaw, Metric
 

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.basis import NUFFT_DIM, Averages, Fourier, TorusGrid, leading, product_lattice
+from oism.basis import NUFFT_DIM, Averages, Fourier, TorusGrid, product_lattice
+from oism.basis._fourier import leading
 from oism.estimation._moments.base import Moments
 from oism.estimation._moments.rows import Scratch
 from oism.estimation._shrinkage import Shrinkage
