@@ -16,8 +16,7 @@ import torch
 import tyro
 from torch import Tensor
 
-from oism.basis import Fourier, Hermite
-from oism.basis._hermite import recurrence
+from oism.basis import Fourier, Hermite, recurrence
 from oism.estimation import FourierMoments, HermiteMoments
 
 

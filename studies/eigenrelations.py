@@ -17,8 +17,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from oism.basis import Basis, Fourier, Hermite, OrthogonalFrame, TensorHermite, product_coefficients
-from oism.basis._hermite import recurrence
+from oism.basis import (
+    Basis,
+    Fourier,
+    Hermite,
+    OrthogonalFrame,
+    TensorHermite,
+    product_coefficients,
+    recurrence,
+)
 from oism.process import (
     Brownian,
     CarreDuChamp,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import Brownian, Hermite, OrnsteinUhlenbeck, TensorHermite
-from oism.basis import IdentityFrame, OrthogonalFrame, product_coefficients
-from oism.basis._hermite import multi_indices, recurrence, tabulate
+from oism.basis import IdentityFrame, OrthogonalFrame, product_coefficients, recurrence
+from oism.basis._hermite import multi_indices, tabulate
 
 
 def test_the_table_agrees_with_scipy() -> None:

@@ -39,8 +39,6 @@ from oism.flow import (
 from oism.process import PhaseSpace
 from oism.score import LinearScore
 
-pytestmark = pytest.mark.slow
-
 TIGHT = Adaptive(rtol=1e-8, atol=1e-8)
 LAST = {0.5: 40.0, 2.0: 20.0, 5.0: 40.0}
 """The last time by damping."""

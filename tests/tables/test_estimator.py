@@ -65,7 +65,6 @@ def test_scikit_learn(estimator: OISM, check: Callable[[OISM], None]) -> None:
     check(estimator)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "check"), all_checks(OISM(), LONG))
 def test_scikit_learn_with_defaults(estimator: OISM, check: Callable[[OISM], None]) -> None:
     check(estimator)

@@ -9,7 +9,13 @@ from oism.basis._base import Basis, Functions, Jet
 from oism.basis._fourier import Fourier, half_lattice, product_lattice
 from oism.basis._frame import CosineFrame, Frame, IdentityFrame, OrthogonalFrame, TransformFrame
 from oism.basis._grid import TorusGrid
-from oism.basis._hermite import Hermite, HermiteFamily, TensorHermite, product_coefficients
+from oism.basis._hermite import (
+    Hermite,
+    HermiteFamily,
+    TensorHermite,
+    product_coefficients,
+    recurrence,
+)
 from oism.basis._ladder import Ladder
 from oism.basis._polynomials import Polynomials
 from oism.basis._scattered import NUFFT_DIM, ScatteredSeries
@@ -39,4 +45,5 @@ __all__ = [
     "half_lattice",
     "product_coefficients",
     "product_lattice",
+    "recurrence",
 ]

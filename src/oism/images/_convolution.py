@@ -30,7 +30,7 @@ from torch.nn import functional
 
 from oism._core import checks
 from oism._core.progress import progress_bar
-from oism.basis._hermite import recurrence
+from oism.basis import recurrence
 from oism.estimation import principal_axes
 from oism.flow import Flow, RungeKutta4, log_density
 from oism.images._base import Prior

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from oism._core.transforms import matmul
-from oism.basis import HermiteFamily, Standardised, TensorHermite
-from oism.basis._hermite import recurrence, series
+from oism.basis import HermiteFamily, Standardised, TensorHermite, recurrence
+from oism.basis._hermite import series
 from oism.process import Clock
 from oism.score._base import OperatorScore, System
 from oism.score._coordinates import Coordinates

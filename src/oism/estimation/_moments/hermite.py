@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 from oism._core import checks, quadrature
-from oism.basis import Hermite, HermiteFamily, Standardised, TensorHermite
-from oism.basis._hermite import TensorGram, affine, gram, products, recurrence, with_constant
+from oism.basis import Hermite, HermiteFamily, Standardised, TensorHermite, recurrence
+from oism.basis._hermite import TensorGram, affine, gram, products, with_constant
 from oism.estimation._knots import EvenKnots
 from oism.estimation._moments.base import Moments
 from oism.estimation._moments.rows import Scratch

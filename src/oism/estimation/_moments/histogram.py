@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.basis import Standardised
-from oism.basis._hermite import recurrence
+from oism.basis import Standardised, recurrence
 from oism.estimation._moments.base import averages
 
 LEVELS = 256
