@@ -168,11 +168,26 @@ class TensorHermiteScore(HermiteFamilyScore):
     """Products of polynomials in principal coordinates: α is ``(size,)``, empty for order two."""
 
     basis: TensorHermite
+    indices: Tensor
+
+    def __init__(
+        self,
+        basis: TensorHermite,
+        clock: Clock,
+        table: Table,
+        system: System,
+        standard: Standardised,
+    ) -> None:
+        super().__init__(basis, clock, table, system, standard)
+        # Listed now, for torch.compile cannot; a Gaussian of any dimension has none.
+        has_functions = table.curve.values.numel() > 0
+        indices = basis.indices if has_functions else torch.zeros(0, basis.dim, dtype=torch.int64)
+        self.register_buffer("indices", indices, persistent=False)
 
     def _series(self, u: Tensor, alpha: Tensor, derivative: tuple[int, ...]) -> Tensor:
         """Return Σ α_m Π_i d^{k_i}φ_{m_i}/du_i^{k_i} for derivatives k: ``(n,)``."""
         table = torch.stack(list(recurrence(u, self.basis.order)), dim=1)
-        indices = self.basis.indices.to(u.device)
+        indices = self.indices.to(u.device)
         terms: Tensor | None = None
         for i, k in enumerate(derivative):
             degree = indices[:, i]
