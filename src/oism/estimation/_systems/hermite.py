@@ -13,7 +13,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from oism.basis import HermiteFamily, Standardised
+from oism.basis import HermiteFamily, Standardised, TensorHermite
 from oism.estimation._equations.hermite import HermiteEquations, TensorHermiteEquations
 from oism.estimation._systems.nested_system import NestedSystem
 from oism.process import Clock
@@ -100,6 +100,8 @@ class HermiteSystem(HermiteFamilySystem):
 @storable
 class TensorHermiteSystem(HermiteFamilySystem):
     """All products up to a total degree, with one ridge and one order: α is ``(T, size)``."""
+
+    basis: TensorHermite
 
     def score(self, clock: Clock, table: Table) -> TensorHermiteScore:
         """Return the score of all products."""
