@@ -16,11 +16,11 @@ DPI = 140
 STYLE = """
 :root { --ink: #1b2430; --soft: #5b6675; --line: #dfe4ea; --accent: #1f3b73; }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2.5rem 1.25rem 4rem; max-width: 68rem; color: var(--ink);
+body { margin: 0 auto; padding: 2.5rem 1.25rem 4rem; max-width: 58rem; color: var(--ink);
   font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; background: #fff; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; }
 h2 { font-size: 1.15rem; margin: 2.5rem 0 .25rem; color: var(--accent); }
-p { margin: .4rem 0; max-width: 46rem; } .lead { font-size: 1.1rem; color: var(--soft); }
+p { margin: .4rem 0; } .lead { font-size: 1.1rem; color: var(--soft); }
 table { border-collapse: collapse; margin: 1.25rem 0; font-variant-numeric: tabular-nums; }
 th, td { padding: .4rem .9rem; text-align: right; border-bottom: 1px solid var(--line); }
 th { color: var(--soft); font-weight: 600; font-size: .85rem; } th:first-child,
