@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from baselines import KDE, Array, Flow, zuko_flows
+from baselines import KDE, Array, Flow, check_zuko
 
 PHASES = ("fit", "sample", "density")
 KERNEL = "KDE"
@@ -225,7 +225,7 @@ def run(
     """Return the records of all sets and seeds, and print a row for each set."""
     torch.set_num_threads(options.threads)
     if options.flow:
-        zuko_flows()  # a missing package is an error before the first fit
+        check_zuko()  # a missing package is an error before the first fit
     records: list[Record] = []
     for name in names:
         for seed in options.seeds:

@@ -5,16 +5,22 @@ first), with the defaults of OISM, and with the paper's 400 functions in two dim
 of the KDE is chosen among 30 by cross-validation with exact sums, which counts as its fit. Ratios
 are to the KDE. Then the memory of a million samples, and a profile of densities: the share of the
 time in the interpreter instead of compiled code.
+
+With ``--one-dimension``: fits of one column, in CPU and wall-clock seconds, with the held-out
+negative log-likelihood in nats, mean over seeds. ``--record FILE`` stores them, and ``--baseline
+FILE`` prints those of another version of the library beside.
 """
 
 from __future__ import annotations
 
 import cProfile
+import json
 import pstats
 import resource
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,6 +45,16 @@ class Sizes:
     many: int = 1_000_000
     threads: int = 2
     """The number of threads of torch."""
+    one_dimension: bool = False
+    """Fits of one column instead."""
+    lengths: tuple[int, ...] = (500, 10_000, 46_434)
+    """The numbers of rows of one column."""
+    seeds: int = 3
+    """The number of samples of each distribution of one column."""
+    record: Path | None = None
+    """Where results of one column are stored."""
+    baseline: Path | None = None
+    """Stored results of another version."""
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -106,8 +122,68 @@ def interpreted(model: OISM, test: Array) -> float:
     return float(own / stats.total_tt)
 
 
+def combs(rng: np.random.Generator, n: int) -> Array:
+    """Return rows of the claw density: a normal with five narrow components."""
+    narrow = rng.integers(0, 5, n) / 2 - 1 + 0.1 * rng.normal(size=n)
+    return np.where(rng.random(n) < 0.5, rng.normal(size=n), narrow)
+
+
+LINE: dict[str, tuple[Callable[[np.random.Generator, int], Array], dict[str, Any]]] = {
+    "normal": (lambda rng, n: rng.normal(size=n), {}),
+    "skewed": (lambda rng, n: rng.lognormal(0, 0.7, size=n), {}),
+    "bounded": (lambda rng, n: rng.beta(0.8, 2.5, size=n), {"bounds": {0: (0.0, 1.0)}}),
+    "heavy-tailed": (lambda rng, n: rng.standard_t(2.5, size=n), {}),
+    "claw": (combs, {}),
+    "angles": (
+        lambda rng, n: np.where(
+            rng.random(n) < 0.7, rng.vonmises(-2, 8, n), rng.vonmises(1, 60, n)
+        ),
+        {"periodic": 2 * np.pi},
+    ),
+}
+"""Distributions of one column, and what is declared of it."""
+
+
+def one_column(name: str, n: int, seed: int) -> dict[str, float]:
+    """Return CPU and wall-clock seconds of a fit, and the held-out loss with its error."""
+    draw, declared = LINE[name]
+    rng = np.random.default_rng(seed)
+    train, test = (draw(rng, size)[:, None] for size in (n, 10_000))
+    start, cpu = time.perf_counter(), time.process_time()
+    model = OISM(**declared).fit(train)
+    took = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - start}
+    loss = -model.score_samples(test)
+    return {**took, "nll": float(loss.mean()), "error": float(loss.std() / np.sqrt(len(loss)))}
+
+
+def compare_one_dimension(sizes: Sizes) -> None:
+    """Print fits of one column, beside those of a baseline."""
+    OISM().fit(np.random.default_rng(0).normal(size=(300, 1)))  # imports
+    before = {} if sizes.baseline is None else json.loads(sizes.baseline.read_text())
+    found: dict[str, dict[str, float]] = {}
+    columns = ("cpu, s", "wall, s", "nll") + ("cpu before", "nll before", "change") * bool(before)
+    print(f"{'1-D':<22}" + "".join(f"{column:>12}" for column in columns))
+    for n in sizes.lengths:
+        for name in LINE:
+            runs = [one_column(name, n, seed) for seed in range(sizes.seeds)]
+            mean = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+            found[f"{name}, {n:,}"] = mean
+            values = [
+                f"{mean[key]:.{digits}f}" for key, digits in (("cpu", 2), ("wall", 2), ("nll", 4))
+            ]
+            if other := before.get(f"{name}, {n:,}"):
+                values += [f"{other['cpu']:.2f}", f"{other['nll']:.4f}"]
+                values += [f"{mean['nll'] - other['nll']:+.4f}"]
+            print(f"{f'{name}, {n:,}':<22}" + "".join(f"{v:>12}" for v in values), flush=True)
+    if sizes.record is not None:
+        sizes.record.write_text(json.dumps(found, indent=1))
+
+
 def main(sizes: Sizes) -> None:
     torch.set_num_threads(sizes.threads)
+    if sizes.one_dimension:
+        compare_one_dimension(sizes)
+        return
     heads = ("fit, s", f"{sizes.samples:,} samples", f"{sizes.queries:,} densities")
     print(f"{sizes.rows:,} rows".ljust(34) + "".join(f"{head:>18}" for head in heads))
     compare("2-D", plane, sizes, ["auto", 125])

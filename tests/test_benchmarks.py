@@ -102,6 +102,15 @@ def test_estimator() -> None:
     assert "50 samples" in printed
 
 
+def test_estimator_of_one_column(tmp_path: Path) -> None:
+    sizes = ["--one-dimension", "--lengths", "40", "--seeds", "1", "--threads", "1"]
+    stored = tmp_path / "before.json"
+    output("estimator.py", *sizes, "--record", str(stored))
+    printed = output("estimator.py", *sizes, "--baseline", str(stored))
+    assert "normal, 40" in printed
+    assert printed.count("+0.0000") == 6, "two runs are the same"
+
+
 STAND_IN = ["--model", "stand_in:Model", "--no-flow"]
 
 
@@ -159,7 +168,7 @@ def test_a_missing_zuko_is_an_error_before_the_work(
 ) -> None:
     monkeypatch.setitem(sys.modules, "zuko", None)
     with pytest.raises(SystemExit, match=r"zuko, which is not installed: .*--no-flow"):
-        baselines.zuko_flows()
+        baselines.check_zuko()
 
 
 @pytest.mark.slow

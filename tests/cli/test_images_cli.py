@@ -519,8 +519,6 @@ DATA_OR_FILES = [
     ("evaluate prior.safetensors kinds", "--mode L or --mode RGB converts all"),
     ("evaluate prior.safetensors empty", "empty: there are no images in the folder"),
     ("evaluate prior.safetensors test --device nonsense", "device 'nonsense' cannot be used here"),
-    ("evaluate moons.safetensors test", "moons.safetensors: a model of a table, not a prior of im"),
-    ("evaluate moons.safetensors test", "`oism density` evaluates it on rows"),
     ("evaluate moons.csv test", "moons.csv: is not a safetensors file"),
     ("evaluate nowhere test", "nowhere: no such file or directory"),
     ("density prior.safetensors test", "prior.safetensors: a prior of images, not a model of a t"),

@@ -97,5 +97,5 @@ def five_rows() -> pd.DataFrame:
 
 @pytest.fixture(scope="session")
 def five(five_rows: pd.DataFrame) -> OISM:
-    model: OISM = OISM(order=3, flow_steps=16).fit(five_rows)
+    model: OISM = OISM(process="ou", order=3, flow_steps=16).fit(five_rows)
     return model

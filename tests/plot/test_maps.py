@@ -283,7 +283,7 @@ def test_a_ramachandran_plot_is_of_two_angles(
     assert (np.asarray(ramachandran(radians, side=9).lines[0].get_ydata()) == 0).all()
     one = OISM(max_eigenvalue=4, flow_steps=4, periodic={0: 360}).fit(np.arange(40.0)[:, None])
     half = OISM(max_eigenvalue=4, flow_steps=4, periodic={0: 360}).fit(
-        np.arange(80.0).reshape(40, 2)
+        np.random.default_rng(0).normal(size=(40, 2))
     )
     for model in (plane, mixed, line, five, one, half):
         with pytest.raises(ValueError, match="needs a model of two periodic columns"):

@@ -3,13 +3,17 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
-from oism.tables import Columns
+from oism import storage
+from oism.tables import Column, Columns
 from oism.tables._columns import MARGIN, margin
 
 NAMES = ["angle", "share", "size"]
@@ -130,8 +134,15 @@ def test_data_beyond_their_bounds_are_named() -> None:
         ({"bounds": {0: (1, 1)}}, ValueError, r"bounds\[0\] must have low < high, got \(1, 1\)"),
         ({"bounds": {0: 1.0}}, TypeError, r"bounds\[0\] must be a pair \(low, high\)"),
         ({"bounds": {0: "ab"}}, TypeError, r"bounds\[0\] must be a pair"),
-        ({"bounds": {0: (0, math.inf)}}, ValueError, r"bounds\[0\]\[1\] must be a finite number"),
-        ({"bounds": {0: (None, 1)}}, TypeError, r"bounds\[0\]\[0\] must be a finite number"),
+        ({"bounds": {0: (0, "1")}}, TypeError, r"bounds\[0\]\[1\] must be a finite number or None"),
+        ({"bounds": {0: (math.inf, 1)}}, ValueError, r"bounds\[0\]\[0\] must be a finite number"),
+        ({"bounds": {0: (0, math.nan)}}, ValueError, r"bounds\[0\]\[1\] must be a finite number"),
+        (
+            {"bounds": {"size": (None, None)}},
+            ValueError,
+            r"bounds\['size'\] must have a finite end, .*: leave a column without bounds out",
+        ),
+        ({"bounds": {"size": (-math.inf, math.inf)}}, ValueError, "must have a finite end"),
         ({"box": (1, 2, 3)}, TypeError, r"box must be a pair \(low, high\)"),
         ({"box": (2, 1)}, ValueError, "box must have low < high"),
         ({"box": (0, 1), "periodic": {0: 1.0}}, ValueError, "box must be None where periodic"),
@@ -139,7 +150,7 @@ def test_data_beyond_their_bounds_are_named() -> None:
         (
             {"periodic": {"share": 1.0}, "bounds": {1: (0, 1)}},
             ValueError,
-            r"either periodic or bounded, but \[1\] are both",
+            "either periodic or bounded, but 'share' are both: leave each out of periodic or out",
         ),
     ],
 )
@@ -150,17 +161,120 @@ def test_wrong_declarations_are_errors(
         columns(**settings)
 
 
-def test_constant_columns_give_a_warning() -> None:
-    x = torch.randn(30, 2, generator=torch.Generator().manual_seed(0)).double()
-    x[:, 1] = 3.0
-    with pytest.warns(UserWarning, match="column 'k' constant in all rows"):
-        Columns.of(2, ["x", "k"], None, None, None).warn_of_constants(x)
-    with pytest.warns(UserWarning, match="columns 0, 1 constant in all rows"):
-        Columns.of(2, None, None, None, None).warn_of_constants(x[:1])
-
-
-def test_a_small_spread_far_from_zero_is_no_constant() -> None:
+def test_a_small_spread_far_from_zero_has_a_narrow_box() -> None:
     x = 1e12 + torch.randn(300, 1, generator=torch.Generator().manual_seed(0)).double()
-    columns = Columns.of(1, None, None, None, None)
-    columns.warn_of_constants(x)  # no warning: warnings are errors here
-    assert float(math.pi / columns.chart(x, 300.0).scale) < 10
+    assert float(math.pi / Columns.of(1, None, None, None, None).chart(x, 300.0).scale) < 10
+
+
+@pytest.mark.parametrize(
+    ("pair", "low", "high"),
+    [((0, None), 0.0, None), ((None, 2.0), None, 2.0), ((-math.inf, 2), None, 2.0)],
+)
+def test_the_box_of_a_column_with_one_bound(
+    pair: tuple[Any, Any], low: float | None, high: float | None
+) -> None:
+    x = rows()
+    x[0, 1] = 0.0
+    chart = columns(bounds={"share": pair}).chart(x, 50)
+    first = float(chart.low[1])
+    last = first + float(chart.width[1])
+    extra = 1 + 0.5 * margin(50)
+    if low is not None:
+        assert first == low
+        assert last == pytest.approx(extra * float(x[:, 1].amax()))
+    else:
+        assert last == pytest.approx(high)
+        assert first == pytest.approx(2.0 - extra * 2.0)  # the least value is 0
+    assert chart.open.tolist() == [True] * 3
+    torch.testing.assert_close(chart.to_data(chart.to_process(x)), x)
+    assert bool(chart.covers(x).all())
+
+
+def test_an_outlier_does_not_stretch_a_half_bounded_column() -> None:
+    x = rows().repeat(10, 1)
+    x[0, 1] = 1e6
+    chart = columns(bounds={"share": (0, None)}).chart(x, 500)
+    assert float(chart.width[1]) < 3
+    assert not bool(chart.uses(x[:1]))
+    assert bool(chart.allows(x[:1])), "left to the background"
+
+
+def discrete(levels: list[float], **known: Any) -> Columns:
+    return Columns((Column("free"), Column("k", levels=tuple(levels), **known)))
+
+
+def test_cells_of_levels() -> None:
+    found = discrete([0.0, 1.0, 4.0])
+    assert found.kinds == ("free", "discrete")
+    assert found[1].edges.tolist() == [-0.5, 0.5, 2.5, 5.5]
+    x = torch.tensor([[9.0, 0.0], [9.0, 1.2], [9.0, 5.4], [9.0, 7.0], [9.0, -0.6]]).double()
+    low, width = found.cells(x)
+    torch.testing.assert_close(low[:, 0], torch.tensor([-0.5, 0.5, 2.5, 7.0, -0.6]).double())
+    assert width[:, 0].tolist() == [1.0, 2.0, 3.0, 0.0, 0.0]
+    assert found.quantised(x)[:, 1].tolist() == [0.0, 1.0, 4.0, 4.0, 0.0]
+    assert found.quantised(x, outside=False)[:3, 1].tolist() == [0.0, 1.0, 4.0]
+    torch.testing.assert_close(found.quantised(x, outside=False)[3:], x[3:])
+
+
+def test_cells_of_a_periodic_column() -> None:
+    found = discrete([0.0, 90.0, 180.0, 270.0], period=360.0)
+    assert found[1].edges.tolist() == [-45.0, 45.0, 135.0, 225.0, 315.0]
+    x = torch.tensor([[0.0, 350.0], [0.0, -100.0], [0.0, 450.0]]).double()
+    assert found.quantised(x)[:, 1].tolist() == [0.0, 270.0, 90.0]
+    assert found.continuous[1].kind == "periodic"
+
+
+def test_bounds_move_to_the_edge_of_the_outer_cell() -> None:
+    inner = discrete([0.0, 1.0, 2.0], low=0.0, high=3.0).continuous[1]
+    assert (inner.kind, inner.low, inner.high) == ("bounded", -0.5, 3.0)
+    assert discrete([0.0, 1.0]).continuous[1].kind == "free"
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    levels=st.lists(st.integers(-50, 50), min_size=1, max_size=9, unique=True).map(sorted),
+    seed=st.integers(0, 99),
+)
+def test_spread_values_come_back_as_their_levels(levels: list[int], seed: int) -> None:
+    found = discrete([float(level) for level in levels])
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.zeros(200, 2).double()
+    x[:, 1] = torch.tensor(levels).double()[torch.randint(len(levels), (200,), generator=generator)]
+    spread = found.dequantised(x, generator)
+    assert torch.equal(found.quantised(spread), x)
+    low, width = found.cells(x)
+    share = ((spread[:, 1:] - low) / width)[:, 0]
+    assert 0 <= float(share.amin()) < 0.1
+    assert 0.9 < float(share.amax()) <= 1
+
+
+def test_spreading_does_not_depend_on_the_order_of_rows_and_keeps_gaps() -> None:
+    found, seed = discrete([0.0, 1.0, 2.0]), torch.Generator
+    x = torch.randint(3, (100, 2), generator=seed().manual_seed(0)).double()
+    x[:, 0] = torch.arange(100) % 7
+    x[5, 1] = math.nan
+    order = torch.randperm(100, generator=seed().manual_seed(1))
+    one = found.dequantised(x, seed().manual_seed(2))
+    two = found.dequantised(x[order], seed().manual_seed(2))
+    sort = [sorted(part[~part.isnan().any(dim=1)].tolist()) for part in (one, two)]
+    assert sort[0] == sort[1]
+    assert bool(one[5, 1].isnan())
+    assert not bool(one[6:].isnan().any())
+    assert torch.equal(one[:, 0], x[:, 0])
+
+
+def test_storage_of_columns(tmp_path: Path) -> None:
+    found = Columns(
+        (
+            Column("a", low=0.0),
+            Column("b", levels=("x", True, 3, 2.5), categorical=True, dtype="str"),
+            Column("c", period=24.0, levels=(0.0, 1.0), dtype="int64"),
+        ),
+        "pandas",
+    )
+    storage.save(found, tmp_path / "columns.safetensors")
+    again = storage.load(tmp_path / "columns.safetensors", expected=Columns)
+    assert again == found
+    assert again.names == ("a", "b", "c")
+    assert (again.categorical, again.discrete) == ((1,), (2,))
+    assert again.levels(1) == ("x", True, 3, 2.5)

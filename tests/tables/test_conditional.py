@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import scipy.stats
 import torch
 
-from oism import OISM
+from oism import OISM, storage
 from oism.tables import BoxChart, TableModel, sample_given
 
 Array = np.ndarray
@@ -46,10 +47,16 @@ def fitted(kind: str) -> OISM:
     return model
 
 
-def axis(chart: BoxChart, column: int, count: int) -> Array:
-    """Return midpoints of cells over the range of a column, free ones three boxes wide."""
+def table(kind: str) -> TableModel:
+    model = fitted(kind).model_
+    assert isinstance(model, TableModel)
+    return model
+
+
+def axis(chart: BoxChart, column: int, count: int, boxes: int = 3) -> Array:
+    """Return midpoints of cells over the range of a column, free ones some boxes wide."""
     half, centre = math.pi / float(chart.scale[column]), float(chart.centre[column])
-    low, high = centre - 3 * half, centre + 3 * half
+    low, high = centre - boxes * half, centre + boxes * half
     if bool(chart.periodic[column]):
         low = float(chart.start[column])
         high = low + 2 * half
@@ -188,7 +195,7 @@ def test_the_conditional_of_a_mixture() -> None:
 
 def test_no_chart_rounds_the_given_value_out_of_its_box(generator: torch.Generator) -> None:
     # The density of (0, u) is that of fitted("free") whatever the units: 40 of them.
-    model = fitted("free").model_
+    model = table("free")
     for _ in range(40):
         centre = 10 * torch.randn(2, generator=generator, dtype=torch.float64)
         scale = 0.1 + torch.rand(2, generator=generator, dtype=torch.float64)
@@ -242,8 +249,106 @@ def test_wrong_values_of_given_are_errors(given: Any, error: type[Exception], me
 
 
 def test_only_the_torus_has_conditionals() -> None:
-    x = np.random.default_rng(0).normal(size=(50, 4))
-    with pytest.raises(ValueError, match="given needs the torus in at most 3 dimensions"):
-        OISM(flow_steps=4).fit(x).sample(3, given={0: 1.0})
+    x = np.random.default_rng(0).normal(size=(50, 2))
     with pytest.raises(ValueError, match="2 columns and process OrnsteinUhlenbeck"):
-        OISM(flow_steps=4, process="ou").fit(x[:, :2]).sample(3, given={0: 1.0})
+        OISM(flow_steps=4, process="ou").fit(x).sample(3, given={0: 1.0})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("column", [0, 1])
+def test_marginals_are_integrals_of_the_joint_density(kind: str, column: int) -> None:
+    model = table(kind)
+    chart = model.chart
+    assert isinstance(chart, BoxChart)
+    low, width = float(chart.low[column]), float(chart.width[column])
+    values = low + width * torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64)
+    if bool(chart.free[column]):
+        values = torch.cat((values, low + width * values.new_tensor([-0.1])))  # background only
+    count = 2000
+    over = torch.from_numpy(axis(chart, 1 - column, count, boxes=5))
+    points = torch.empty(len(values), count, 2, dtype=torch.float64)
+    points[..., column], points[..., 1 - column] = values[:, None], over
+    logs = model.log_density(points.reshape(-1, 2)).reshape(-1, count)
+    expected = torch.logsumexp(logs, dim=1) + math.log(float(over[1] - over[0]))
+    found = model.marginal([column])
+    torch.testing.assert_close(found.log_density(values[:, None]), expected, atol=1e-3, rtol=0)
+    many = values.repeat(20)[:, None]  # enough for splines
+    torch.testing.assert_close(found.log_density(many), expected.repeat(20), atol=1e-3, rtol=0)
+    section = model.conditional({column: float(values[1])}).log_density(over[:, None])
+    inside = torch.logsumexp(section, dim=0)
+    assert float(inside) + math.log(float(over[1] - over[0])) == pytest.approx(0, abs=1e-3)
+
+
+def test_splines_are_used_for_many_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    model = table("free")
+    flow_density = TableModel.flow_density
+
+    def spy(self: TableModel, u: torch.Tensor, **more: Any) -> torch.Tensor:
+        seen.append(len(u))
+        return flow_density(self, u, **more)
+
+    monkeypatch.setattr(TableModel, "flow_density", spy)
+    found = model.marginal([0])
+    x = torch.linspace(-1, 1, 1000, dtype=torch.float64)[:, None]
+    once = found.log_density(x)
+    assert sum(seen) < 5000
+    torch.testing.assert_close(found.log_density(x[:3]), once[:3])
+    assert sum(seen) < 5000, "the table is kept"
+
+
+def test_marginals_of_three_columns() -> None:
+    model = three().model_
+    assert isinstance(model, TableModel)
+    x = torch.from_numpy(data(300)[:6])
+    pair, one = model.marginal([2, 0]), model.marginal([1])
+    # The chain rule: p(x_0, x_2) p(x_1 | x_0, x_2) = p(x).
+    rest = model.conditional({0: float(x[0, 0]), 2: float(x[0, 2])})
+    total = pair.log_density(x[:1, [2, 0]]) + rest.log_density(x[:1, 1:2])
+    torch.testing.assert_close(total, model.log_density(x[:1]), atol=1e-3, rtol=0)
+    nested = model.marginal([1, 2]).marginal([0])
+    torch.testing.assert_close(nested.log_density(x[:1, 1:2]), one.log_density(x[:1, 1:2]))
+    both = model.conditional({2: 0.5}).conditional({0: 1.0})  # column 1, given 0 and 2
+    other = model.conditional({0: 1.0, 2: 0.5})
+    torch.testing.assert_close(both.log_density(x[:, 1:2]), other.log_density(x[:, 1:2]))
+    grid = torch.linspace(0, 1, 31, dtype=torch.float64)[:, None]
+    mass = torch.trapezoid(one.log_density(grid).exp(), grid[:, 0])
+    assert float(mass) == pytest.approx(1, abs=1e-3)
+
+
+def test_samples_of_marginals() -> None:
+    samples = table("free").marginal([1]).sample(4000, torch.Generator().manual_seed(0))
+    other = table("free").sample(4000, torch.Generator().manual_seed(1))
+    assert samples.shape == (4000, 1)
+    assert scipy.stats.ks_2samp(samples[:, 0], other[:, 1]).pvalue > 0.01
+    assert scipy.stats.ks_2samp(samples[:, 0], other[:, 0]).pvalue < 0.01
+
+
+@pytest.mark.parametrize("columns", [[], [0, 0], [2], [-1]])
+def test_columns_of_a_marginal_are_checked(columns: list[int]) -> None:
+    with pytest.raises(ValueError, match="columns"):
+        table("free").marginal(columns)
+
+
+def test_rows_with_gaps_have_the_density_of_their_entries() -> None:
+    model = fitted("periodic, free")
+    x = data(5)[:, [0, 2]]
+    x[1, 0] = x[2, 1] = np.nan
+    x[3] = np.nan
+    logs = model.score_samples(x)
+    joint = table("periodic, free")
+    one, other = (joint.marginal([j]) for j in (1, 0))
+    assert logs[0] == pytest.approx(float(joint.log_density(torch.from_numpy(x[:1]))))
+    assert logs[1] == pytest.approx(float(one.log_density(torch.from_numpy(x[1:2, 1:]))))
+    assert logs[2] == pytest.approx(float(other.log_density(torch.from_numpy(x[2:3, :1]))))
+    assert logs[3] == 0
+    with pytest.raises(ValueError, match=r"Input X contains NaN: column 0, row 1\. Leave out rows"):
+        OISM().fit(x)
+
+
+def test_a_marginal_is_a_file_too(tmp_path: Path) -> None:
+    found = table("free").conditional({0: 0.3})
+    storage.save(found, tmp_path / "section.safetensors")
+    again = storage.load(tmp_path / "section.safetensors")
+    x = torch.tensor([[0.1], [0.7]], dtype=torch.float64)
+    assert torch.equal(again.log_density(x), found.log_density(x))

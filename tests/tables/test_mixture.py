@@ -10,13 +10,11 @@ import pytest
 import scipy.integrate
 import scipy.stats
 import torch
-from sklearn.mixture import GaussianMixture
 from torch import Tensor
 
 from oism import Flow, VariancePreserving, load
 from oism.flow import ExactTrace, RungeKutta4, log_density
 from oism.tables import MixtureModel, fit_mixtures
-from oism.tables._mixture_fit import Features, clusters, fit_gaussians, pool_weights
 
 
 def mixture(dim: int = 3, count: int = 4, seed: int = 0) -> MixtureModel:
@@ -173,42 +171,6 @@ def test_bad_columns_are_named(columns: list[int]) -> None:
         mixture().marginal(columns)
     with pytest.raises(ValueError, match="given must leave"):
         mixture().conditional({0: 0.0, 1: 0.0, 2: 0.0})
-
-
-def test_expectation_maximisation_reaches_the_likelihood_of_scikit_learn() -> None:
-    x = mixture(dim=3, count=3).sample(800, torch.Generator().manual_seed(0))
-    x = (x - x.mean(dim=0)) / x.std(dim=0)
-    ours = [fit_gaussians(x, 3, torch.Generator().manual_seed(k)) for k in range(4)]
-    best = max(float(torch.logsumexp(Features.of(x).log_terms(one), dim=1).mean()) for one in ours)
-    theirs = GaussianMixture(3, n_init=4, random_state=0, reg_covar=1e-4, tol=1e-6).fit(x.numpy())
-    assert best == pytest.approx(float(theirs.score(x.numpy())), abs=5e-3)
-
-
-def test_every_step_raises_the_likelihood() -> None:
-    x = mixture(dim=2, count=3).sample(300, torch.Generator().manual_seed(0))
-    x = (x - x.mean(dim=0)) / x.std(dim=0)
-    features, values = Features.of(x), []
-    model = features.maximised(clusters(x, 4, torch.Generator().manual_seed(0)))
-    for _ in range(20):
-        log_terms = features.log_terms(model)
-        total = torch.logsumexp(log_terms, dim=1, keepdim=True)
-        values.append(float(total.mean()))
-        model = features.maximised((log_terms - total).exp())
-    # The floor added to each variance is the only reason for a loss.
-    assert (np.diff(values) > -1e-4).all()
-    assert values[-1] > values[0] + 0.01
-
-
-def test_pool_weights_maximise_the_likelihood() -> None:
-    table = torch.randn(200, 3, generator=torch.Generator().manual_seed(0)).double()
-
-    def likelihood(weights: Tensor) -> float:
-        return float(torch.logsumexp(table + weights.log(), dim=1).mean())
-
-    best = pool_weights(table)
-    for step in torch.randn(20, 3, generator=torch.Generator().manual_seed(1)).double():
-        other = (best + 0.02 * step).clamp(min=1e-6)
-        assert likelihood(other / other.sum()) <= likelihood(best) + 1e-9
 
 
 def test_a_fit_comes_close_to_the_truth() -> None:

@@ -11,6 +11,7 @@ import pytest
 import scipy.spatial.distance
 import scipy.stats
 import torch
+from sklearn.base import clone
 from sklearn.model_selection import KFold
 
 from oism import OISM, Fourier, OrnsteinUhlenbeck, VarianceExploding, fit
@@ -222,8 +223,9 @@ def test_units_change_densities_by_the_jacobian(negative: bool) -> None:
 
 @pytest.mark.parametrize("unit", [1e-12, 2.0**20, 1e12])
 def test_tiny_and_huge_units(unit: float) -> None:
-    for x in (draw("normal", 200), rng().normal(size=(200, 5))):
+    for x, process in ((draw("normal", 200), "torus"), (rng().normal(size=(200, 5)), "ou")):
         settings: dict[str, Any] = {"max_eigenvalue": 25, "flow_steps": 16, "cv": FOLDS}
+        settings["process"] = process
         logs = OISM(**settings).fit(x).score_samples(x) - x.shape[1] * math.log(unit)
         found = OISM(**settings).fit(unit * x).score_samples(unit * x)
         np.testing.assert_allclose(found, logs, atol=1e-5)
@@ -241,8 +243,8 @@ def test_units_of_many_columns() -> None:
     x = rng().normal(size=(300, 5)) ** 3
     scale, shift = np.array([1.0, -2.0, 0.1, 30.0, 5.0]), np.arange(5.0)
     for frame, factor in (("identity", scale), ("pca", np.full(5, 7.0))):
-        model = OISM(frame=frame, flow_steps=16, cv=FOLDS).fit(x)
-        moved = OISM(frame=frame, flow_steps=16, cv=FOLDS).fit(factor * x + shift)
+        blank = OISM(process="ou", frame=frame, flow_steps=16, cv=FOLDS)
+        model, moved = clone(blank).fit(x), clone(blank).fit(factor * x + shift)
         y = x[:20]
         expected = model.score_samples(y) - np.log(np.abs(factor)).sum()
         np.testing.assert_allclose(moved.score_samples(factor * y + shift), expected, atol=1e-6)
@@ -325,7 +327,8 @@ def test_scores_are_gradients_in_the_datas_units(case: str, t: float) -> None:
         logs = score.log_ratio(u, t)
         if isinstance(process, OrnsteinUhlenbeck):
             logs = logs - 0.5 * u.square().sum(dim=1) / process.stationary_variance
-        return logs.numpy()
+        noised: Array = logs.numpy()
+        return noised
 
     found = model.score_function(y, t)
     assert found.shape == y.shape
@@ -355,6 +358,7 @@ GAUSS = scipy.stats.multivariate_normal(np.arange(5.0), MIXING @ MIXING.T)
 
 @cache
 def gaussian(**settings: Any) -> OISM:
+    settings = {"process": "ou", **settings}
     model: OISM = OISM(**settings).fit(GAUSS.rvs(2000, random_state=0))
     return model
 

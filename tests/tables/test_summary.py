@@ -34,7 +34,7 @@ def test_columns_of_a_box() -> None:
 
 
 def test_many_columns() -> None:
-    text = OISM(order=3, flow_steps=7).fit(X).summary()
+    text = OISM(process="ou", order=3, flow_steps=7).fit(X).summary()
     assert "columns     5, whitened" in text
     assert "OrnsteinUhlenbeck, VariancePreserving clock" in text
     assert "polynomials up to degree 3" in text

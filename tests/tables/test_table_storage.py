@@ -30,7 +30,7 @@ from oism import (
 )
 from oism.process import Process
 from oism.score import OperatorScore
-from oism.tables import TableModel
+from oism.tables import Columns, TableModel
 from oism.tables._parameters import from_plain, to_plain
 
 X = np.random.default_rng(0).uniform(0.05, 0.95, size=(80, 5))
@@ -38,8 +38,21 @@ SMALL: dict[str, Any] = {"max_eigenvalue": 4, "flow_steps": 4}
 
 CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "torus": (2, {"random_state": 3, "cv": 4}),
-    "ornstein-uhlenbeck": (5, {"order": 3, "frame": "identity", "device": torch.device("cpu")}),
-    "principal": (4, {"order": np.int64(3), "ridge": np.float64(0.1), "shrinkage": "monotone"}),
+    "ornstein-uhlenbeck": (
+        5,
+        {"process": "ou", "order": 3, "frame": "identity", "device": torch.device("cpu")},
+    ),
+    "joint": (4, {"bounds": {1: (0, None)}, "periodic": {0: 2.0}}),
+    "mixture": (4, {"process": "mixture"}),
+    "principal": (
+        4,
+        {
+            "process": "ou",
+            "order": np.int64(3),
+            "ridge": np.float64(0.1),
+            "shrinkage": "monotone",
+        },
+    ),
     "periodic": (3, {"periodic": {0: 360.0, -1: np.float64(2.0)}, "cv": None}),
     "one period": (2, {"periodic": 360}),
     "bounded": (2, {"bounds": {1: [0, 1]}, "device": "cpu"}),
@@ -215,8 +228,8 @@ def test_stored_parameters_are_validated() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             OISM.from_config(**config(parameters=parameters))
-    with pytest.raises(ValueError, match="feature_names must be 2, one for each column"):
-        OISM.from_config(**config(feature_names=("a",)))
+    with pytest.raises(ValueError, match="columns must be 2, as many as those of the model"):
+        OISM.from_config(**config(columns=Columns.of(1, ["a"], None, None, None)))
 
 
 def test_parts_of_a_model_must_go_together() -> None:

@@ -25,6 +25,7 @@ from oism.cli.fit import Fit
 from oism.cli.fit_images import FitImages
 from oism.cli.info import Info
 from oism.cli.options import Command
+from oism.cli.outliers import Outliers
 from oism.cli.plot import Plot
 from oism.cli.sample import Sample
 from oism.cli.train import Train
@@ -35,6 +36,7 @@ COMMANDS: dict[str, type[Command]] = {
     "train": Train,
     "sample": Sample,
     "density": Density,
+    "outliers": Outliers,
     "evaluate": Evaluate,
     "plot": Plot,
     "info": Info,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
+from oism.cli.exit_codes import UsageError
 from oism.cli.options import (
     STANDARD,
     ClockText,
@@ -16,11 +18,11 @@ from oism.cli.options import (
     DataFile,
     Device,
     Format,
-    Missing,
     OptionalSeed,
     Output,
     Report,
     ReportOptions,
+    check_count,
     check_file,
     check_not_input,
     clock_of,
@@ -31,10 +33,8 @@ from oism.cli.options import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from oism.data.files import Sheet
+    from oism.cli.fit_rows import FitRows
+    from oism.data.files import Shard, Sheet, TableFile
     from oism.tables import OISM
 
 Auto = Literal["auto"]
@@ -49,13 +49,17 @@ class Table:
     periodic: Annotated[tuple[str, ...], arg(metavar="COL=P ...")] = ()
     """Periods of columns, as phi=360; one number is that of all."""
     bounds: Annotated[tuple[str, ...], arg(metavar="COL=A:B ...")] = ()
-    """Intervals that columns cannot leave, as x=0:1."""
+    """Intervals that columns cannot leave: x=0:1; x=0: has a low end only."""
     box: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
     """One period for all columns, from LOW to HIGH."""
+    discrete: Annotated[tuple[str, ...], arg(metavar="COL ...")] = ()
+    """Numeric columns of few values; detected if not given; - for none."""
     weights: Annotated[str | None, arg(metavar="COL")] = None
     """A column with a weight for each row."""
-    missing: Missing = "error"
-    """Refuse rows with an empty cell, or skip them."""
+    missing: Annotated[Literal["error", "skip", "use"], arg(metavar="error|skip|use")] = "error"
+    """Refuse rows with an empty cell, skip them, or use them."""
+    batch: Annotated[int | None, arg(metavar="N")] = None
+    """Rows read at a time, in two passes; 0: all at once."""
     format: Format = None
     """The format, if the suffix does not determine it."""
 
@@ -64,8 +68,10 @@ class Table:
 class Model:
     """The parameters of `OISM`."""
 
-    process: Annotated[Literal["auto", "torus", "ou"], arg(metavar="auto|torus|ou")] = "auto"
-    """Noise; auto: torus up to 3 columns, else Ornstein-Uhlenbeck."""
+    process: Annotated[
+        Literal["auto", "torus", "ou", "joint", "mixture"], arg(metavar="PROCESS")
+    ] = "auto"
+    """torus, ou, joint or mixture; auto: torus up to 3 columns, else joint."""
     max_eigenvalue: Annotated[float | Auto, arg(metavar="NUMBER")] = "auto"
     """torus: the largest squared frequency."""
     order: Annotated[int | Auto, arg(metavar="N")] = "auto"
@@ -84,21 +90,29 @@ class Model:
     """Noise levels: ve:SIGMA_MIN:SIGMA_MAX or vp:BETA_0:BETA_1."""
     flow_steps: Annotated[int | Auto, arg(metavar="N")] = "auto"
     """The number of steps of the flow."""
+    network: Annotated[float | Auto | None, arg(metavar="SECONDS")] = None
+    """Train networks beside the model: seconds, or auto (30, or 60)."""
 
 
 @options
 class Fit(Command):
     """Fit a model to the rows of a table and write it to one file.
 
-    Parameters that are not given are chosen automatically. `oism fit-images` is for images.
+    Parameters that are not given are chosen automatically. Columns of text with at most 50
+    different values are categories. Parquet and text above 128 MB are read in batches, in two
+    passes. Several processes: `torchrun --nproc_per_node N -m oism fit ...`. `oism fit --help-all`
+    lists the parameters of the model; `oism fit-images` is for images.
 
     Examples:
       oism fit moons.csv -o moons.safetensors
       oism fit angles.csv --columns phi psi --periodic phi=360 psi=360 -o angles.safetensors
       oism fit angles.csv --columns phi psi --periodic 360 -o angles.safetensors --json
+      oism fit moons.csv --network 60 -o moons.safetensors
       oism fit moons.csv --bounds x=-6:6 y=-4:4 --max-eigenvalue 100 -o bounded.safetensors
       oism fit moons.csv -o - | oism sample - -n 5
     """
+
+    further = ("model",)
 
     data: DataFile
     """The table: CSV, TSV, Parquet, NPY, NPZ; - is standard input."""
@@ -115,34 +129,73 @@ class Fit(Command):
     def run(self) -> None:
         """Read, fit, write and report."""
         from oism.cli import models
+        from oism.cli.fit_rows import counts, processes
         from oism.data import files
+        from oism.tables import OISM
 
         self.report.check_stdout(self.output)
         check_not_input(self.output, self.data)
         check_file(self.output)
         check_is_table(self.data, self.table.columns)
-        sheet = files.read(self.data, self.table.format)
-        weights = None if self.table.weights is None else sheet.find(self.table.weights)
-        columns = sheet.choose(self.table.columns, without=[] if weights is None else [weights])
-        named = columns != files.numbering(len(columns))
-        rows, weight = _rows(sheet, columns, weights, self.table)
-        parameters = {
-            **_parameters(self.model),
-            **_domain(self.table, sheet, columns, named=named),
+        seconds = self.model.network
+        if isinstance(seconds, float | int) and not seconds > 0:
+            raise UsageError(f"--network: expected more than 0 seconds, got {seconds:g}")
+        with processes(self.data) as shard, self.report.bars(also=shard.rank == 0):
+            rows = self._rows(files.open_table(self.data, self.table.format), shard)
+            model = OISM(**self._parameters(rows))
+            start = time.perf_counter()
+            passes = self._fit(model, rows)
+            counted = counts(rows)
+            if shard.rank > 0:
+                return
+            _ = model.model_  # solves the equations
+            seconds = time.perf_counter() - start
+        models.save(model, self.output)
+        _report(model, counted, passes, seconds, self.output, self.report)
+
+    def _rows(self, table: TableFile, shard: Shard) -> FitRows:
+        """Return the columns of a table that are fitted."""
+        from oism.cli.fit_rows import FitRows
+        from oism.data.files import BATCH
+
+        if self.table.batch is not None:
+            check_count(self.table.batch, 0, "--batch")
+        head, options = table.head, self.table
+        weights = None if options.weights is None else head.find(options.weights)
+        columns = head.choose(options.columns, without=[] if weights is None else [weights])
+        whole = options.batch == 0 or (options.batch is None and not table.is_large)
+        return FitRows(
+            table,
+            columns,
+            weights,
+            missing=options.missing,
+            advice="" if options.columns else "; --columns chooses others",
+            batch=0 if whole and shard.count == 1 else options.batch or BATCH,
+            shard=shard,
+        )
+
+    def _fit(self, model: OISM, rows: FitRows) -> int:
+        """Fit a model, and return the number of passes over the rows."""
+        if not rows.batch:
+            values, weight = rows.whole()
+            model.fit(values, sample_weight=weight)
+            return 1
+        from oism.tables import PASSES
+
+        if self.model.network is not None:
+            raise UsageError("--network: needs all rows at once, in one process: --batch 0")
+        model.fit_batches(rows)
+        return PASSES
+
+    def _parameters(self, rows: FitRows) -> dict[str, Any]:
+        """Return the parameters of `OISM`."""
+        return {
+            **vars(self.model),
+            "clock": clock_of(self.model.clock),
+            **_domain(self.table, rows.table.head, rows.columns, named=rows.named),
             "random_state": self.seed,
             "device": self.device,
         }
-        from oism.tables import OISM
-
-        model = OISM(**parameters)
-        total = sheet.table.num_rows
-        del sheet  # releases the memory of a large text during the fit
-        start = time.perf_counter()
-        with self.report.bars():
-            model.fit(models.frame(rows, columns if named else None), sample_weight=weight)
-        seconds = time.perf_counter() - start
-        models.save(model, self.output)
-        _report(model, len(rows), total, seconds, self.output, self.report)
 
 
 def check_is_table(data: str, columns: tuple[str, ...]) -> None:
@@ -156,23 +209,6 @@ def check_is_table(data: str, columns: tuple[str, ...]) -> None:
         os.stat(data)  # a missing file is an error of its own
     if named.endswith(files.IMAGE_SUFFIXES) or files.is_images(data):
         raise files.FileError(f"{data}: holds images, not a table; `oism fit-images` fits images")
-
-
-def _rows(
-    sheet: Sheet, columns: list[str], weights: str | None, table: Table
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return the rows to fit and their weights."""
-    used = [*columns, weights] if weights is not None else columns
-    rows = sheet.numbers(used, advice="" if table.columns else "; --columns chooses others")
-    kept = sheet.complete(rows, used, skip=table.missing == "skip")
-    sheet.check_finite(rows, used)
-    rows = rows[kept]
-    return (rows, None) if weights is None else (rows[:, :-1], rows[:, -1])
-
-
-def _parameters(model: Model) -> dict[str, Any]:
-    """Return the parameters of `OISM` that options give directly."""
-    return {**vars(model), "clock": clock_of(model.clock)}
 
 
 def _domain(table: Table, sheet: Sheet, columns: list[str], *, named: bool) -> dict[str, Any]:
@@ -192,22 +228,40 @@ def _domain(table: Table, sheet: Sheet, columns: list[str], *, named: bool) -> d
         "periodic": by_column(periods(table.periodic, columns)),
         "bounds": by_column(pairs(table.bounds, "--bounds", interval)),
         "box": table.box,
+        "discrete": _discrete(table.discrete, by_column),
     }
 
 
+def _discrete(
+    words: tuple[str, ...], by_column: Callable[[dict[str, Any]], dict[str | int, Any] | None]
+) -> str | list[str | int]:
+    """Return the parameter `discrete` of `OISM`."""
+    if words == ("-",):
+        return []
+    return list(by_column(dict.fromkeys(words)) or ()) if words else "auto"
+
+
 def _report(
-    model: OISM, rows: int, all_rows: int, seconds: float, output: str, report: Report
+    model: OISM,
+    counted: tuple[int, int],
+    passes: int,
+    seconds: float,
+    output: str,
+    report: Report,
 ) -> None:
+    rows, all_rows = counted
+    read = f" in {passes} passes" if passes > 1 else ""
     skipped = f", {all_rows - rows} skipped" if all_rows > rows else ""
     facts = {
         "rows": rows,
         "skipped": all_rows - rows,
+        "passes": passes,
         "seconds": seconds,
         "output": output,
         "model": model.facts(),
     }
     text = (
-        f"{rows} rows fitted in {seconds:.1f} s{skipped}\n{model.summary()}\n"
+        f"{rows} rows fitted{read} in {seconds:.1f} s{skipped}\n{model.summary()}\n"
         f"model written to {output}"
     )
     report.print(text, facts, output)

@@ -31,7 +31,7 @@ WORDS: dict[Kind, str] = {
     "trained": "a trained model of images",
 }
 ADVICE: dict[Kind, str] = {
-    "table": "`oism density` evaluates it on rows",
+    "table": "`oism evaluate` and `oism density` evaluate it on rows",
     "prior": "`oism evaluate` evaluates it on images",
     "trained": "`oism evaluate` evaluates it, `oism sample` draws from it",
 }

@@ -198,10 +198,16 @@ def number(text: str) -> float:
     return result
 
 
-def interval(text: str) -> tuple[float, float]:
-    """Return the two numbers of ``low:high``."""
+def interval(text: str) -> tuple[float | None, float | None]:
+    """Return the two numbers of ``low:high``; one of them may be left out, which is None.
+
+    >>> interval("0:")
+    (0.0, None)
+    """
     low, high = text.split(":")
-    return number(low), number(high)
+    if not low and not high:
+        raise ValueError(text)
+    return number(low) if low else None, number(high) if high else None
 
 
 def periods(words: tuple[str, ...], columns: Iterable[str]) -> dict[str, float]:
@@ -303,10 +309,10 @@ def check_count(n: int, minimum: int, option: str = "-n") -> None:
         raise UsageError(f"{option}: expected at least {minimum}, got {n}")
 
 
-def check_one_stdin(model: str, data: str | None) -> None:
-    """Raise if both the model and the data would come from standard input."""
-    if model == data == STANDARD:
-        raise UsageError("the model and the data cannot both be standard input")
+def check_one_stdin(first: str, second: str | None, both: str = "the model and the data") -> None:
+    """Raise if two inputs, the model and the data, would come from standard input."""
+    if first == second == STANDARD:
+        raise UsageError(f"{both} cannot both be standard input")
 
 
 def check_file(output: str, *, binary: bool = True) -> None:

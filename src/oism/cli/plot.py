@@ -26,12 +26,9 @@ from oism.cli.options import (
 )
 
 if TYPE_CHECKING:
-    import numpy as np
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from oism.cli.models import Stored
-    from oism.tables import OISM
 
 TABLES_ONLY = ("data", "columns", "missing", "format")
 FORMATS = ("png", "svg", "pdf")
@@ -44,7 +41,7 @@ class Table:
     data: Annotated[str | None, arg(metavar="FILE")] = None
     """A table whose rows are shown too."""
     columns: ColumnNames = ()
-    """The two columns of the model to show, by name or number from 0."""
+    """The columns of the model to show, by name or number from 0; two where it has two."""
     missing: Missing = "error"
     """Refuse rows with an empty cell, or skip them."""
     format: Format = None
@@ -54,6 +51,10 @@ class Table:
 @options
 class Plot(Command):
     """Draw the density, the scores and samples of a model of a table, or the errors of a prior.
+
+    Of more than two columns the figure is a corner plot: the density of each column, for each pair
+    the densest regions of the model with the rows of --data as dots below the diagonal, and samples
+    above it.
 
     For a prior of images the figure shows its expected error of the predicted noise over the noise
     level, the gate and the output scale for a network, and samples. The figure is PNG, SVG or PDF,
@@ -98,6 +99,7 @@ class Plot(Command):
 
     def _figure(self, stored: Stored) -> Figure:
         from oism.cli import models
+        from oism.cli.rows import read_rows
         from oism.plot import overview, prior_overview
 
         if stored.kind == "prior":
@@ -106,32 +108,25 @@ class Plot(Command):
             return prior_overview(stored.prior(), random_state=self.seed)
         model = stored.table()
         columns = _columns(self.table.columns, models.column_labels(model), self.model)
-        rows = None if self.table.data is None else _rows(self.table.data, self.table, model)
+        rows = None
+        if self.table.data is not None:
+            skip = self.table.missing == "skip"
+            rows = read_rows(self.table.data, model, skip=skip, format=self.table.format).values
         return overview(model, rows, columns=columns, random_state=self.seed)
 
 
-def _rows(data: str, table: Table, model: OISM) -> NDArray[np.float64]:
-    """Return the rows of a table in the model's columns."""
-    from oism.cli import models
-    from oism.data import files
-
-    sheet = files.read(data, table.format)
-    columns = models.matching(sheet, model)
-    rows = sheet.numbers(columns)
-    sheet.check_finite(rows, columns)
-    return rows[sheet.complete(rows, columns, skip=table.missing == "skip")]
-
-
-def _columns(chosen: tuple[str, ...], names: list[str], model: str) -> tuple[int, int] | None:
-    """Return the numbers of the two columns that were chosen."""
+def _columns(chosen: tuple[str, ...], names: list[str], model: str) -> list[int] | None:
+    """Return the numbers of the columns that were chosen."""
     if not chosen:
         return None
-    if len(chosen) != 2:
-        raise UsageError(f"--columns: expected two, got {len(chosen)}")
+    if len(names) <= 2 and len(chosen) != len(names):
+        raise UsageError(f"--columns: expected {len(names)}, got {len(chosen)}")
     from oism.data.files import called, find_column
 
-    first, second = (find_column(column, names, called(model)) for column in chosen)
-    return first, second
+    found = [find_column(column, names, called(model)) for column in chosen]
+    if len(set(found)) < len(found):
+        raise UsageError(f"--columns: a column is chosen twice in {' '.join(chosen)}")
+    return found
 
 
 def _format(output: str) -> str:

@@ -24,10 +24,10 @@ from oism.estimation._moments.histogram import HistogramMoments
 from oism.estimation._moments.pairs import PairMoments
 from oism.estimation._moments.products import ProductMoments
 from oism.estimation._moments.rows import fold_of
-from oism.estimation._moments.sharing import Accumulator
+from oism.estimation._moments.sharing import Accumulator, across_processes, gathered, together
 from oism.estimation._moments.spectrum import Spectrum, principal_axes, spectrum
 from oism.estimation._ratio import DensityRatio, GaussPanels, fit_ratio
-from oism.estimation._ridge import CrossValidation, FixedRidge, Ridge
+from oism.estimation._ridge import ChosenRidge, CrossValidation, FixedRidge, Ridge
 from oism.estimation._shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage
 from oism.estimation._systems.hermite import HermiteSystem, TensorHermiteSystem
 from oism.estimation._systems.linear import LinearSystem
@@ -36,6 +36,7 @@ from oism.estimation._systems.torus import TorusSystem
 
 __all__ = [
     "Accumulator",
+    "ChosenRidge",
     "CrossValidation",
     "DensityRatio",
     "EvenKnots",
@@ -70,6 +71,7 @@ __all__ = [
     "TensorHermiteMoments",
     "TensorHermiteSystem",
     "TorusSystem",
+    "across_processes",
     "dithered",
     "fit",
     "fit_linear",
@@ -79,10 +81,12 @@ __all__ = [
     "fit_standardised",
     "fold_of",
     "gather",
+    "gathered",
     "moments_of",
     "principal_axes",
     "principal_frame",
     "spectrum",
+    "together",
     "uniform_averages",
     "uniform_reach",
 ]

@@ -49,6 +49,20 @@ class FixedRidge(Ridge):
         return _constant(self.value, system, clock, TIMES)
 
 
+@dataclass(frozen=True, eq=False)
+class ChosenRidge(Ridge):
+    """Ridge and truncation that were chosen before, for rows of the same kind and basis."""
+
+    schedule: Schedule
+    folds: ClassVar[int] = 1  # type: ignore[misc]  # a constant of the class
+
+    def choose(self, system: System, clock: Clock, bar: Progress) -> Choice:  # noqa: ARG002
+        """Return what was chosen."""
+        tau = self.schedule.tau
+        missing = torch.full((len(tau), *system.batch), torch.nan, dtype=torch.float64)
+        return Choice(self.schedule, missing, tau)
+
+
 @dataclass(frozen=True)
 class CrossValidation(Ridge):
     """Ridge and truncation by cross-validation in closed form, at evenly spaced times."""

@@ -6,6 +6,7 @@ from oism.nn._ddpmpp import DDPMpp, compile_blocks
 from oism.nn._informed import Informed, OperatorInformed, as_informed, trained_network
 from oism.nn._mlp import MLP
 from oism.nn._model import Diffusion
+from oism.nn._row_network import RowNetwork
 from oism.nn._sizes import unet_for
 from oism.nn._velocity import VelocityScore
 
@@ -16,6 +17,7 @@ __all__ = [
     "Diffusion",
     "Informed",
     "OperatorInformed",
+    "RowNetwork",
     "VelocityScore",
     "as_informed",
     "compile_blocks",

@@ -13,6 +13,7 @@ limits must be given. Where they are not, they are the ranges of the model's col
 
 from __future__ import annotations
 
+from oism.plot._corner import corner
 from oism.plot._curves import coefficient_traces, loss_curves, noise_of, validation_loss
 from oism.plot._frame import ACCENT, GREY, INK, PALE, Limits, grid, limits_of
 from oism.plot._images import image_grid, write_image_grid
@@ -35,6 +36,7 @@ __all__ = [
     "Limits",
     "cloud",
     "coefficient_traces",
+    "corner",
     "density_curve",
     "density_image",
     "density_map",

@@ -1,8 +1,11 @@
-"""One figure of a model: its density, samples and scores, beside the rows it was fitted to."""
+"""One figure of a model: its density, samples and scores, beside the rows it was fitted to.
+
+Of more than two columns, or of columns with levels, it is a corner plot.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -10,8 +13,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from oism._core import checks
-from oism.plot._frame import INK, PALE, Array, column_names, fitted, limits_of, periods_of
+from oism.plot._corner import corner
+from oism.plot._frame import Array, fitted, limits_of, periods_of, table_model
 from oism.plot._maps import cloud, density_curve, density_map, ramachandran, score_field
 from oism.tables import OISM
 
@@ -22,9 +25,6 @@ PANEL = 3.4
 ROWS = "#6b6f76"
 """The colour of rows beside samples."""
 
-MOST_COLUMNS = 6
-"""The number of columns, the first ones, that a figure of all pairs shows."""
-
 NOISE = 0.1
 """The noise whose score is drawn, in the process's coordinates: 0.1 radian or deviation."""
 
@@ -33,31 +33,24 @@ def overview(
     model: OISM,
     rows: ArrayLike | None = None,
     *,
-    columns: tuple[int, int] | None = None,
+    columns: Sequence[int | str] | None = None,
     random_state: int = 0,
 ) -> Figure:
     """Return a figure that shows a model: its density, samples and scores, beside rows if given.
 
-    With more than two columns it shows samples of all pairs, or of the two ``columns``.
+    With more than two columns it is a `corner` plot of all, or of the ``columns``.
     """
+    wide = model.n_features_in_ > 2 or (columns is not None and len(columns) < 2)
+    if wide or table_model(model) is None:
+        return corner(model, rows, columns=columns, random_state=random_state)
     data = None if rows is None else np.asarray(rows, dtype=np.float64)
     if data is not None and data.shape[1:] != (model.n_features_in_,):
         raise ValueError(
             f"rows must have the {model.n_features_in_} columns of the model, got {data.shape}"
         )
     count = SAMPLES if data is None else min(len(data), 4 * SAMPLES)
-    samples = model.sample(count, random_state=random_state)
-    if columns is not None:
-        chosen = [checks.integer(c, "columns", minimum=0) for c in columns]
-        if len(chosen) != 2 or len(set(chosen)) != 2 or max(chosen) >= model.n_features_in_:
-            raise ValueError(f"columns must be two of {model.n_features_in_}, got {columns}")
-        if model.n_features_in_ > 2:
-            return _pair(model, data, samples, chosen)
-    if model.n_features_in_ == 1:
-        return _line(model, data, samples)
-    if model.n_features_in_ == 2:
-        return _plane(model, data, samples)
-    return _corner(model, data, samples)
+    samples = np.asarray(model.sample(count, random_state=random_state), dtype=np.float64)
+    return (_line if model.n_features_in_ == 1 else _plane)(model, data, samples)
 
 
 def _panels(count: int) -> tuple[Figure, list[Axes]]:
@@ -109,53 +102,4 @@ def _plane(model: OISM, data: Array | None, samples: Array) -> Figure:
     for panel in panels[1:]:
         panel.set_ylabel("")
         panel.tick_params(labelleft=False)
-    return figure
-
-
-def _pair(model: OISM, data: Array | None, samples: Array, columns: list[int]) -> Figure:
-    names, limits = column_names(model, model.n_features_in_), limits_of(model)
-    figure, panels = _panels(1 if data is None else 2)
-    for panel, points, what in zip(
-        panels[::-1], (samples, data), ("samples", "rows"), strict=False
-    ):
-        if points is not None:
-            cloud(points[:, columns], panel, color=INK if what == "samples" else ROWS)
-            panel.set(xlim=limits[columns[0]], ylim=limits[columns[1]], xlabel=names[columns[0]])
-            panel.set(title=f"{len(points):,} {what}", ylabel=names[columns[1]])
-    return figure
-
-
-def _corner(model: OISM, data: Array | None, samples: Array) -> Figure:
-    count = min(model.n_features_in_, MOST_COLUMNS)
-    names, limits = column_names(model, model.n_features_in_), limits_of(model)
-    side = 1.9 * count
-    figure = plt.figure(figsize=(side, side), layout="constrained")
-    panels = figure.subplots(count, count)
-    for i in range(count):
-        for j in range(count):
-            panel = panels[i, j]
-            if j > i and data is None:
-                panel.axis("off")
-                continue
-            if i == j:
-                if data is not None:
-                    cloud(data[:, [i]], panel, limits=[limits[i]], color=PALE, label="rows")
-                look: dict[str, Any] = {"histtype": "step", "color": INK, "label": "samples"}
-                cloud(samples[:, [i]], panel, limits=[limits[i]], **look)
-                panel.set(yticks=[])
-                if i == 0 and data is not None:
-                    panel.legend(frameon=False, fontsize=6)
-            else:  # samples below the diagonal, rows above it
-                points = samples if j < i or data is None else data
-                cloud(points[:, [j, i]], panel, color=INK if points is samples else ROWS)
-                panel.set(ylim=limits[i])
-            panel.set(xlim=limits[j])
-            panel.tick_params(labelleft=j == 0 and i > 0, labelbottom=i == count - 1, labelsize=7)
-            if i == count - 1:
-                panel.set_xlabel(names[j])
-            if j == 0:
-                panel.set_ylabel(names[i])
-    upper = "" if data is None else f", above it {len(data):,} rows"
-    shown = "" if count == model.n_features_in_ else f" (the first {count} columns)"
-    figure.suptitle(f"below the diagonal {len(samples):,} samples{upper}{shown}", fontsize=10)
     return figure

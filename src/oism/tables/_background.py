@@ -3,19 +3,23 @@
 A density that was fitted in a box is zero outside of it, and one test point there makes a
 likelihood infinite. So a background component has a small part of the mass: 1/(n + 1), and the
 share of the rows outside of the box. It is N(m, 4S) with the data's mean and covariance on free
-columns, and uniform on periodic and bounded ones. The standard deviations are twice those of the
-data, because rows outside of the box are unlike most of the data.
+columns, and uniform on periodic and bounded ones. On a column with one bound b it is the
+distribution of b ± |z| with z ~ N(0, 4 E(x - b)²), independent of the others. The standard
+deviations are twice those of the data, because rows outside of the box are unlike most of the data.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
+from oism._core import checks
 from oism.storage import storable
 from oism.tables._tensors import check_tensor
 
@@ -27,6 +31,10 @@ FLOOR = 1e-9
 
 FAR = 1e150
 """Distances are cut off here, so that their squares stay finite."""
+
+
+HALF_NORMAL = 0.5 * math.log(math.pi / 2)
+"""The log-density of |z| at 0 for z ~ N(0, 1) is minus this."""
 
 
 class Spread:
@@ -46,6 +54,17 @@ class Spread:
         self.weight_squared += float(weights.square().sum())
         self._first += weights @ centred
         self._second += (weights[:, None] * centred).mT @ centred
+
+    def merge(self, other: Self) -> Self:
+        """Return the spread of the rows of both, which have the same origin."""
+        if not torch.equal(self.origin, other.origin):
+            raise ValueError("other must have the origin of this spread")
+        result = copy.copy(self)
+        result.weight += other.weight
+        result.weight_squared += other.weight_squared
+        result._first = self._first + other._first
+        result._second = self._second + other._second
+        return result
 
     @property
     def count(self) -> float:
@@ -70,7 +89,9 @@ class Background:
     """With probability ``share``: N(mean, factor factorᵀ) on ``free`` columns, uniform on others.
 
     ``free`` ``(d,)`` is boolean; ``mean`` ``(k,)`` and ``factor`` ``(k, k)`` belong to the k free
-    columns. ``low`` and ``width``, ``(d,)``, are the ranges of the columns that are not free.
+    columns. ``low`` and ``width``, ``(d,)``, are the ranges of the columns that are not free. Where
+    ``opening`` is 1 or -1, a column has only a lower or an upper bound, which is ``low``; then
+    ``width`` is the standard deviation of z. None is 0 for all columns.
     """
 
     share: float
@@ -79,6 +100,7 @@ class Background:
     factor: Tensor
     low: Tensor
     width: Tensor
+    opening: Tensor = None  # type: ignore[assignment]  # a tensor, once checked
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
@@ -92,15 +114,30 @@ class Background:
             ("width", (dim,)),
         ):
             check_tensor(getattr(self, name), name, shape)
+        if self.opening is None:
+            checks.assign(self, opening=torch.zeros_like(self.low))
+        check_tensor(self.opening, "opening", (dim,))
 
     @classmethod
     def of(
-        cls, spread: Spread, free: Tensor, low: Tensor, width: Tensor, *, outside: float = 0.0
+        cls,
+        spread: Spread,
+        free: Tensor,
+        low: Tensor,
+        width: Tensor,
+        *,
+        opening: Tensor | None = None,
+        outside: float = 0.0,
     ) -> Background:
-        """Return the background for data of this spread.
+        """Return the background for data of this spread, over ranges that a chart has.
 
         Its share is (1 + m)/(n + 1) where m of the n rows, by weight, lie outside of the box.
         """
+        opening = torch.zeros_like(low) if opening is None else opening
+        low = torch.where(opening < 0, low + width, low)  # the bound
+        second = spread.covariance.diagonal() + (spread.mean - low).square()
+        second = torch.where(second > 0, second, width.square())
+        width = torch.where(opening == 0, width, WIDENING * second.sqrt())
         index = free.nonzero()[:, 0]
         covariance = WIDENING**2 * spread.covariance[index[:, None], index]
         mean = spread.mean[index]
@@ -109,16 +146,38 @@ class Background:
         size = torch.where(size > 0, size, 1.0)
         covariance = covariance + torch.diag(1e-6 * size)
         share = (1 + outside / spread.weight * spread.count) / (spread.count + 1)
-        return cls(share, free, mean, torch.linalg.cholesky(covariance), low, width)
+        return cls(share, free, mean, torch.linalg.cholesky(covariance), low, width, opening)
+
+    def marginal(self, columns: Sequence[int]) -> Background:
+        """Return the background of some columns alone, in the order given."""
+        index = list(columns)
+        place = (self.free.long().cumsum(dim=0) - 1)[index][self.free[index]]
+        covariance = (self.factor @ self.factor.mT)[place[:, None], place]
+        return Background(
+            self.share,
+            self.free[index],
+            self.mean[place],
+            torch.linalg.cholesky(covariance),
+            self.low[index],
+            self.width[index],
+            self.opening[index],
+        )
+
+    @property
+    def _half(self) -> Tensor:
+        """Which columns have one bound: ``(d,)``."""
+        return self.opening != 0
 
     def log_density(self, x: Tensor) -> Tensor:
-        """Return the log-density at rows ``(n, d)``; other columns than free ones do not matter."""
+        """Return the log-density at rows ``(n, d)`` that are within their bounds."""
         gap = (x[:, self.free] - self.mean).clamp(-FAR, FAR)
         z = torch.linalg.solve_triangular(self.factor, gap.mT, upper=False).clamp(-FAR, FAR)
         volume = float(self.factor.diagonal().log().sum() + self.width[~self.free].log().sum())
         normaliser = 0.5 * len(z) * math.log(2 * math.pi) + volume
         result: Tensor = -0.5 * z.square().sum(dim=0) - normaliser
-        return result
+        half = self._half
+        far = ((x[:, half] - self.low[half]) / self.width[half]).clamp(-FAR, FAR)
+        return result - (0.5 * far.square() + HALF_NORMAL).sum(dim=1)
 
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Return n rows."""
@@ -138,11 +197,17 @@ class Background:
         gap = (values - self.mean[known]).clamp(-FAR, FAR)
         z = torch.linalg.solve_triangular(part, gap[:, None], upper=False).clamp(-FAR, FAR)
         widths = [float(self.width[c]) for c in given if not bool(self.free[c])]
+        half = [
+            (value - float(self.low[c])) / float(self.width[c])
+            for c, value in given.items()
+            if bool(self._half[c])
+        ]
         return float(
             -0.5 * z.square().sum()
             - part.diagonal().log().sum()
             - 0.5 * len(values) * math.log(2 * math.pi)
             - sum(math.log(width) for width in widths)
+            - sum(0.5 * min(abs(far), FAR) ** 2 + HALF_NORMAL for far in half)
         )
 
     def sample_given(
@@ -159,6 +224,10 @@ class Background:
         noise = torch.empty(n, int(open_.sum()), dtype=kind).normal_(generator=generator)
         uniform = torch.empty(n, len(self.free), dtype=kind).uniform_(generator=generator)
         x = self.low + self.width * uniform
+        half = self._half
+        if bool(half.any()):
+            far = torch.empty(n, int(half.sum()), dtype=kind).normal_(generator=generator)
+            x[:, half] = self.low[half] + self.opening[half] * self.width[half] * far.abs()
         index = self.free.nonzero()[:, 0]
         x[:, index[open_]] = centre + noise @ torch.linalg.cholesky(rest).mT
         for column, value in given.items():

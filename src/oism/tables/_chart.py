@@ -6,9 +6,10 @@ Densities change by its Jacobian, log p(x) = log ρ(u) + log|det A|, and scores 
 
 `BoxChart` maps to the torus [-π, π)^d, column by column. A *periodic* column becomes one full turn.
 A *bounded* column becomes half a turn, from 0 to π, and the distribution on the torus is even, so
-that nothing crosses the bounds; its density is 2 times that on the half. A *free* column, without
-known bounds, is scaled so that the range of the data fills the box but for a margin: values near
-one end of it must not be near the other end by wrapping.
+that nothing crosses the bounds; its density is 2 times that on the half. Where only one end is
+declared, that end is at 0, and the other one, at π or -π, is where the box of the data ends. A
+*free* column, without known bounds, is scaled so that the range of the data fills the box but for a
+margin: values near one end of it must not be near the other end by wrapping.
 
 `WhiteChart` maps to ℝ^d with mean zero and given standard deviations: in the columns themselves, or
 along the principal directions of the columns in units of their standard deviations.
@@ -26,6 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oism._core import checks
 from oism.process import wrapped
 from oism.storage import storable
 from oism.tables._tensors import check_tensor
@@ -93,6 +95,16 @@ class Chart(ABC):
         return torch.ones(self.dim, dtype=torch.bool)
 
     @property
+    def open(self) -> Tensor:
+        """Which columns have values beyond the box, on one side or on both: ``(d,)``."""
+        return self.free
+
+    @property
+    def opening(self) -> Tensor:
+        """1 and -1 for columns that are bounded only below and only above, 0 otherwise."""
+        return torch.zeros(self.dim, dtype=torch.float64)
+
+    @property
     def reflections(self) -> Tensor:
         """Which columns are reflected at their bounds: ``(d,)``."""
         return torch.zeros(self.dim, dtype=torch.bool)
@@ -142,6 +154,8 @@ class BoxChart(Chart):
 
     ``periodic`` and ``bounded`` are boolean, ``(d,)``; the other columns are free. ``start`` is
     where the range of a periodic column begins; its values are given back in this range.
+    ``opening`` is 1 for bounded columns whose upper end is open, -1 for those whose lower end is,
+    and 0 for all others; None is 0 for all.
     """
 
     centre: Tensor
@@ -149,6 +163,7 @@ class BoxChart(Chart):
     start: Tensor
     periodic: Tensor
     bounded: Tensor
+    opening: Tensor = None  # type: ignore[assignment]  # a tensor, once checked
 
     can_condition = True
 
@@ -161,11 +176,27 @@ class BoxChart(Chart):
             raise ValueError("scale must be positive")
         if bool((self.periodic & self.bounded).any()):
             raise ValueError("a column must be either periodic or bounded, not both")
+        if self.opening is None:
+            checks.assign(self, opening=torch.zeros_like(self.centre))
+        check_tensor(self.opening, "opening", (len(self.centre),))
+        ends = self.opening.abs()
+        if not bool(((ends == 0) | ((ends == 1) & self.bounded)).all()):
+            raise ValueError("opening must be 1, 0 or -1, and 0 unless a column is bounded")
 
     @property
     def free(self) -> Tensor:
         """Which columns are neither periodic nor bounded."""
         return ~(self.periodic | self.bounded)
+
+    @property
+    def open(self) -> Tensor:
+        """The free columns, and those with one bound."""
+        return self.free | (self.opening != 0)
+
+    @property
+    def _side(self) -> Tensor:
+        """-1 where the box of a column lies below its centre, otherwise 1."""
+        return torch.where(self.opening < 0, -1.0, 1.0).to(self.centre)
 
     @property
     def reflections(self) -> Tensor:
@@ -204,7 +235,8 @@ class BoxChart(Chart):
     @property
     def low(self) -> Tensor:
         """The start of periodic columns, the lower bound, or the lower end of the box."""
-        ends = torch.where(self.bounded, self.centre, self.centre - math.pi / self.scale)
+        closed = self.bounded & (self.opening >= 0)
+        ends = torch.where(closed, self.centre, self.centre - math.pi / self.scale)
         return torch.where(self.periodic, self.start, ends)
 
     @property
@@ -224,7 +256,7 @@ class BoxChart(Chart):
         """Return the representative in the range of the data."""
         centre, scale, start = (part.to(u) for part in (self.centre, self.scale, self.start))
         bounded, periodic = self.bounded.to(u.device), self.periodic.to(u.device)
-        x = centre + torch.where(bounded, u.abs(), u) / scale
+        x = centre + torch.where(bounded, self._side.to(u) * u.abs(), u) / scale
         period = 2 * math.pi / scale
         inside = start + (x - start).remainder(period)
         inside = torch.where(inside < start + period, inside, start)  # rounded up
@@ -235,16 +267,16 @@ class BoxChart(Chart):
         return self.scale.to(score) * score
 
     def covers(self, x: Tensor) -> Tensor:
-        """Return whether free columns are in the box, and bounded ones within their bounds."""
-        u = self._scaled(x)
+        """Return whether open columns are in the box, and bounded ones within their bounds."""
+        u = self._scaled(x) * self._side.to(x)
         inside = (u >= -math.pi) & (u < math.pi)
-        return (inside | ~self.free.to(x.device)).all(dim=1) & self.allows(x)
+        return (inside | ~self.open.to(x.device)).all(dim=1) & self.allows(x)
 
     def allows(self, x: Tensor) -> Tensor:
         """Return whether bounded columns are within their bounds, up to rounding."""
-        u = self._scaled(x)
+        u = self._scaled(x) * self._side.to(x)
         slack = 1e-12 if x.dtype == torch.float64 else 16 * torch.finfo(x.dtype).eps
-        inside = (u >= -slack) & (u <= math.pi + slack)
+        inside = (u >= -slack) & ((u <= math.pi + slack) | (self.opening != 0).to(x.device))
         return (inside | ~self.bounded.to(x.device)).all(dim=1)
 
     def uses(self, x: Tensor) -> Tensor:
@@ -259,10 +291,13 @@ class BoxChart(Chart):
             if bool(self.periodic[j]):
                 columns.append({"kind": "periodic", "period": 2 * half})
                 continue
-            bounded = bool(self.bounded[j])
-            low, high = (centre, centre + half) if bounded else (centre - half, centre + half)
-            kind = "bounded" if bounded else "free"
+            bounded, opening = bool(self.bounded[j]), float(self.opening[j])
+            low = centre if bounded and opening >= 0 else centre - half
+            high = centre if opening < 0 else centre + half
+            kind = "half-bounded" if opening else "bounded" if bounded else "free"
             columns.append({"kind": kind, "low": low, "high": high})
+            if opening:
+                columns[-1]["bound"] = centre
         return columns
 
 

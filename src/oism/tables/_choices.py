@@ -14,11 +14,13 @@ from oism._core import checks
 from oism.process import Process
 from oism.tables._columns import Columns
 from oism.tables._family import Family
+from oism.tables._joint_family import JointFamily, MixtureFamily
 from oism.tables._linear import LinearFamily
 from oism.tables._ornstein_uhlenbeck import OrnsteinUhlenbeckFamily
 from oism.tables._torus import MOST_COLUMNS, TorusFamily
 
-FAMILIES: tuple[type[Family[Any]], ...] = (TorusFamily, OrnsteinUhlenbeckFamily, LinearFamily)
+PROCESSES: tuple[type[Family[Any]], ...] = (TorusFamily, OrnsteinUhlenbeckFamily, LinearFamily)
+FAMILIES: tuple[type[Family[Any]], ...] = (*PROCESSES, JointFamily, MixtureFamily)
 NAMES = {family.name: family for family in FAMILIES if family.name is not None}
 
 FOLDS = 5
@@ -28,14 +30,15 @@ FOLDS = 5
 def choose_family(process: str | Process, columns: Columns, **settings: Any) -> Family[Any]:  # noqa: ANN401
     """Return the family of the process that is given, or of the one that suits the columns."""
     if process == "auto":
-        process = "torus" if columns.count <= MOST_COLUMNS or not columns.are_free else "ou"
+        few = columns.count <= MOST_COLUMNS and not columns.categorical
+        process = "torus" if few else "joint"
     if isinstance(process, str):
         kind = NAMES[process]
         family = kind(kind.process_type(), **settings)
     else:
-        found = [kind for kind in FAMILIES if isinstance(process, kind.process_type)]
+        found = [kind for kind in PROCESSES if isinstance(process, kind.process_type)]
         if not found:
-            known = ", ".join((*map(repr, ("auto", *NAMES)), *(kind.example for kind in FAMILIES)))
+            known = ", ".join((*map(repr, ("auto", *NAMES)), *(kind.example for kind in PROCESSES)))
             raise ValueError(
                 f"process must be one of {known}, got {process!r}: data without a box need an "
                 "invariant distribution"

@@ -1,25 +1,28 @@
-"""What a user declares about the columns of a table, and the chart to the torus.
+"""The columns of a table: what a user declares, what the rows show, and the chart to the torus.
 
 A free column fills the box but for a margin. One outlier would compress all other rows into a
 corner of the box, where no wave separates them. So the box extends beyond the range of the central
 99% of the rows by at most half of the width of that range (all rows of a normal distribution, in
-samples of fewer than ten million). Rows outside of it are left to the background.
+samples of fewer than ten million). Rows outside of it are left to the background. A column with one
+bound begins there, and its other end is set as that of a free column.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from numbers import Real
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism.storage import storable
 from oism.tables._chart import CONSTANT, BoxChart
+from oism.tables._column import Column
 
 MARGIN = 0.1
 """The share of the range of a free column that is empty, for many rows; see `margin`."""
@@ -27,6 +30,9 @@ MARGIN = 0.1
 CENTRAL = 0.99
 REACH = 0.5
 """How far a box may extend beyond the range of the central rows, as a share of its width."""
+
+UNSEEN = 1e-3
+"""The probability of a new level beyond a closed end, in that of the outer level."""
 
 FAR_TURNS = 2.0
 """A periodic column further than this many periods from zero, or from the box, gives a warning."""
@@ -37,82 +43,224 @@ def margin(n: float) -> float:
     return MARGIN + 1 / math.sqrt(max(n, 1.0))
 
 
+@storable
 @dataclass(frozen=True)
 class Columns:
-    """Periods and bounds by the index of the column, out of ``count`` columns.
+    """One `Column` for each column; ``frame`` is the library of the table, "pandas" or "polars".
 
-    ``starts`` are where the ranges of periodic columns begin, where that is given; ``names`` are
-    the names of the columns in messages.
+    >>> columns = Columns.of(2, ["phi", "size"], {"phi": 360.0}, {"size": (0, None)}, None)
+    >>> columns.kinds
+    ('periodic', 'bounded')
+    >>> columns[1].low, columns[1].high
+    (0.0, inf)
     """
 
-    count: int
-    periods: Mapping[int, float]
-    bounds: Mapping[int, tuple[float, float]]
-    starts: Mapping[int, float] = field(default_factory=dict)
-    names: Sequence[str] | None = field(default=None, compare=False)
+    items: tuple[Column, ...]
+    frame: str | None = None
 
     @classmethod
     def of(
         cls,
         count: int,
-        names: Sequence[str] | None,
+        names: Sequence[str | int] | None,
         periodic: Mapping[Any, float] | float | None,
-        bounds: Mapping[Any, tuple[float, float]] | None,
+        bounds: Mapping[Any, tuple[float | None, float | None]] | None,
         box: Sequence[float] | None,
     ) -> Columns:
         """Return the declarations of a user, columns by name or by index.
 
         ``periodic`` may be one period for all columns. Raises where declarations are wrong.
         """
+        labels = [None] * count if names is None else [_label(name) for name in names]
         if isinstance(periodic, int | float | Real):
             periodic = dict.fromkeys(range(count), checks.positive(periodic, "periodic"))
         if box is not None and (periodic or bounds):
             raise ValueError("box must be None where periodic or bounds are given: it sets both")
         if box is not None:
             low, high = _interval(box, "box")
-            periods = dict.fromkeys(range(count), high - low)
-            return cls(count, periods, {}, dict.fromkeys(range(count), low), names)
-        periods, limits = {}, {}
+            return cls(tuple(Column(name, period=high - low, start=low) for name in labels))
+        found = [Column(name) for name in labels]
         for column, key, period in by_index(periodic or {}, count, names, "periodic"):
-            periods[column] = checks.positive(period, f"periodic[{key!r}]")
+            found[column] = replace(
+                found[column], period=checks.positive(period, f"periodic[{key!r}]")
+            )
         for column, key, pair in by_index(bounds or {}, count, names, "bounds"):
-            limits[column] = _interval(pair, f"bounds[{key!r}]")
-        both = sorted(periods.keys() & limits.keys())
+            low, high = _bounds(pair, f"bounds[{key!r}]")
+            found[column] = replace(found[column], low=low, high=high)
+        both = [_shown(j, one) for j, one in enumerate(found) if one.period and one.is_bounded]
         if both:
-            raise ValueError(f"a column is either periodic or bounded, but {both} are both")
-        return cls(count, periods, limits, names=names)
+            raise ValueError(
+                f"a column is either periodic or bounded, but {', '.join(both)} are both: leave "
+                "each out of periodic or out of bounds"
+            )
+        return cls(tuple(found))
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, j: int) -> Column:
+        return self.items[j]
+
+    def __iter__(self) -> Iterator[Column]:
+        return iter(self.items)
+
+    @property
+    def count(self) -> int:
+        """The number of columns."""
+        return len(self.items)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of the columns, or None where not all have names that are text."""
+        names = [column.name for column in self.items]
+        texts = tuple(name for name in names if isinstance(name, str))
+        return texts if names and len(texts) == len(names) else None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of each column, see `Column`."""
+        return tuple(column.kind for column in self.items)
+
+    def of_kind(self, kind: str) -> tuple[int, ...]:
+        """Return the indices of the columns of a kind."""
+        return tuple(j for j, found in enumerate(self.kinds) if found == kind)
+
+    @property
+    def categorical(self) -> tuple[int, ...]:
+        """The indices of categorical columns."""
+        return self.of_kind("categorical")
+
+    @property
+    def discrete(self) -> tuple[int, ...]:
+        """The indices of discrete columns."""
+        return self.of_kind("discrete")
+
+    def levels(self, j: int) -> tuple[Any, ...]:
+        """Return the levels of a column, () if it is neither discrete nor categorical."""
+        return self.items[j].levels
+
+    @property
+    def periods(self) -> dict[int, float]:
+        """The periods of the columns that have one."""
+        return {j: one.period for j, one in enumerate(self.items) if one.period is not None}
+
+    @property
+    def bounds(self) -> dict[int, tuple[float, float]]:
+        """The bounds of the columns that have some; one end may be infinite."""
+        return {j: (one.low, one.high) for j, one in enumerate(self.items) if one.is_bounded}
 
     @property
     def are_free(self) -> bool:
-        """Whether no column is periodic or bounded."""
-        return not self.periods and not self.bounds
+        """Whether no column is periodic, bounded or categorical."""
+        return not self.periods and not self.bounds and not self.categorical
 
-    def _name(self, column: int) -> str:
-        return str(column) if self.names is None else repr(str(self.names[column]))
+    @property
+    def have_levels(self) -> bool:
+        """Whether all columns are discrete or categorical."""
+        return all(column.levels for column in self.items)
+
+    @property
+    def continuous(self) -> Columns:
+        """The columns of rows whose discrete values are spread over their cells."""
+        return Columns(tuple(column.continuous for column in self.items), self.frame)
+
+    def select(self, columns: Sequence[int]) -> Columns:
+        """Return some of the columns, in the order given."""
+        return Columns(tuple(self.items[j] for j in columns), self.frame)
+
+    def label(self, j: int) -> str:
+        """Return what messages call a column: its name in quotes, or its index."""
+        return _shown(j, self.items[j])
+
+    def dequantised(self, rows: Tensor, generator: torch.Generator) -> Tensor:
+        """Return rows ``(n, d)`` with discrete values spread uniformly over their cells.
+
+        The numbers are drawn in the lexicographic order of the rows, so that the order of the rows
+        does not matter. Gaps, which are NaN, stay gaps.
+        """
+        discrete = list(self.discrete)
+        if not discrete or not len(rows):
+            return rows
+        order = torch.arange(len(rows))
+        for j in range(rows.shape[1]):  # the sorts are stable
+            order = order[rows[order, j].argsort(stable=True)]
+        share = torch.empty(len(rows), len(discrete), dtype=torch.float64)
+        share[order] = torch.empty_like(share).uniform_(generator=generator)
+        low, width = self.cells(rows)
+        result = rows.clone()
+        gaps = rows[:, discrete].isnan()
+        result[:, discrete] = torch.where(gaps, math.nan, low + width * share)
+        return result
+
+    def cells(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return where the cells of the k discrete columns begin, and their widths: ``(n, k)``.
+
+        A value that is no level has the cell that it lies in; beyond the outer edges it has a cell
+        of no width, which is itself.
+        """
+        starts, widths = [rows.new_empty(len(rows), 0)], [rows.new_empty(len(rows), 0)]
+        for j in self.discrete:
+            column, values = self.items[j], self.items[j].reduced(rows[:, j])
+            index, edges = column.level_index(values), column.edges.to(rows)
+            outside = (values < edges[0]) | (values > edges[-1])
+            starts.append(torch.where(outside, values, edges[index])[:, None])
+            widths.append(torch.where(outside, 0.0, edges[index + 1] - edges[index])[:, None])
+        return torch.cat(starts, dim=1), torch.cat(widths, dim=1)
+
+    def quantised(self, rows: Tensor, *, outside: bool = True) -> Tensor:
+        """Return rows ``(n, d)`` with discrete values replaced by the levels of their cells.
+
+        Values beyond the outer edges become the outer levels, or stay if ``outside`` is false.
+        """
+        result = rows.clone()
+        for j in self.discrete:
+            column, values = self.items[j], self.items[j].reduced(rows[:, j])
+            levels = torch.tensor(column.levels, dtype=torch.float64).to(rows)
+            beyond = (values < column.edges[0]) | (values > column.edges[-1])
+            kept = values.isnan() | (beyond & (not outside))
+            result[:, j] = torch.where(kept, values, levels[column.level_index(values)])
+        return result
+
+    def enclosed(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return rows with values beyond closed ends moved to the outer level, and log-penalties.
+
+        A value at r widths of the outer cell beyond a closed end has the density of the outer level
+        times 10⁻³ · 2^{-r}: finite, and of a mass that is small beside that of the level.
+        """
+        result, penalty = rows.clone(), rows.new_zeros(len(rows))
+        for j in self.discrete:
+            column, values = self.items[j], rows[:, j]
+            edges = column.edges.to(rows)
+            if column.period is not None:
+                continue
+            for k, sign in ((0, -1), (-1, 1)):
+                width = edges[1] - edges[0] if k == 0 else edges[-1] - edges[-2]
+                beyond = sign * (values - edges[k]) / width
+                moved = (beyond > 0) & column.closed[k]
+                result[:, j] = torch.where(moved, float(column.levels[k]), result[:, j])
+                penalty += torch.where(moved, math.log(UNSEEN) - math.log(2) * beyond, 0.0)
+        return result, penalty
 
     def check_bounds(self, x: Tensor) -> None:
-        """Raise unless rows ``(m, count)`` are within the bounds."""
+        """Raise unless rows ``(m, count)`` are within the bounds; gaps are allowed."""
         for column, (least, most) in self.bounds.items():
-            low, high = (float(end) for end in x[:, column].aminmax())
+            values = x[:, column]
+            values = values[~values.isnan()]
+            if not len(values):
+                continue
+            low, high = (float(end) for end in values.aminmax())
             if low < least or high > most:
                 raise ValueError(
-                    f"bounds of column {self._name(column)} are ({least:g}, {most:g}), but the "
+                    f"bounds of column {self.label(column)} are ({least:g}, {most:g}), but the "
                     f"data reach from {low:g} to {high:g}"
                 )
 
-    def warn_of_constants(self, x: Tensor) -> None:
-        """Warn of columns that have the same value in all rows: they have no density."""
-        low, high = x.amin(dim=0), x.amax(dim=0)
-        constant = (high - low <= CONSTANT * torch.maximum(low.abs(), high.abs())).tolist()
-        names = [self._name(column) for column in range(self.count) if constant[column]]
-        if names:
-            words = "column" if len(names) == 1 else "columns"
-            warnings.warn(
-                f"{words} {', '.join(names)} constant in all rows: such a column has no density, "
-                "and a narrow one is used; better leave it out",
-                UserWarning,
-                stacklevel=2,
-            )
+    def allows(self, x: Tensor) -> Tensor:
+        """Return which rows are within the bounds, gaps included: ``(n,)``."""
+        inside = torch.ones(len(x), dtype=torch.bool, device=x.device)
+        for column, (least, most) in self.bounds.items():
+            inside &= ~((x[:, column] < least) | (x[:, column] > most))
+        return inside
 
     def chart(self, x: Tensor, n: float, weights: Tensor | None = None) -> BoxChart:
         """Return the chart that maps rows ``(m, count)``, effectively n of them, into the box."""
@@ -126,18 +274,37 @@ class Columns:
         floor = CONSTANT * torch.maximum(near.abs(), far.abs())
         half = torch.where(half > floor, half, torch.where(centre != 0, centre.abs(), 1.0))
         scale = math.pi / (half * (1 + margin(n)))
-        start = torch.zeros_like(centre)
+        start, opening = torch.zeros_like(centre), torch.zeros_like(centre)
         periodic, bounded = (torch.zeros(self.count, dtype=torch.bool) for _ in range(2))
         for column, period in self.periods.items():
+            origin = self.items[column].start
             periodic[column] = True
             centre[column], scale[column] = 0.0, 2 * math.pi / period
-            start[column] = self.starts.get(column, 0.0 if low[column] >= 0 else -0.5 * period)
+            usual = 0.0 if low[column] >= 0 else -0.5 * period
+            start[column] = usual if origin is None else origin
             ends = float(low[column]), float(high[column])
-            _warn_of_turns(self._name(column), period, ends, self.starts.get(column, 0.0))
+            _warn_of_turns(self.label(column), period, ends, origin or 0.0)
         for column, (first, last) in self.bounds.items():
             bounded[column] = True
-            centre[column], scale[column] = first, math.pi / (last - first)
-        return BoxChart(centre, scale, start, periodic, bounded)
+            end, width = first, last - first
+            if not math.isfinite(width):
+                below = math.isfinite(first)
+                opening[column], end = (1.0, first) if below else (-1.0, last)
+                reach = abs(float((far if below else near)[column]) - end)
+                # Rows that all lie at the bound have no scale: that of their value, or 1.
+                reach = reach if reach > CONSTANT * abs(end) else abs(end) or 1.0
+                width = (1 + 0.5 * margin(n)) * reach
+            centre[column], scale[column] = end, math.pi / width
+        return BoxChart(centre, scale, start, periodic, bounded, opening)
+
+
+def _label(name: object) -> str | int:
+    """Return a name as it is stored: integers, as pandas gives them, or text."""
+    return int(name) if isinstance(name, Integral) else str(name)
+
+
+def _shown(j: int, column: Column) -> str:
+    return repr(column.name) if isinstance(column.name, str) else str(j)
 
 
 def _limits(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
@@ -174,8 +341,28 @@ def _interval(pair: object, name: str) -> tuple[float, float]:
     return low, high
 
 
+def _bounds(pair: object, name: str) -> tuple[float, float]:
+    """Return the ends of an interval, of which one may be infinite or None."""
+    ends = [] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
+    if len(ends) != 2:
+        raise TypeError(f"{name} must be a pair (low, high), got {pair!r}")
+    sides = (-math.inf, math.inf)
+    given = [side if end is None else end for end, side in zip(ends, sides, strict=True)]
+    if given == [*sides]:
+        raise ValueError(
+            f"{name} must have a finite end, got {pair!r}: leave a column without bounds out"
+        )
+    low, high = (
+        side if end == side else checks.number(end, f"{name}[{i}]", "a finite number or None")
+        for i, (end, side) in enumerate(zip(given, sides, strict=True))
+    )
+    if not low < high:
+        raise ValueError(f"{name} must have low < high, got {pair!r}")
+    return low, high
+
+
 def by_index(
-    values: Mapping[Any, Any], count: int, names: Sequence[str] | None, what: str
+    values: Mapping[Any, Any], count: int, names: Sequence[str | int] | None, what: str
 ) -> list[tuple[int, object, Any]]:
     """Return index, key and value for each column in a mapping."""
     if not isinstance(values, Mapping):
@@ -187,7 +374,7 @@ def by_index(
     return found
 
 
-def index_of(key: object, count: int, names: Sequence[str] | None, what: str) -> int:
+def index_of(key: object, count: int, names: Sequence[str | int] | None, what: str) -> int:
     """Return the index of a column that is given by name or by index."""
     if isinstance(key, str):
         if names is None:

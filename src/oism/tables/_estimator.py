@@ -2,6 +2,9 @@
 
     data ─► chart ─► moments ─► score ─► flow ─► log-densities and samples, in the data's units
 
+This is the way of up to three numeric columns. Other tables are modelled by mixtures, without a
+flow: see `oism.tables._joint`.
+
 The model's density is that of the probability flow, mixed with a *background* Gaussian of small
 weight where columns are free: p(x) = (1 - w) ρ(x) + w N(x; m, 4S) with the data's mean and
 covariance. The weight is w = (1 + k)/(n + 1) for k of n rows outside of the box, which outliers do
@@ -14,18 +17,18 @@ point does not depend on the other points that are evaluated with it.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, DensityMixin, _fit_context
-from sklearn.utils import check_array, check_random_state
+from sklearn.base import BaseEstimator, DensityMixin, _fit_context, clone
+from sklearn.utils import Tags, check_array, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
+    _check_feature_names,
     _check_n_features,
     _check_sample_weight,
     check_is_fitted,
@@ -34,12 +37,10 @@ from sklearn.utils.validation import (
 from torch import Tensor
 
 from oism._core import checks
-from oism._core.progress import progress_bar
+from oism._core.batches import Batch
 from oism.estimation import (
-    CrossValidation,
     JamesStein,
     Modulation,
-    Moments,
     Monotone,
     SampleMeans,
     Shrinkage,
@@ -48,13 +49,35 @@ from oism.estimation import (
 from oism.flow import StochasticHeun
 from oism.process import Clock, Process
 from oism.storage import Storable, storable
-from oism.tables._background import Background, Spread
+from oism.tables._beside import (
+    Training,
+    check_network,
+    joint_with_network,
+    torus_with_network,
+)
 from oism.tables._choices import NAMES, choose_family, choose_folds
-from oism.tables._columns import Columns, by_index
-from oism.tables._conditional import sample_given
+from oism.tables._collector import Collector, Settings
+from oism.tables._columns import Columns
+from oism.tables._comparison import Comparison, compare_with_baselines
+from oism.tables._contract import TabularModel
 from oism.tables._copies import CopyCheck, nearest_neighbour_check
-from oism.tables._model import TableModel, converged_steps
+from oism.tables._discrete import DiscreteModel
+from oism.tables._distribution import TableDistribution, given_values
+from oism.tables._family import Family
+from oism.tables._frame import (
+    Table,
+    check_complete,
+    check_finite,
+    read_columns,
+    read_rows,
+)
+from oism.tables._gaps import log_density
+from oism.tables._hints import warn_of_rows
+from oism.tables._html import model_html
+from oism.tables._joint import JointModel
+from oism.tables._output import write_rows
 from oism.tables._parameters import from_plain, to_plain
+from oism.tables._streaming import Batches, Stream
 from oism.tables._summary import describe
 
 Array = NDArray[np.float64]
@@ -67,12 +90,6 @@ SHRINKAGES: dict[str, type[Shrinkage]] = {
     "monotone": Monotone,
 }
 
-FEW_ROWS_RIDGE = 0.1
-"""The ridge where rows are too few, or too equal, to fall into two folds."""
-
-OUTSIDE = 0.01
-"""The share of a later batch that may lie outside of the box without a warning."""
-
 
 @storable
 class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
@@ -83,18 +100,24 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    process : {"auto", "torus", "ou"} or Process
-        The noising process. "auto": the torus for at most three columns or where columns are
-        periodic or bounded, the Ornstein-Uhlenbeck process otherwise. A `Torus`,
-        `OrnsteinUhlenbeck` or `Linear` process may be given; the latter two need free columns, and
-        a `Linear` process one entry for each column.
+    process : {"auto", "torus", "joint", "mixture", "ou"} or Process
+        The noising process, or the kind of model. "auto": the torus for at most three numeric
+        columns, "joint" otherwise: a pool of mixtures of Gaussians in several coordinates, for
+        columns of any kind and without a single process. "mixture" are mixtures of free columns
+        with the scores of all noise levels. "ou" are polynomials of each direction under the
+        Ornstein-Uhlenbeck process. A `Torus`, `OrnsteinUhlenbeck` or `Linear` process may be
+        given; the latter two need free columns, and a `Linear` process one entry for each column.
     periodic : dict of column -> period, or float, optional
         Columns that are angles or the like; they count modulo the period. A column is given by its
         index, or by its name where the data are a frame. One number is the period of all columns.
     bounds : dict of column -> (low, high), optional
-        Columns that cannot leave an interval; they are reflected at its ends.
+        Columns that cannot leave an interval. One end may be None: (0, None) for positive numbers.
     box : (low, high), optional
         One interval for all columns, periodic: (-π, π) for angles in radians.
+    discrete : "auto" or list of columns
+        Numeric columns with few values, which repeat, as counts or rounded numbers. Each value is
+        spread over the cell around it, and samples are such values. By default those with at most
+        256 different values and at least 2 rows per value; () for none.
     max_eigenvalue : "auto" or float
         Torus: waves with 0 < ‖ξ‖² ≤ this. An upper bound: cross-validation chooses a cutoff.
     order : "auto" or int
@@ -114,6 +137,11 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         The range of noise levels.
     flow_steps : "auto" or int
         The number of steps of the flow; by default doubled until log-densities converge.
+    network : float, "auto" or None
+        Seconds for training networks beside the model, which is kept as it is unless they improve
+        the likelihood of held-out rows; "auto": 30 up to 3,000 rows, and 60 above. `fit` only, for
+        numeric columns; rows with gaps are not trained on. Above three columns a model with
+        networks has no marginals and conditionals.
     random_state : int, RandomState or None
         For `sample`, where it is given none of its own. Fitting is deterministic.
     device : str or torch.device, optional
@@ -121,10 +149,11 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    model_ : TableModel
-        The fitted density: ``model_.operator_score`` are the scores of all noise levels in the
-        process's coordinates, ``model_.chart`` maps rows there, ``model_.steps`` is the number of
-        steps of the flow. After `partial_fit` the equations are solved when it is next read.
+    model_ : TabularModel
+        The fitted density: a `JointModel`, a `MixtureModel` or, on the torus and for polynomials, a
+        `TableModel`. Of the latter, ``model_.operator_score`` are the scores of all noise levels in
+        the coordinates of the process, ``model_.chart`` maps rows there, ``model_.steps`` is the
+        number of steps of the flow. After `partial_fit` the model is made when it is next read.
     n_features_in_, feature_names_in_
         As in every scikit-learn estimator.
 
@@ -140,13 +169,17 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
     (3, 1)
     """
 
-    _model: TableModel | None  # None where rows were added since the equations were solved
+    family_: Family[Any]
+    collector_: Collector
+    columns_: Columns
+    _model: TabularModel | None  # None where rows were added since the equations were solved
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "process": [StrOptions({"auto", *NAMES}), Process],
         "periodic": [Mapping, Interval(Real, 0, None, closed="neither"), None],
         "bounds": [Mapping, None],
         "box": ["array-like", None],
+        "discrete": [StrOptions({"auto"}), "array-like"],
         "max_eigenvalue": [StrOptions({"auto"}), Interval(Real, 1, None, closed="left")],
         "order": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
         "frame": [StrOptions({"pca", "identity"})],
@@ -155,6 +188,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         "cv": ["cv_object"],
         "clock": [Clock, None],
         "flow_steps": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
+        "network": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), None],
         "random_state": ["random_state"],
         "device": [str, torch.device, None],
     }
@@ -164,8 +198,9 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         *,
         process: str | Process = "auto",
         periodic: Mapping[Any, float] | float | None = None,
-        bounds: Mapping[Any, tuple[float, float]] | None = None,
+        bounds: Mapping[Any, tuple[float | None, float | None]] | None = None,
         box: tuple[float, float] | None = None,
+        discrete: str | Sequence[Any] = "auto",
         max_eigenvalue: float | str = "auto",
         order: int | str = "auto",
         frame: str = "pca",
@@ -174,6 +209,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         cv: Any = 5,  # noqa: ANN401
         clock: Clock | None = None,
         flow_steps: int | str = "auto",
+        network: float | str | None = None,
         random_state: RandomState = None,
         device: str | torch.device | None = None,
     ) -> None:
@@ -181,6 +217,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.periodic = periodic
         self.bounds = bounds
         self.box = box
+        self.discrete = discrete
         self.max_eigenvalue = max_eigenvalue
         self.order = order
         self.frame = frame
@@ -189,6 +226,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.cv = cv
         self.clock = clock
         self.flow_steps = flow_steps
+        self.network = network
         self.random_state = random_state
         self.device = device
 
@@ -198,11 +236,16 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
 
         ``y`` is ignored.
         """
-        rows = self._rows(X, reset=True)
+        rows = self._rows(X, reset=True, gaps=True)
         weights = self._weights(sample_weight, rows)
         fold = self._begin(rows, weights)
+        if self.network is not None:
+            check_network(self.family_, self.columns_, weights)
         self._add(rows, weights, fold)
-        self._model = self._finalise()
+        if self.network is None:
+            self._model = self._finalise()
+        else:
+            self._model = self._quantised(self._with_network(self.network, rows, weights, fold))
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -214,17 +257,20 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Add rows to those before: moments merge, so the order and the batches do not matter.
 
-        The first batch determines the scale of free columns and, unless given, the number of
-        functions; ``periodic``, ``bounds`` and ``box`` do not depend on it. Equations are solved
+        The first batch determines the scale of free columns, the levels of discrete and categorical
+        ones, and, unless given, the number of functions; discrete columns have to be given;
+        ``periodic``, ``bounds`` and ``box`` do not depend on it. Equations are solved
         when the model is next used.
         """
-        first = not hasattr(self, "moments_")
+        self._check_no_network("partial_fit")
+        first = not hasattr(self, "collector_")
         if first and hasattr(self, "_model"):
             raise ValueError(
                 "partial_fit needs the moments of the rows seen before, and a loaded model has "
                 "none: fit a new one, or pickle the estimator instead"
             )
-        rows = self._rows(X, reset=first)
+        gaps = first or self.family_.allows_gaps
+        rows = self._rows(X, reset=first, gaps=gaps, detect=False)  # there may be more levels
         weights = self._weights(sample_weight, rows)
         if self.cv is not None and not isinstance(self.cv, Integral):
             raise ValueError("partial_fit needs a number of folds: cv must be an integer")
@@ -232,13 +278,51 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
             self._begin(rows, weights)
         else:
             self.columns_.check_bounds(rows[weights > 0])
-            self._warn_of_outside(rows[weights > 0])
+            self.collector_.warn_of_outside(self._dequantised(rows[weights > 0]))
         self._add(rows, weights)
         self._model = None
         return self
 
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def fit_batches(self, batches: Batches) -> Self:
+        """Fit the model to rows that come in batches, in two passes and bounded memory.
+
+        ``batches()`` returns an iterable of the batches: arrays or frames, pairs of these with
+        weights, or `Batch`. It is called once for each pass: the first finds the ranges of the
+        columns, the second adds up moments. In at most three columns every row counts in full.
+        Where `torch.distributed` is initialised, each process passes its own batches, and all get
+        the model of all rows. Equations are solved when the model is next used.
+        """
+        self._check_no_network("fit_batches")
+        if self.cv is not None and not isinstance(self.cv, Integral):
+            raise ValueError("fit_batches needs a number of folds: cv must be an integer")
+        stream = Stream(batches)
+        pilot, weights = stream.pilot(self._numbers())
+        self._begin(self._rows(pilot, reset=True, gaps=True), weights)
+        self.collector_.prepare(stream.weight)
+
+        def add(batch: Batch) -> None:
+            rows = self._rows(batch.rows, gaps=self.family_.allows_gaps)
+            weights = self._weights(batch.weights, rows)
+            self._add(rows, weights, positions=torch.from_numpy(batch.positions))
+
+        stream.each(add)
+        self.collector_ = self.collector_.across_processes()
+        self._model = None
+        return self
+
+    def __sklearn_tags__(self) -> Tags:
+        """Return scikit-learn's description of the estimator.
+
+        Not all fits allow gaps: in at most three columns only new rows may have some.
+        """
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = False
+        tags.input_tags.categorical = True
+        return tags
+
     @property
-    def model_(self) -> TableModel:
+    def model_(self) -> Any:  # noqa: ANN401 (a TabularModel; which one depends on the columns)
         """The fitted density; equations are solved now where `partial_fit` has added rows."""
         check_is_fitted(self)
         if self._model is None:
@@ -246,9 +330,12 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         return self._model
 
     def score_samples(self, X: ArrayLike) -> Array:  # noqa: N803
-        """Return the log-density of each row, per unit of the data."""
-        model = self.model_
-        return model.log_density(self._rows(X)).numpy()
+        """Return the log-density of each row, per unit of the data.
+
+        In a row with gaps (NaN, None) it is that of the other entries: the density integrated over
+        the columns that are missing. Of a row without entries it is 0.
+        """
+        return log_density(self.model_, self._rows(X, gaps=True)).numpy()
 
     def score(self, X: ArrayLike, y: object = None) -> float:  # noqa: N803, ARG002
         """Return the sum of the log-densities of the rows: their log-likelihood."""
@@ -259,10 +346,13 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         n_samples: int = 1,
         random_state: RandomState = None,
         *,
-        given: Mapping[Any, float] | None = None,
+        given: Mapping[Any, Any] | None = None,
         method: str = "ode",
-    ) -> Array:
+    ) -> Any:  # noqa: ANN401 (an array or a data frame)
         """Return rows drawn from the model: ``(n_samples, d)``.
+
+        A model that was fitted to a data frame of pandas or polars returns one, with its names and
+        dtypes. Otherwise rows are an array, of objects if columns are categorical.
 
         Parameters
         ----------
@@ -271,8 +361,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         random_state
             A seed or a NumPy ``RandomState``; the estimator's own by default.
         given
-            Values of some columns, by index or name: the others are drawn given these. On the
-            torus, in at most three dimensions.
+            Values or levels of some columns, by index or name: the others are drawn given these.
         method
             "ode", the probability flow, or "sde", the reverse SDE.
         """
@@ -285,9 +374,33 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         if given and method == "sde":
             raise ValueError("method must be 'ode' where columns are given")
         if given:
-            return sample_given(model, self._columns_given(given), n, generator).numpy()
-        stochastic = StochasticHeun(max(256, 4 * model.steps)) if method == "sde" else None
-        return model.sample(n, generator, method=stochastic).cpu().numpy()
+            return self._written(
+                self._sampled_given(given_values(self.columns_, given), n, generator)
+            )
+        stochastic = None
+        if method == "sde":
+            steps = getattr(model, "steps", None)
+            if not isinstance(steps, int):
+                raise ValueError(
+                    "method must be 'ode': this model has no flow, and samples are drawn directly; "
+                    "'sde' needs process='torus' or 'ou'"
+                )
+            stochastic = StochasticHeun(max(256, 4 * steps))
+        return self._written(model.sample(n, generator, method=stochastic))
+
+    def marginal(self, columns: Sequence[Any]) -> TableDistribution:
+        """Return the distribution of some columns alone, by name or index.
+
+        It has `score_samples`, `sample`, `marginal` and `conditional` of its own.
+        """
+        return self._distribution().marginal(columns)
+
+    def conditional(self, given: Mapping[Any, Any]) -> TableDistribution:
+        """Return the distribution of the other columns, given values or levels of some."""
+        return self._distribution().conditional(given)
+
+    def _distribution(self) -> TableDistribution:
+        return TableDistribution(self.model_, self.columns_)
 
     def score_function(self, X: ArrayLike, t: ArrayLike) -> Array:  # noqa: N803
         """Return ∇ log ρ_t at rows, per unit of the data: ``(n, d)``.
@@ -300,7 +413,8 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         model = self.model_
         rows = self._rows(X)
         times = torch.as_tensor(np.asarray(t, dtype=np.float64))
-        return model.score(rows, times).numpy()
+        score: Tensor = model.score(rows, times)
+        return score.numpy()
 
     def check_copies(
         self,
@@ -315,16 +429,52 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         Compares the distances from samples to their nearest rows with those between rows; draws
         ``n_samples`` samples unless some are given.
         """
-        model = self.model_
+        check_is_fitted(self)
         if samples is None:
             samples = self.sample(n_samples, random_state=random_state)
         rows = self._rows(X).numpy()
-        if isinstance(samples, np.ndarray):  # as `sample` returns them: without column names
+        if isinstance(samples, np.ndarray) and samples.dtype != object:  # without column names
             drawn = check_array(samples, dtype=np.float64)
             _check_n_features(self, drawn, reset=False)
         else:
             drawn = self._rows(samples).numpy()
-        return nearest_neighbour_check(drawn, rows, periods=model.chart.periods.numpy())
+        periods = np.array([column.period or 0.0 for column in self.columns_])
+        return nearest_neighbour_check(drawn, rows, periods=periods)
+
+    def compare(
+        self,
+        X: ArrayLike,  # noqa: N803
+        train: ArrayLike,
+        *,
+        baselines: Sequence[str] | None = None,
+        seconds: float = 60.0,
+        random_state: int = 0,
+    ) -> Comparison:
+        """Return held-out log-likelihoods beside those of baselines, with paired errors.
+
+        Parameters
+        ----------
+        X
+            Test rows, which neither the model nor the baselines are fitted to.
+        train
+            The rows that the model was fitted to; the baselines are fitted to them now.
+        baselines
+            Out of "kde", "mixture" (of Gaussians, by BIC) and "flow" (a spline flow of zuko); by
+            default all, the flow only where zuko is installed.
+        seconds
+            The longest training time of the flow.
+        random_state
+            The seed of the baselines.
+        """
+        return compare_with_baselines(
+            self.score_samples(X),
+            self._rows(X, gaps=True),
+            self._rows(train, gaps=True),
+            self.columns_,
+            baselines=baselines,
+            seconds=seconds,
+            seed=random_state,
+        )
 
     def summary(self) -> str:
         """Return the choices that were made, as text."""
@@ -333,15 +483,42 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
     def facts(self) -> dict[str, Any]:
         """Return the choices that were made, as plain numbers, texts, lists and dictionaries."""
         names = getattr(self, "feature_names_in_", range(self.model_.dim))
-        return self.model_.facts([str(name) for name in names])
+        found: dict[str, Any] = self.model_.facts([str(name) for name in names])
+        return found
+
+    def _repr_html_inner(self) -> str:
+        """Return a fitted model as HTML, and scikit-learn's diagram of one that is not fitted."""
+        if getattr(self, "_model", None) is None:
+            # The diagram reads all fitted attributes, which would solve the equations.
+            bare = clone(self) if hasattr(self, "_model") else self
+            diagram: str = super(OISM, bare)._repr_html_inner()  # type: ignore[misc]
+            return diagram
+        defaults = type(self)().get_params(deep=False)
+        parameters = self.get_params(deep=False).items()
+        facts = self.facts()
+        for column, known in zip(facts["columns"], self.columns_, strict=True):
+            if known.categorical:
+                column["levels"] = list(known.levels)
+        return model_html(
+            type(self).__name__,
+            facts,
+            rows=self.collector_.count if hasattr(self, "collector_") else None,
+            parameters={k: v for k, v in parameters if repr(v) != repr(defaults[k])},
+            summary=self.summary(),
+        )
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ANN401
+        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
+        if "text/html" in bundle:
+            bundle["text/html"] = self._repr_html_inner()
+        return bundle
 
     def to_config(self) -> dict[str, Any]:
-        """Return the parameters, the fitted model and the names of the columns, to be stored."""
-        model, names = self.model_, getattr(self, "feature_names_in_", None)
+        """Return the parameters, the fitted model and the columns, to be stored."""
         return {
             "parameters": to_plain(self.get_params(deep=False)),
-            "model": model,
-            "feature_names": None if names is None else tuple(str(name) for name in names),
+            "model": self.model_,
+            "columns": self.columns_,
         }
 
     @classmethod
@@ -349,31 +526,78 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         cls,
         *,
         parameters: dict[str, Any],
-        model: TableModel,
-        feature_names: tuple[str, ...] | None,
+        model: TabularModel,
+        columns: Columns,
     ) -> Self:
         """Return the fitted estimator that was stored."""
         estimator = cls(**from_plain(parameters, cls._get_param_names()))
         estimator._validate_params()
-        if feature_names is not None and len(feature_names) != model.dim:
+        if len(columns) != model.dim:
             raise ValueError(
-                f"feature_names must be {model.dim}, one for each column of the model, got "
-                f"{len(feature_names)}"
+                f"columns must be {model.dim}, as many as those of the model, got {len(columns)}"
             )
-        estimator._model = model
+        estimator._model, estimator.columns_ = model, columns
         estimator.n_features_in_ = model.dim
-        if feature_names is not None:
-            estimator.feature_names_in_ = np.array(feature_names, dtype=object)
+        if columns.names is not None:
+            estimator.feature_names_in_ = np.array(columns.names, dtype=object)
         return estimator
 
     def __sklearn_is_fitted__(self) -> bool:
         """Return whether rows were fitted, or a model was loaded."""
         return hasattr(self, "_model")
 
-    def _rows(self, X: ArrayLike, *, reset: bool = False) -> Tensor:  # noqa: N803
-        """Return rows as a float64 tensor, checked by scikit-learn."""
-        array = validate_data(self, X, dtype=np.float64, order="C", reset=reset)
-        return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    def _rows(
+        self,
+        X: ArrayLike,  # noqa: N803
+        *,
+        reset: bool = False,
+        gaps: bool = False,
+        detect: bool = True,
+    ) -> Tensor:
+        """Return rows as a float64 tensor, levels as their indices; a gap, if allowed, is NaN.
+
+        With ``reset`` the columns are learned from these rows, and discrete ones are detected
+        unless ``detect`` is false. Tables of numbers are checked by scikit-learn.
+        """
+        table, rows = Table.of(X), None
+        if table is None or (table.is_numeric and (reset or not self.columns_.categorical)):
+            array = validate_data(
+                self, X, dtype=np.float64, order="C", reset=reset, ensure_all_finite=False
+            )
+            rows = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+        else:
+            _check_feature_names(self, X, reset=reset)
+        if reset:
+            count = self.n_features_in_ if table is None else len(table.dtypes)
+            labels = getattr(self, "feature_names_in_", None if table is None else table.labels)
+            declared = Columns.of(count, labels, self.periodic, self.bounds, self.box)
+            automatic = isinstance(self.discrete, str)
+            discrete = () if automatic and not detect else self.discrete
+            self.columns_, rows = read_columns(table, rows, declared, discrete)
+        elif rows is None and table is not None:
+            rows = read_rows(table, self.columns_)
+        assert rows is not None
+        check_array(rows.numpy(), ensure_all_finite=False)
+        _check_n_features(self, rows.numpy(), reset=reset)
+        check_finite(self.columns_, rows)
+        if not gaps:
+            check_complete(self.columns_, rows)
+        return rows
+
+    def _sampled_given(
+        self, given: Mapping[int, float], n: int, generator: torch.Generator
+    ) -> Tensor:
+        """Return n rows with the given values, by the index of their column."""
+        drawn = self.model_.conditional(given).sample(n, generator).cpu()
+        rows = torch.empty(n, self.columns_.count, dtype=torch.float64)
+        rows[:, [j for j in range(rows.shape[1]) if j not in given]] = drawn.double()
+        for j, value in given.items():
+            rows[:, j] = value
+        return rows
+
+    def _written(self, rows: Tensor) -> Any:  # noqa: ANN401 (an array or a data frame)
+        """Return rows as a table of the kind that was fitted."""
+        return write_rows(self.columns_, rows)
 
     @staticmethod
     def _weights(sample_weight: ArrayLike | None, rows: Tensor) -> Tensor:
@@ -382,8 +606,22 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         )
         return torch.from_numpy(np.require(weights, requirements=["C", "W"]))
 
+    def _numbers(self) -> Callable[[Any], Array]:
+        """Return a function of batches: their numbers, with NaN for gaps; checks their columns."""
+        first = True
+
+        def numbers(rows: Any) -> Array:  # noqa: ANN401
+            nonlocal first
+            reset, first = first, False
+            found: Array = validate_data(
+                self, rows, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
+            )
+            return found
+
+        return numbers
+
     def _begin(self, rows: Tensor, weights: Tensor) -> Tensor | None:
-        """Choose family, chart and functions for the first rows, and make an accumulator.
+        """Choose a family for the columns, and make its collector of rows.
 
         Returns the folds of the rows, where those do not follow from their content.
         """
@@ -392,8 +630,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         used = weights > 0
         if not bool(used.any()):
             raise ValueError("sample_weight must have a positive sum")
-        names = getattr(self, "feature_names_in_", None)
-        columns = Columns.of(rows.shape[1], names, self.periodic, self.bounds, self.box)
+        columns = self.columns_
         self.family_ = choose_family(
             self.process,
             columns,
@@ -401,80 +638,84 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
             order=self.order,
             frame=self.frame,
         )
-        columns.warn_of_constants(rows[used])
-        self.columns_, self.outside_ = columns, 0.0
-        self.spread_ = Spread(rows[used].mean(dim=0))
-        first = Spread(rows[used].mean(dim=0))
-        first.update(rows[used], weights[used])
-        self.chart_ = self.family_.chart(columns, rows[used], weights[used], first)
+        if not self.family_.allows_gaps:
+            check_complete(columns, rows)
+        warn_of_rows(columns, rows[used])
+        columns.check_bounds(rows[used])
         folds, fold = choose_folds(self.cv, len(rows))
-        squares = SHRINKAGES[self.shrinkage].needs_variances
-        self.moments_ = self.family_.moments(columns.count, first.count, folds, squares=squares)
+        self.collector_ = self._collector(self._dequantised(rows[used]), weights[used], folds)
         self._model = None
         return fold
 
-    def _add(self, rows: Tensor, weights: Tensor, fold: Tensor | None = None) -> None:
-        if fold is None:  # by the content of the rows: a chart rounds, differently in another order
-            fold = fold_of(rows, self.moments_.folds)
-        self.spread_.update(rows, weights)
-        used = self.chart_.uses(rows)
-        self.outside_ += float(weights[~used].sum())
-        weights = weights.where(used, 0.0)
-        step = max(1, self.moments_.block // rows.shape[1])  # as the accumulator takes them
-        with progress_bar(None) as bar:
-            bar.stage("rows", len(rows))
-            for start in range(0, len(rows), step):
-                part = slice(start, start + step)
-                u = self.chart_.to_process(rows[part])
-                self.moments_.update(u, weights[part], fold=fold[part])
-                bar.advance(len(u))
-
-    def _warn_of_outside(self, rows: Tensor) -> None:
-        outside = (~self.chart_.uses(rows)).double().mean()
-        if float(outside) > OUTSIDE:
-            warnings.warn(
-                f"{float(outside):.1%} of {len(rows)} rows lie outside of the box that the first "
-                "batch gave, and are left to the background Gaussian: give bounds or box, or a "
-                "first batch that covers the range",
-                UserWarning,
-                stacklevel=3,
-            )
-
-    def _finalise(self) -> TableModel:
-        """Return the model of all rows: solve the equations and fix the flow."""
-        chart = self.chart_
-        moments = self.moments_.reflected(chart.reflections)
-        score = self.family_.fit(
-            moments,
+    def _collector(self, rows: Tensor, weights: Tensor, folds: int) -> Collector:
+        """Return an empty collector for spread rows like these."""
+        settings = Settings(
+            folds=folds,
             clock=self.clock,
             shrinkage=SHRINKAGES[self.shrinkage](),
-            ridge=self._choose_ridge(moments),
+            ridge=self.ridge,
+            steps=self.flow_steps,
+            device=self.device,
         )
-        span = self.family_.span(score)
-        background = None
-        if bool(chart.free.any()):
-            background = Background.of(
-                self.spread_, chart.free, chart.low, chart.width, outside=self.outside_
+        return self.family_.collector(self.columns_.continuous, rows, weights, settings)
+
+    def _add(
+        self,
+        rows: Tensor,
+        weights: Tensor,
+        fold: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> None:
+        fold = self._folds(rows, fold)
+        self.collector_.update(self._dequantised(rows), weights, fold, positions)
+
+    def _folds(self, rows: Tensor, fold: Tensor | None) -> Tensor | None:
+        """Return the folds of rows, or None where those follow from the content of spread rows."""
+        # By the rows as they are, not spread out. But where all columns have levels, equal rows are
+        # no copies, and one fold would hold all rows of a level.
+        columns = self.columns_
+        if fold is None and columns.discrete and not columns.have_levels:
+            return fold_of(rows, self.collector_.folds)
+        return fold
+
+    def _dequantised(self, rows: Tensor) -> Tensor:
+        """Return rows whose discrete columns are spread over the cells of their levels."""
+        if not self.columns_.discrete:
+            return rows
+        return self.columns_.dequantised(rows, torch.Generator().manual_seed(len(rows)))
+
+    def _finalise(self) -> TabularModel:
+        """Return the model of all rows."""
+        return self._quantised(self.collector_.model())
+
+    def _quantised(self, model: TabularModel) -> TabularModel:
+        """Return the model of rows as they are, from that of spread rows."""
+        return DiscreteModel(model, self.columns_) if self.columns_.discrete else model
+
+    def _with_network(
+        self, network: float | str, rows: Tensor, weights: Tensor, fold: Tensor | None
+    ) -> TabularModel:
+        """Return the model of all rows, spread out, with networks beside it if these help."""
+        model, held_out = self.collector_.cross_fitted()
+        used = weights > 0
+        training = Training.of(network, int(used.sum()))
+        if held_out is not None:
+            return joint_with_network(cast("JointModel", model), held_out, training)
+        fold = self._folds(rows, fold)
+        spread_out, weights = self._dequantised(rows)[used], weights[used]
+        fold = None if fold is None else fold[used]
+
+        def refit(part: Tensor) -> TabularModel:
+            own = spread_out[part], weights[part]
+            collector = self._collector(*own, self.collector_.folds)
+            collector.update(*own, None if fold is None else fold[part])
+            return collector.model()
+
+        return torus_with_network(model, spread_out, fold, refit, training)
+
+    def _check_no_network(self, name: str) -> None:
+        if self.network is not None:
+            raise ValueError(
+                f"{name} cannot train a network, which needs all rows at once: use fit, or leave "
+                "network out"
             )
-        if self.device is not None:
-            score = score.to(self.device)
-        auto = isinstance(self.flow_steps, str)
-        steps = converged_steps(score, span) if auto else int(self.flow_steps)
-        return TableModel(score, chart, background, span, steps)
-
-    def _choose_ridge(self, moments: Moments) -> CrossValidation | float:
-        if not isinstance(self.ridge, str):
-            return float(self.ridge)
-        if int((moments.weight > 0).sum()) < 2:
-            return FEW_ROWS_RIDGE
-        return CrossValidation(max(2, moments.folds), self.family_.times)
-
-    def _columns_given(self, given: Mapping[Any, float]) -> dict[int, float]:
-        count, names = self.n_features_in_, getattr(self, "feature_names_in_", None)
-        values = {
-            column: checks.number(value, f"given[{key!r}]")
-            for column, key, value in by_index(given, count, names, "given")
-        }
-        if len(values) == count:
-            raise ValueError(f"given must leave at least one of the {count} columns to be drawn")
-        return values

@@ -1,7 +1,8 @@
-"""The contract of a family: how tables are modelled under the processes of one space.
+"""The contract of a family: how tables are modelled, for example under the processes of one space.
 
-A family chooses what a user has not: the chart, the functions, the noise levels, the knots and the
-range of the flow. `OISM` asks its family and no class, so a new space is one more file.
+A family makes a `Collector` of rows for the columns of a table, and the collector makes the model.
+`OISM` asks its family and no class, so a new space is one more file. A `MomentFamily` chooses what
+a user has not: the chart, the functions, the noise levels, the knots and the range of the flow.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from oism.process import Clock, Process
 from oism.score import OperatorScore
 from oism.tables._background import Spread
 from oism.tables._chart import Chart
+from oism.tables._collector import Collector, MomentCollector, Settings
 from oism.tables._columns import Columns
 
 P = TypeVar("P", bound=Process)
@@ -44,12 +46,40 @@ class Family(ABC, Generic[P]):
     process_type: ClassVar[type[Process]]
     """The processes that belong to this family."""
 
-    times: ClassVar[int] = CrossValidation().times
-    """The number of times at which ridge and truncation are chosen."""
+    allows_gaps: ClassVar[bool] = False
+    """Whether rows with missing values, NaN, can be fitted."""
+
+    allows_network: ClassVar[bool] = False
+    """Whether networks can be trained beside a model, see `oism.tables._beside`."""
 
     @abstractmethod
     def check(self, columns: Columns) -> None:
         """Raise unless the family can model these columns."""
+
+    @abstractmethod
+    def collector(
+        self, columns: Columns, rows: Tensor, weights: Tensor, settings: Settings
+    ) -> Collector:
+        """Return an empty collector for rows like these first ones, of positive weight."""
+
+
+@dataclass(frozen=True)
+class MomentFamily(Family[P]):
+    """The choices for processes whose eigenfunctions are known: fits follow from averages."""
+
+    times: ClassVar[int] = CrossValidation().times
+    """The number of times at which ridge and truncation are chosen."""
+
+    def collector(
+        self, columns: Columns, rows: Tensor, weights: Tensor, settings: Settings
+    ) -> MomentCollector:
+        """Return an empty collector of the averages of the family's functions."""
+        first = Spread(rows.mean(dim=0))
+        first.update(rows, weights)
+        chart = self.chart(columns, rows, weights, first)
+        squares = settings.shrinkage.needs_variances
+        moments = self.moments(columns.count, first.count, settings.folds, squares=squares)
+        return MomentCollector(self, chart, moments, rows.mean(dim=0), settings)
 
     @abstractmethod
     def chart(self, columns: Columns, rows: Tensor, weights: Tensor, spread: Spread) -> Chart:

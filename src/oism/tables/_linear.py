@@ -19,7 +19,7 @@ from oism.score import OperatorScore
 from oism.tables._background import Spread
 from oism.tables._chart import WhiteChart
 from oism.tables._columns import Columns
-from oism.tables._family import Family
+from oism.tables._family import MomentFamily
 from oism.tables._ornstein_uhlenbeck import FIRST_SIGMA, check_free
 
 ORDER = 4
@@ -29,7 +29,7 @@ HALVINGS = 60
 
 
 @dataclass(frozen=True)
-class LinearFamily(Family[Linear]):
+class LinearFamily(MomentFamily[Linear]):
     """Polynomials of a total degree under any linear SDE, symmetric or not."""
 
     example = "Linear(...)"

@@ -29,10 +29,12 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.transforms import matmul
-from oism.flow import Divergence, FittedModel, OrdinaryMethod, StochasticMethod
+from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.process import Clock, OrnsteinUhlenbeck, VariancePreserving
 from oism.storage import storable
 from oism.tables._chart import WhiteChart
+from oism.tables._contract import TabularModel
+from oism.tables._gaussians import Gaussians, features
 from oism.tables._process import ChartedProcess
 from oism.tables._tensors import check_tensor
 
@@ -41,7 +43,7 @@ ENTRIES = 2**22
 
 
 @storable
-class MixtureModel(FittedModel):
+class MixtureModel(TabularModel):
     """A mixture of Gaussians, in the data's units.
 
     Parameters
@@ -69,6 +71,9 @@ class MixtureModel(FittedModel):
     covariances: Tensor
     _values: Tensor
     _vectors: Tensor
+    _mean: Tensor
+    _forth: Tensor
+    _table: Tensor
 
     def __init__(
         self,
@@ -95,11 +100,44 @@ class MixtureModel(FittedModel):
         self.centre, self.scale = centre, scale
         for name, part in (("weights", weights), ("means", means), ("covariances", covariances)):
             self.register_buffer(name, part.contiguous())
-        values, vectors = torch.linalg.eigh(self.covariances)
-        if not bool((values > 0).all()):
+        # Cholesky's factors tell, whatever the units of the columns; eigenvalues may round below 0.
+        if bool(torch.linalg.cholesky_ex(self.covariances).info.any()):
             raise ValueError("covariances must be positive definite")
-        self.register_buffer("_values", values, persistent=False)
+        values, vectors = torch.linalg.eigh(self.covariances)
+        least = 1e-18 * values[:, -1:] if dim else values
+        self.register_buffer("_values", torch.maximum(values, least), persistent=False)
         self.register_buffer("_vectors", vectors, persistent=False)
+        for name, part in zip(("_mean", "_forth", "_table"), self._whitened(), strict=True):
+            self.register_buffer(name, part, persistent=False)
+
+    def _whitened(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Return mean and map of whitened coordinates z = (u - mean) forth, and log p as a table.
+
+        There the log-densities of all components are one matrix product, without cancellation
+        between columns that are nearly sums of others.
+        """
+        mean = self.weights @ self.means
+        gap = self.means - mean
+        whole = torch.einsum("k,kij->ij", self.weights, self.covariances)
+        values, vectors = torch.linalg.eigh(whole + (self.weights[:, None] * gap).mT @ gap)
+        forth = vectors / values.clamp(min=1e-14 * float(values.sum())).sqrt()
+        inside = Gaussians(
+            self.weights.log(),
+            gap @ forth,
+            forth.mT @ self.covariances @ forth,
+            self.weights.new_zeros(len(self.weights), 0),
+        )
+        table = inside.coefficients
+        table[0] += torch.linalg.slogdet(forth)[1]
+        return mean, forth, table
+
+    def log_terms(self, x: Tensor) -> Tensor:
+        """Return log(w_k N_k) at rows ``(n, d)`` in the data's units: ``(n, k)``."""
+        return self._log_terms(self._rows(x)) - self.scale.log().sum().to(self.means)
+
+    def _log_terms(self, u: Tensor) -> Tensor:
+        z = matmul(u - self._mean, self._forth)
+        return matmul(features(z, z.new_zeros(len(z), 0)), self._table)
 
     def to_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
@@ -132,9 +170,14 @@ class MixtureModel(FittedModel):
         """The number of Gaussians."""
         return len(self.weights)
 
-    def facts(self) -> dict[str, Any]:
-        """Return the number of columns and of components."""
-        return {"kind": "MixtureModel", "columns": self.dim, "components": self.components}
+    def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return the columns and the number of components."""
+        names = [str(j) for j in range(self.dim)] if names is None else names
+        return {
+            "kind": "MixtureModel",
+            "columns": [{"name": name, "kind": "free"} for name in names],
+            "components": self.components,
+        }
 
     def extra_repr(self) -> str:
         """Return what torch prints of the module."""
@@ -175,10 +218,9 @@ class MixtureModel(FittedModel):
         progress: bool | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Return log p at rows ``(n, d)``: ``(n,)``, exactly; other arguments are not used."""
-        start = self.means.new_zeros(())
 
         def density(u: Tensor) -> Tensor:
-            return torch.logsumexp(self._terms(u, start)[0], dim=1)
+            return torch.logsumexp(self._log_terms(u), dim=1)
 
         with torch.no_grad():
             result = self._in_pieces(density, self._rows(x)) - self.scale.log().sum()
@@ -223,18 +265,28 @@ class MixtureModel(FittedModel):
         progress: bool | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Return n rows drawn from the mixture itself, float64; other arguments are not used."""
+        return self.sample_with_components(n, generator)[0]
+
+    def sample_with_components(
+        self, n: int, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return n rows, and the component that each of them is drawn from: ``(n,)``."""
         n, weights = checks.integer(n, "n", minimum=0), self.weights.cpu()
-        if not n:
-            return torch.empty(0, self.dim, dtype=torch.float64, device=self.device)
-        chosen = torch.multinomial(weights, n, replacement=True, generator=generator)
+        chosen = torch.zeros(n, dtype=torch.int64)
+        if n:
+            chosen = torch.multinomial(weights, n, replacement=True, generator=generator)
         noise = torch.empty(n, self.dim, dtype=torch.float64).normal_(generator=generator)
         spread = self._vectors.cpu() * self._values.cpu().sqrt()[:, None]
         u = self.means.cpu()[chosen] + (spread[chosen] @ noise[..., None])[..., 0]
-        return self.chart.to_data(u).to(self.device)
+        return self.chart.to_data(u).to(self.device), chosen
 
     def marginal(self, columns: Sequence[int]) -> MixtureModel:
         """Return the model of some columns alone, in the order given."""
-        kept = self._columns(columns, "columns")
+        return self.restricted(self._columns(columns, "columns"))
+
+    def restricted(self, kept: Sequence[int]) -> MixtureModel:
+        """Return the model of distinct columns, which may be none."""
+        kept = list(kept)
         return MixtureModel(
             self.centre[kept],
             self.scale[kept],
@@ -246,28 +298,68 @@ class MixtureModel(FittedModel):
     def conditional(self, given: Mapping[int, float]) -> MixtureModel:
         """Return the model of the other columns, in their order, given values of some."""
         known = self._columns(list(given), "given")
-        rest = [column for column in range(self.dim) if column not in known]
-        if not rest:
+        if len(known) == self.dim:
             raise ValueError(f"given must leave at least one of the {self.dim} columns")
-        values = torch.tensor([checks.number(given[c], f"given[{c}]") for c in known]).double()
-        gap = (values - self.centre[known]) / self.scale[known] - self.means[:, known].cpu()
+        return self.given({c: checks.number(given[c], f"given[{c}]") for c in known})[1]
+
+    def given(
+        self, values: Mapping[int, float], log_factors: Tensor | None = None
+    ) -> tuple[float, MixtureModel, Tensor]:
+        """Return the log-density of values of some columns, and the mixture of the others.
+
+        ``log_factors`` ``(k,)`` are added to the log-weights of the components before. The third
+        result are the components that the mixture has kept.
+        """
+        known = list(values)
+        rest = [column for column in range(self.dim) if column not in known]
+        log_weights = self.weights.cpu().log()
+        if log_factors is not None:
+            log_weights = log_weights + log_factors
+        point = torch.tensor([values[c] for c in known], dtype=torch.float64)
+        gap = (point - self.centre[known]) / self.scale[known] - self.means[:, known].cpu()
         own, across = self._blocks(known, known), self._blocks(rest, known)
         factor = torch.linalg.cholesky(own)
         z = torch.linalg.solve_triangular(factor, gap[..., None], upper=False)
         root = torch.linalg.solve_triangular(factor, across.mT, upper=False)
         log_normal = -0.5 * z.square().sum(dim=(1, 2))
-        log_normal -= factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=1)
-        weights = torch.softmax(self.weights.cpu().log() + log_normal, dim=0)
-        kept = weights > 0
+        log_normal = log_normal - factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=1)
+        log_normal = log_normal - 0.5 * len(known) * math.log(2 * math.pi)
+        logs = log_weights + log_normal
+        weights = torch.softmax(logs, dim=0)
+        kept = (weights > 1e-12).nonzero()[:, 0]
         means = self.means[:, rest].cpu() + (root.mT @ z)[..., 0]
         covariances = self._blocks(rest, rest) - root.mT @ root
-        return MixtureModel(
+        mixture = MixtureModel(
             self.centre[rest],
             self.scale[rest],
             weights[kept] / weights[kept].sum(),
             means[kept],
             0.5 * (covariances + covariances.mT)[kept],
         ).to(self.device)
+        log_mass = float(torch.logsumexp(logs, dim=0) - self.scale[known].log().sum())
+        return log_mass, mixture, kept
+
+    def draw_rest(
+        self, known: Sequence[int], x: Tensor, component: Tensor, generator: torch.Generator | None
+    ) -> Tensor:
+        """Return the other columns drawn given values of known ones, each row from a component.
+
+        ``x`` is ``(n, len(known))`` and ``component`` ``(n,)``; the result ``(n, others)``.
+        """
+        known = list(known)
+        rest = [column for column in range(self.dim) if column not in known]
+        own, across = self._blocks(known, known), self._blocks(rest, known)
+        gain = torch.linalg.solve(own, across.mT).mT  # (k, rest, known)
+        spread = self._blocks(rest, rest) - gain @ across.mT
+        values, vectors = torch.linalg.eigh(0.5 * (spread + spread.mT))
+        root = vectors * values.clamp(min=0).sqrt()[:, None]
+        means = self.means.cpu()
+        gap = (x - self.centre[known]) / self.scale[known] - means[:, known][component]
+        noise = torch.empty(len(x), len(rest), dtype=torch.float64).normal_(generator=generator)
+        u = means[:, rest][component] + (gain[component] @ gap[..., None])[..., 0]
+        u = u + (root[component] @ noise[..., None])[..., 0]
+        drawn: Tensor = u * self.scale[rest] + self.centre[rest]
+        return drawn
 
     def _blocks(self, rows: list[int], columns: list[int]) -> Tensor:
         return self.covariances[:, rows][:, :, columns].cpu()

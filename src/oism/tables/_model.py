@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,6 @@ from oism._core.transforms import in_parallel, threads_apart
 from oism.flow import (
     ClosedForm,
     Divergence,
-    FittedModel,
     Flow,
     OrdinaryMethod,
     RungeKutta4,
@@ -34,6 +33,9 @@ from oism.score import OperatorScore
 from oism.storage import storable
 from oism.tables._background import Background
 from oism.tables._chart import Chart
+from oism.tables._conditional import GridModel
+from oism.tables._contract import TabularModel
+from oism.tables._line import LineFlow, converged
 from oism.tables._process import ChartedProcess
 from oism.tables._summary import table_facts
 
@@ -47,7 +49,7 @@ STEPS = (16, 32, 64, 128, 256, 512)
 
 
 @storable
-class TableModel(FittedModel):
+class TableModel(TabularModel):
     """The density of a table and of its noised versions, in the data's units.
 
     Parameters
@@ -285,6 +287,15 @@ class TableModel(FittedModel):
         rows[~wide] = self.chart.to_data(u.cpu())
         return rows.to(self.device)
 
+    def marginal(self, columns: Sequence[int]) -> GridModel:
+        """Return the model of some columns alone, in the order given: integrals over the others."""
+        return GridModel(self, tuple(columns))
+
+    def conditional(self, given: Mapping[int, float]) -> GridModel:
+        """Return the model of the other columns, in their order, given values of some."""
+        rest = tuple(column for column in range(self.dim) if column not in given)
+        return GridModel(self, rest, tuple(given.items()))
+
     def _draw(
         self,
         n: int,
@@ -353,8 +364,11 @@ def converged_steps(score: OperatorScore, span: tuple[float, float]) -> int:
 
     Log-densities of samples of the model itself are computed with more and more steps, until the
     last doubling has changed them by less than 1e-3 on average. Runge and Kutta's method is of
-    order four, so the error that remains is smaller by another factor of 15.
+    order four, so the error that remains is smaller by another factor of 15. In one dimension the
+    samples are evenly spaced points, weighted by the density.
     """
+    if score.basis.dim == 1 and score.bandwidth is not None:
+        return converged(LineFlow(score, span), STEPS, PILOT_TOLERANCE)
     flow, device = Flow(score, span=span), score.device
     u = flow.sample(
         PILOTS,

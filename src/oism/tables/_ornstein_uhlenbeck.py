@@ -19,7 +19,7 @@ from oism.score import OperatorScore
 from oism.tables._background import Spread
 from oism.tables._chart import WhiteChart
 from oism.tables._columns import Columns
-from oism.tables._family import Family
+from oism.tables._family import MomentFamily
 
 ORDER = 6
 """The largest degree of the polynomials, unless given."""
@@ -29,7 +29,7 @@ FIRST_SIGMA = 0.01
 
 
 @dataclass(frozen=True)
-class OrnsteinUhlenbeckFamily(Family[OrnsteinUhlenbeck]):
+class OrnsteinUhlenbeckFamily(MomentFamily[OrnsteinUhlenbeck]):
     """Hermite polynomials of each direction."""
 
     name = "ou"

@@ -17,8 +17,16 @@ Facts = dict[str, Any]
 COLUMN_TEXTS = {
     "periodic": "periodic, period {period:g}",
     "bounded": "bounded, {low:g} to {high:g}, reflected",
+    "half-bounded": "bounded at {bound:g}, box from {low:.4g} to {high:.4g}, reflected",
+    "discrete": "discrete, {levels} levels from {low:g} to {high:g}",
     "free": "free, box from {low:.4g} to {high:.4g}",
 }
+ENDS = {"low": "from", "high": "up to"}
+COORDINATE_TEXTS = {
+    "plain": "in the columns as they are",
+    "warped": "in columns warped to normal margins",
+}
+MOST_MEMBERS = 5
 FUNCTION_TEXTS = {
     "waves": "{count} waves, frequencies up to {finest:.3g}",
     "polynomials": "polynomials up to degree {degree}",
@@ -42,6 +50,8 @@ def table_facts(score: OperatorScore, chart: Chart, names: Sequence[str]) -> Fac
 
 def describe(found: Facts) -> str:
     """Return a page of text about the facts of a model."""
+    if "process" not in found:
+        return "\n".join([*_column_lines(found["columns"]), *_pool_lines(found)])
     process, clock = found["process"]["kind"], found["clock"]["kind"]
     low, high = found["times"]
     lines = [
@@ -54,7 +64,36 @@ def describe(found: Facts) -> str:
     if found["background"] is not None:
         share = found["background"]
         lines.append(f"background  a Gaussian of twice the spread, weight {share:.2g}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_network_lines(found)])
+
+
+def _network_lines(found: Facts) -> list[str]:
+    """Return the share of networks beside the model, if there are any."""
+    network = found.get("network")
+    if network is None:
+        return []
+    text = f"share {network['share']:.2f}, {network['networks']} networks"
+    if network.get("gain") is not None:
+        text += f", held-out gain {network['gain']:.3f} ± {network['error']:.3f} nats per row"
+    return [f"network     {text}"]
+
+
+def _pool_lines(found: Facts) -> list[str]:
+    """Return the parts of a pool of mixtures, its members and the held-out log-likelihood."""
+    parts = found.get("parts", [])
+    lines = [f"model       mixtures of {found['components']} Gaussians in closed form, no flow"]
+    for k, part in enumerate(parts):
+        place = COORDINATE_TEXTS[part["name"]]
+        text = f"{part['weight']:.0%} {place}, {part['components']} components"
+        lines.append(f"{'pool' if k == 0 else '':<12}{text}")
+    for k, member in enumerate(found.get("members", [])[:MOST_MEMBERS]):
+        text = f"{member['weight']:.2f} {member['name']}"
+        lines.append(f"{'members' if k == 0 else '':<12}{text}")
+    if found.get("rows") is not None:
+        lines.append(f"rows        {found['rows']:,}")
+    if found.get("held_out") is not None:
+        lines.append(f"held out    log-likelihood {found['held_out']:.3f} per row")
+    return [*lines, *_network_lines(found)]
 
 
 def _settings(owner: Any) -> Facts:  # noqa: ANN401
@@ -90,9 +129,19 @@ def _column_lines(columns: list[Facts]) -> list[str]:
     if columns[0]["kind"] == "whitened":
         return [f"columns     {len(columns)}, whitened: mean 0, variances 1"]
     return [
-        f"{'columns' if j == 0 else '':<12}{column['name']}: {_text(COLUMN_TEXTS, column)}"
+        f"{'columns' if j == 0 else '':<12}{column['name']}: {_column_text(column)}"
         for j, column in enumerate(columns)
     ]
+
+
+def _column_text(column: Facts) -> str:
+    kind = column["kind"]
+    if kind == "categorical":
+        return f"categorical, {column['levels']} levels"
+    if kind in ("free", "bounded") and not ("low" in column and "high" in column):
+        ends = [f"{word} {column[key]:g}" for key, word in ENDS.items() if key in column]
+        return ", ".join([kind, *ends])
+    return _text(COLUMN_TEXTS, column)
 
 
 def _function_text(functions: Facts) -> str:

@@ -14,7 +14,7 @@ from oism.score import OperatorScore
 from oism.tables._background import Spread
 from oism.tables._chart import BoxChart
 from oism.tables._columns import Columns
-from oism.tables._family import Family
+from oism.tables._family import MomentFamily
 
 MOST_COLUMNS = 3
 """The largest number of columns; the number of waves grows like the volume of a ball."""
@@ -33,13 +33,14 @@ KNOT_ERROR = 1e-2
 
 
 @dataclass(frozen=True)
-class TorusFamily(Family[Torus]):
+class TorusFamily(MomentFamily[Torus]):
     """Fourier waves under Brownian motion modulo 2π."""
 
     name = "torus"
     example = "Torus()"
     process_type = Torus
     times = 17
+    allows_network = True
 
     def check(self, columns: Columns) -> None:
         """Raise for more than three columns."""

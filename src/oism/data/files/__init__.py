@@ -4,6 +4,7 @@
 one. The format follows from the suffix, or is given. ``-`` is standard input or output, CSV unless
 a format is given. Text formats may be compressed, ``.csv.gz``. `open_images` returns the images in
 a folder, in files that hold arrays or encoded images, or in a dataset of the Hugging Face Hub.
+`open_table` returns a `TableFile`, which is read in batches.
 
 Messages count lines where the file is text, as an editor does, the header being line 1; in other
 files they count rows, the first being row 1.
@@ -16,6 +17,7 @@ files they count rows, the first being row 1.
        [1.5]]))
 """
 
+from oism.data.files._batches import BATCH, Shard, TableFile, open_table
 from oism.data.files._columns import FileError, find_column, numbering, unknown_column
 from oism.data.files._decoding import MODES, Mode
 from oism.data.files._formats import FORMATS, TEXT_FORMATS, format_of, read, write, write_array
@@ -29,6 +31,7 @@ from oism.data.files._splits import TESTING, TRAINING, Split
 from oism.data.files._streams import STANDARD, called, read_bytes, write_bytes
 
 __all__ = [
+    "BATCH",
     "FORMATS",
     "HUB_PREFIX",
     "IMAGE_SUFFIXES",
@@ -40,8 +43,10 @@ __all__ = [
     "FileError",
     "Images",
     "Mode",
+    "Shard",
     "Sheet",
     "Split",
+    "TableFile",
     "called",
     "check_images",
     "find_column",
@@ -50,6 +55,7 @@ __all__ = [
     "is_images",
     "numbering",
     "open_images",
+    "open_table",
     "read",
     "read_bytes",
     "unknown_column",

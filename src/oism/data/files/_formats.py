@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -82,15 +84,25 @@ def write_array(array: NDArray[np.generic], path: str) -> None:
     write_bytes(arrays.npy(array), path)
 
 
-def _parquet(content: bytes, source: str) -> pa.Table:
+@contextmanager
+def explained(source: str) -> Iterator[None]:
+    """Raise errors of Arrow about a Parquet file as a `FileError`."""
     try:
-        table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
+        yield
     except (pa.ArrowException, OSError) as error:
         message = f"{source}: damaged, or not a Parquet file: {error}"
         raise FileError(message) from error
-    # The index of a frame, which pandas writes as well, is not one of its columns.
-    index = re.compile(r"__index_level_\d+__")
-    return table.select([i for i, name in enumerate(table.column_names) if not index.match(name)])
+
+
+def is_index(name: str) -> bool:
+    """Return whether a column is the index of a frame, which pandas writes as well."""
+    return re.match(r"__index_level_\d+__", name) is not None
+
+
+def _parquet(content: bytes, source: str) -> pa.Table:
+    with explained(source):
+        table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
+    return table.select([i for i, name in enumerate(table.column_names) if not is_index(name)])
 
 
 def _decompressed(content: bytes, source: str) -> bytes:

@@ -15,8 +15,15 @@ from oism.data.files._columns import FileError, find_column, numbering
 
 Array = NDArray[np.float64]
 
+MOST_LEVELS = 50
+"""The largest number of different texts in a column whose texts are levels of a category."""
+
 MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none")
 """Words for a missing number, in any case."""
+
+
+SIGHTED = 2**16
+"""The number of rows that decide whether the texts of a column are levels."""
 
 
 def is_number(word: str) -> bool:
@@ -29,11 +36,15 @@ def is_number(word: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Sheet:
-    """A table, the name of its source in messages, and the line of the source of each row."""
+    """A table, the name of its source in messages, and the line of the source of each row.
+
+    ``first`` is the number of rows of the source before those of the table.
+    """
 
     table: pa.Table
     source: str
     line_of: Callable[[int], int] | None = None
+    first: int = 0
 
     @property
     def names(self) -> list[str]:
@@ -47,16 +58,21 @@ class Sheet:
 
     def place(self, row: int, column: str) -> str:
         """Return the place of a cell: its line in a text, otherwise its row, counted from 1."""
+        row += self.first
         where = f"row {row + 1}" if self.line_of is None else f"line {self.line_of(row)}"
         return f"{self.source}: {where}, column {column!r}"
 
-    def check_shape(self) -> None:
-        """Raise unless there are rows, and columns with different names."""
+    def check_columns(self) -> None:
+        """Raise unless there are columns, with different names."""
         if not self.names:
             raise FileError(f"{self.source}: the table has no columns")
         twice = sorted({name for name in self.names if self.names.count(name) > 1})
         if twice:
             raise FileError(f"{self.source}: more than one column is called {twice[0]!r}")
+
+    def check_shape(self) -> None:
+        """Raise unless there are rows, and columns with different names."""
+        self.check_columns()
         if not self.table.num_rows:
             header = "a header but " if self.line_of is not None else ""
             raise FileError(f"{self.source}: the table has {header}no rows")
@@ -91,8 +107,51 @@ class Sheet:
         parts = [self._column(name, advice) for name in columns]
         return np.stack(parts, axis=1) if parts else np.empty((self.table.num_rows, 0))
 
-    def complete(self, rows: Array, columns: Sequence[str], *, skip: bool) -> NDArray[np.bool_]:
-        """Return which rows of `numbers` are complete; raise for others unless they are skipped."""
+    def frame(self, columns: Sequence[str], advice: str = "") -> pa.Table:
+        """Return columns of numbers, NaN where one is missing, and of text with few levels.
+
+        A text is a level where at most half of a column's texts are numbers, and at most 50 of them
+        are different; missing ones are null. Otherwise the first text is an error, see `numbers`.
+        """
+        levels = {name: self._levels(name) for name in columns}
+        parts = [
+            pa.array(self._column(name, advice)) if levels[name] is None else levels[name]
+            for name in columns
+        ]
+        return pa.table(parts, list(columns))
+
+    def texts(self, column: str) -> pa.ChunkedArray:
+        """Return a column as texts, null where one is missing."""
+        cells = self.table.column(column)
+        return self._words(cells.cast(pa.string()))
+
+    def _levels(self, name: str) -> pa.ChunkedArray | None:
+        """Return a column of text as levels, or None if it holds numbers or too many texts."""
+        cells = self.table.column(name)
+        if pa.types.is_dictionary(cells.type):
+            cells = cells.cast(cells.type.value_type)
+        if not _is_text(cells.type):
+            return None
+        words = self._words(cells)
+        counts = {
+            count["values"]: count["counts"]
+            for count in pc.value_counts(words[:SIGHTED]).to_pylist()
+        }
+        counts.pop(None, None)
+        numbers = sum(count for word, count in counts.items() if is_number(word))
+        few = len(counts) <= MOST_LEVELS and 2 * numbers < sum(counts.values())
+        flags = {word.lower() for word in counts} <= {"true", "false"}
+        if not few or flags or len(pc.unique(words)) > MOST_LEVELS + 1:
+            return None
+        return words
+
+    def complete(
+        self, rows: Array, columns: Sequence[str], *, skip: bool, some: bool = True
+    ) -> NDArray[np.bool_]:
+        """Return which rows of `numbers` are complete; raise for others unless they are skipped.
+
+        With ``some`` there must be one at least; a batch may have none.
+        """
         lacking = np.isnan(rows)
         kept: NDArray[np.bool_] = np.logical_not(lacking.any(axis=1))
         if not skip and not kept.all():
@@ -101,7 +160,7 @@ class Sheet:
                 f"{self.place(int(row), columns[column])}: the value is missing; --missing skip "
                 "leaves such rows out"
             )
-        if not kept.any():
+        if some and not kept.any():
             raise FileError(f"{self.source}: no row is complete in {', '.join(columns)}")
         return kept
 
@@ -118,17 +177,22 @@ class Sheet:
         if pa.types.is_dictionary(cells.type):
             cells = cells.cast(cells.type.value_type)
         kind = cells.type
-        if any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string)):
+        if _is_text(kind):
             return self._parsed(name, cells, advice)
         numeric = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
         if not any(test(kind) for test in (*numeric, pa.types.is_boolean, pa.types.is_null)):
             raise FileError(f"{self.source}: column {name!r} holds {kind}, not numbers{advice}")
         return _float64(cells)
 
-    def _parsed(self, name: str, cells: pa.ChunkedArray, advice: str) -> Array:
+    @staticmethod
+    def _words(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return texts without spaces around them, null where one is missing."""
         words = pc.utf8_trim_whitespace(cells)
         missing = pc.is_in(pc.utf8_lower(words), value_set=pa.array(MISSING, cells.type))
-        words = pc.if_else(missing, None, words)
+        return pc.if_else(missing, None, words)
+
+    def _parsed(self, name: str, cells: pa.ChunkedArray, advice: str) -> Array:
+        words = self._words(cells)
         for kind in (pa.float64(), pa.bool_()):
             if (numbers := _cast(words, kind)) is not None:
                 return _float64(numbers)
@@ -139,6 +203,10 @@ class Sheet:
             low, high = (low, middle) if parsed is None else (middle, high)
         word = cells[low].as_py()
         raise FileError(f"{self.place(low, name)}: {word!r} is not a number{advice}")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _cast(words: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray | None:

@@ -1,16 +1,25 @@
-"""Tables in CSV and TSV files. Cells stay text until numbers are read from them.
+"""Tables in CSV and TSV files, read whole or in batches. Cells stay text until numbers are read.
 
 So identifiers like ``007`` and dates are written as they were read. A first row of numbers is not a
 header: columns are then named "0", "1", and so on. Names that are numbers must be quoted.
+
+A `Text` is opened anew for every purpose: for its first row, for a pass in batches, and to find the
+line of an error. So no more than a block of it is in memory at once.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import itertools
 import warnings
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,24 +35,111 @@ BLOCK = 1 << 24
 DELIMITER_NAMES = {",": "comma", "\t": "tab", ";": "semicolon"}
 
 
+@dataclass(frozen=True)
+class Text:
+    """A text with one row per line; ``open`` returns its bytes from the beginning."""
+
+    open: Callable[[], IO[bytes]]
+    source: str
+    delimiter: str
+
+    @cached_property
+    def _head(self) -> tuple[list[str], bool]:
+        """The cells of the first row, and whether they are names."""
+        with self._opened() as stream:
+            start = _first_lines(stream, self.source)
+        records = _records(io.StringIO(start, newline=""), self.delimiter, self.source)
+        _, cells = next(records, (0, []))
+        if not cells:
+            raise FileError(f"{self.source}: the file has no rows")
+        quoted = start.lstrip("\r\n").startswith('"')
+        if not quoted:
+            _check_delimiter(cells, self.delimiter, self.source)
+        return cells, quoted or _is_header(cells, self.source)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        cells, headed = self._head
+        return cells if headed else numbering(len(cells))
+
+    def whole(self, content: bytes) -> pa.Table:
+        """Return the table in the content, which is that of the text."""
+        options = self._options(self.names, min(len(content), BLOCK))
+        with self._explained():
+            table = arrow_csv.read_csv(pa.BufferReader(content), *options)
+        return table.slice(int(self._head[1])).rename_columns(self.names)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield some columns of the text, block by block."""
+        rows_of_header = int(self._head[1])
+        options = self._options(columns, BLOCK // 2)
+        with self._explained(), self._opened() as stream:
+            for block in arrow_csv.open_csv(stream, *options):
+                table = pa.Table.from_batches([block]).slice(rows_of_header)
+                rows_of_header = 0
+                yield table.rename_columns(list(columns))
+
+    def line_of(self, row: int) -> int:
+        """Return the line on which a row begins."""
+        with self._opened() as stream:
+            records = _records(_decoding(stream, self.source), self.delimiter, self.source)
+            return next(itertools.islice(records, row + self._head[1], None))[0]
+
+    def _options(self, columns: Sequence[str], block: int) -> tuple[Any, Any, Any]:
+        keys = numbering(len(self.names))  # not their names: Arrow would confuse equal ones
+        chosen = [keys[self.names.index(name)] for name in columns]
+        return (
+            arrow_csv.ReadOptions(
+                # Threads of Arrow that outlive an error abort the interpreter at its exit.
+                use_threads=False,
+                column_names=keys,
+                block_size=block,
+            ),
+            arrow_csv.ParseOptions(delimiter=self.delimiter, newlines_in_values=True),
+            arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(keys, pa.string()),
+                include_columns=keys if list(columns) == self.names else chosen,
+                strings_can_be_null=False,
+            ),
+        )
+
+    @contextmanager
+    def _opened(self) -> Iterator[IO[bytes]]:
+        try:
+            with self.open() as stream:
+                yield stream
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            message = f"{self.source}: damaged, or not compressed by gzip: {error}"
+            raise FileError(message) from error
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Raise the error about what Arrow could not read with its line."""
+        try:
+            yield
+        except pa.ArrowInvalid as error:
+            raise self._why(str(error)) from error
+
+    def _why(self, message: str) -> FileError:
+        count = len(self.names)
+        with self._opened() as stream:
+            for line, cells in _records(
+                _decoding(stream, self.source), self.delimiter, self.source
+            ):
+                if len(cells) != count:
+                    cell = "cell" if len(cells) == 1 else "cells"
+                    return FileError(
+                        f"{self.source}: line {line} has {len(cells)} {cell}, but the first row "
+                        f"has {count}"
+                    )
+        return FileError(f"{self.source}: {message}")
+
+
 def read(content: bytes, source: str, delimiter: str) -> Sheet:
     """Return the table in a text."""
-    start = _first_lines(content, source)
-    _, cells = next(_records(start, delimiter, source), (0, []))
-    if not cells:
-        raise FileError(f"{source}: the file has no rows")
-    quoted = start.lstrip("\r\n").startswith('"')
-    if not quoted:
-        _check_delimiter(cells, delimiter, source)
-    headed = quoted or _is_header(cells, source)
-    table = _table(content, source, delimiter, len(cells))
-    names = cells if headed else numbering(len(cells))
-
-    def line_of(row: int) -> int:
-        records = _records(_decoded(content, source), delimiter, source)
-        return next(itertools.islice(records, row + headed, None))[0]
-
-    return Sheet(table.slice(int(headed)).rename_columns(names), source, line_of)
+    text = Text(lambda: io.BytesIO(content), source, delimiter)
+    return Sheet(text.whole(content), source, text.line_of)
 
 
 def content(table: pa.Table, delimiter: str, path: str) -> bytes:
@@ -82,46 +178,38 @@ def _header(names: list[str], delimiter: str) -> tuple[bytes, bytes]:
     return (delimiter.join(quoted)).encode(), delimiter.join(plain).encode()
 
 
-def _table(content: bytes, source: str, delimiter: str, count: int) -> pa.Table:
-    keys = numbering(count)  # not yet their names: Arrow would confuse columns of equal names
-    try:
-        return arrow_csv.read_csv(
-            pa.BufferReader(content),
-            arrow_csv.ReadOptions(
-                # Threads of Arrow that outlive an error abort the interpreter at its exit.
-                use_threads=False,
-                column_names=keys,
-                block_size=min(len(content), BLOCK),
-            ),
-            arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(keys, pa.string()), strings_can_be_null=False
-            ),
-        )
-    except pa.ArrowInvalid as error:
-        raise _why(content, source, delimiter, count, str(error)) from error
-
-
-def _first_lines(content: bytes, source: str) -> str:
+def _first_lines(stream: IO[bytes], source: str) -> str:
     """Return enough of a text to hold its first row."""
-    part = content[:BLOCK]
-    whole = len(part) == len(content)
-    return _decoded(part if whole else part[: part.rfind(b"\n") + 1] or content, source)
-
-
-def _decoded(content: bytes, source: str) -> str:
+    part = stream.read(BLOCK)
+    if len(part) == BLOCK:
+        part = part[: part.rfind(b"\n") + 1] or part + stream.read()
     try:
-        return content.decode("utf-8-sig")
+        return part.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        kind = BOMS.get(content[:2])
-        where = f"it looks like {kind}" if kind else f"line {line} is not UTF-8"
-        raise FileError(f"{source}: text must be encoded as UTF-8, but {where}") from error
+        line = part.count(b"\n", 0, error.start) + 1
+        raise _not_utf8(source, line, BOMS.get(part[:2])) from error
 
 
-def _records(text: str, delimiter: str, source: str) -> Iterator[tuple[int, list[str]]]:
+def _not_utf8(source: str, line: int, kind: str | None = None) -> FileError:
+    where = f"it looks like {kind}" if kind else f"line {line} is not UTF-8"
+    return FileError(f"{source}: text must be encoded as UTF-8, but {where}")
+
+
+def _decoding(stream: IO[bytes], source: str) -> Iterator[str]:
+    """Yield the lines of a stream of bytes, with their ends."""
+    # An error of the decoder would come a buffer too early, so it has marks for wrong bytes.
+    with io.TextIOWrapper(stream, "utf-8-sig", errors="surrogateescape", newline="") as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.encode()
+            except UnicodeEncodeError as error:
+                raise _not_utf8(source, number) from error
+            yield line
+
+
+def _records(lines: Iterable[str], delimiter: str, source: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a text and the lines on which they begin; empty lines are not rows."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
+    reader = csv.reader(lines, delimiter=delimiter)
     while True:
         line = reader.line_num + 1
         try:
@@ -158,14 +246,3 @@ def _check_delimiter(cells: list[str], delimiter: str, source: str) -> None:
                 f"{source}: columns are separated by a {name} where a {expected} is expected: "
                 f"write them with a {expected}{hint}"
             )
-
-
-def _why(content: bytes, source: str, delimiter: str, count: int, message: str) -> FileError:
-    """Return the error about what Arrow could not read, with its line."""
-    for line, cells in _records(_decoded(content, source), delimiter, source):
-        if len(cells) != count:
-            cell = "cell" if len(cells) == 1 else "cells"
-            return FileError(
-                f"{source}: line {line} has {len(cells)} {cell}, but the first row has {count}"
-            )
-    return FileError(f"{source}: {message}")

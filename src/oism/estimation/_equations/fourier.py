@@ -85,18 +85,40 @@ class FourierEquations:
         waves = torch.view_as_real(means.resolve_conj()).flatten(-2)
         return self.eigenvalues * (waves if self._flip is None else self._flip * waves)
 
+    @cached_property
+    def active(self) -> slice:
+        """The functions that are not zero by symmetry: all, or cos only for an even density.
+
+        Then all averages are real, A_t has no entries between cos and sin, and b_t none for sin.
+        """
+        return slice(None) if bool((self.means.imag != 0).any()) else slice(None, None, 2)
+
+    @cached_property
+    def _pairs(self) -> list[tuple[Tensor, Tensor]]:
+        """The positions of all ξ - η and ξ + η in the lattice, and their signs."""
+        xi = self.frequencies
+        return [self._find(xi[:, None] + side * xi) for side in (-1, 1)]
+
+    def active_matrix(self, t: Tensor) -> Tensor:
+        """Return A_t among the `active` functions: ``(T, *batch, size, size)``, or half of it."""
+        if self.active.step is None:
+            return self.dense(t)
+        c = self.characteristic(t).real
+        c = torch.cat((c, torch.ones_like(c[..., :1])), dim=-1)
+        minus, plus = (c[..., position] for position, _ in self._pairs)
+        return minus.sub_(plus).mul_(self.frequencies @ self.frequencies.mT)
+
     def dense(self, t: Tensor) -> Tensor:
         """Return A_t: ``(T, *batch, size, size)``."""
         c = self.characteristic(t)
         c = torch.cat((c, torch.ones_like(c[..., :1])), dim=-1)
 
-        def wave(xi: Tensor) -> tuple[Tensor, Tensor]:
+        def wave(position: Tensor, sign: Tensor) -> tuple[Tensor, Tensor]:
             """Return E[cos ξ·x] and E[sin ξ·x]."""
-            position, sign = self._find(xi)
             return c.real[..., position], -sign * c.imag[..., position]
 
         xi = self.frequencies
-        minus, plus = (wave(xi[:, None] + side * xi) for side in (-1, 1))
+        minus, plus = (wave(*pair) for pair in self._pairs)
         blocks = c.real.new_empty(*c.shape[:-1], len(xi), 2, len(xi), 2)
         # ∇φ for φ = √2 cos is -ξ√2 sin, for √2 sin it is ξ√2 cos; 2 sin·sin = cos(-) - cos(+), …
         blocks[..., :, 0, :, 0] = minus[0] - plus[0]

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.transforms import in_parallel
 from oism.basis import NUFFT_DIM, Averages, Fourier, TorusGrid, product_lattice
 from oism.basis._fourier import leading
 from oism.estimation._moments.base import Moments
@@ -81,7 +82,7 @@ class FourierMoments(Moments):
         self.high = torch.maximum(self.high, x.amax(dim=0))
         transform = self._nufft if self.basis.dim <= NUFFT_DIM else self._exponentials
         for multiple, sums in enumerate(self._sums, start=1):
-            sums.add_(transform(wrapped(multiple * wrapped(x)), weights))
+            sums.add_(self._rounded(transform(wrapped(multiple * wrapped(x)), weights)))
 
     def _nufft(self, x: Tensor, weights: Tensor) -> Tensor:
         """Return the sums over each fold by FINUFFT, from a grid of all |ζ_j| ≤ reach."""
@@ -90,17 +91,23 @@ class FourierMoments(Moments):
         dim, side = self.basis.dim, 2 * self._reach + 1
         transform = getattr(finufft, f"nufft{dim}d1")
         grids = torch.zeros(self.folds, side**dim, dtype=torch.complex128)
-        for grid, own in zip(grids, weights, strict=True):  # few folds, each with its own points
+
+        def fill(fold: int) -> None:
+            own = weights[fold]
             inside = own > 0
             if bool(inside.any()):
                 columns = [column.contiguous().numpy() for column in x[inside].mT]
                 strengths = own[inside].to(torch.complex128).numpy()
                 modes = side if dim == 1 else (side,) * dim
-                threads = 1 if len(strengths) * side < FEW else 0  # more threads cost more here
+                few = len(strengths) * side < FEW  # more threads cost more here
+                # Several threads add in any order, and rounded sums must not depend on it.
                 waves = transform(
-                    *columns, strengths, modes, eps=TOLERANCE, isign=-1, nthreads=threads
-                )
-                grid.copy_(torch.from_numpy(waves).flatten())
+                    *columns, strengths, modes, eps=TOLERANCE, isign=-1,
+                    nthreads=1 if few or self.quantum else 0,
+                )  # fmt: skip
+                grids[fold].copy_(torch.from_numpy(waves).flatten())
+
+        in_parallel(fill, range(self.folds))
         strides = side ** torch.arange(dim - 1, -1, -1)
         return grids[:, ((self.frequencies.long() + self._reach) * strides).sum(dim=1)]
 

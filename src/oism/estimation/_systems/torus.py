@@ -1,4 +1,4 @@
-"""The system on the torus: dense algebra for few functions, matrix-free for many.
+"""The system on the torus: dense algebra for bands of few functions, matrix-free for others.
 
 In preconditioned coordinates Λ^{½}α, where A_t tends to the identity as t grows, the penalty is
 diagonal and grows with the eigenvalue,
@@ -42,11 +42,12 @@ from oism.process import Clock
 from oism.score import RIDGES, Advance, FourierScore, Losses, Solved, System, Table, ignore
 from oism.storage import storable
 
-DENSE = 120
-"""The largest number of functions for dense algebra (measured by benchmarks/torus.py)."""
+DENSE_SWEEP, DENSE, DENSE_SOLVE = 160, 300, 512
+"""The largest numbers of functions in a band for dense algebra: for the paths of ridges of all
+folds, for a solution with extreme eigenvalues, and for a solution (benchmarks/torus.py)."""
 
-DENSE_SOLVE = 512
-"""The same for a single ridge."""
+BANDS = 8
+"""The number of bands per octave."""
 
 SMALLEST_CUTOFF = 3.0
 SMOOTHED = 0.3
@@ -76,7 +77,11 @@ MOST_LOSS = 0.02
 """Smaller ridges are tried for a relative gain above the first, at levels within the second."""
 
 PATIENCE = 2
-"""The number of consecutive clearly worse cutoffs after which no larger one is tried."""
+"""The number of consecutive cutoffs, beyond all frequencies at which the data have structure and
+not better by LEAST_GAIN, after which no larger one is tried."""
+
+CHANCE = 0.01
+"""The probability that a frequency of uniform data counts as structure."""
 
 SWEEP_TOLERANCE = 1e-3
 KNOT_TOLERANCE = 1e-6
@@ -127,7 +132,7 @@ class Work:
 class TorusSystem(System):
     """A_t and b_t on the torus for averages over all rows, and with each fold left out.
 
-    ``dense`` selects one of the two algorithms; the default depends on the number of functions.
+    ``dense`` selects one of the two algorithms; by default each band has the faster one.
     """
 
     basis: Fourier
@@ -137,11 +142,10 @@ class TorusSystem(System):
         self, basis: Fourier, lattice: Tensor, averages: Averages, *, dense: bool | None = None
     ) -> None:
         self.basis, self.lattice, self.averages = basis, lattice, averages
-        self.dense = basis.size <= DENSE if dense is None else dense
-        self.dense_solve = basis.size <= DENSE_SOLVE if dense is None else dense
+        self._dense = dense
         self.radius = math.sqrt(-float(basis.eigenvalues[-1]))
         self.levels = 1 + max(0, math.floor(2 * math.log2(self.radius / SMALLEST_CUTOFF) + 1e-9))
-        self._equations = lru_cache(maxsize=32)(self._make_equations)
+        self._equations = lru_cache(maxsize=64)(self._make_equations)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state without the cached equations."""
@@ -149,7 +153,7 @@ class TorusSystem(System):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._equations = lru_cache(maxsize=32)(self._make_equations)
+        self._equations = lru_cache(maxsize=64)(self._make_equations)
 
     def score(self, clock: Clock, table: Table) -> FourierScore:
         """Return the score on the torus."""
@@ -197,14 +201,21 @@ class TorusSystem(System):
     def _band(self, reach: float, late: float) -> float:
         """Return the radius within which functions are kept, at least min(reach, late).
 
-        Rounded up in steps of √2, so that few sets of equations are needed for all times.
+        Rounded up to one of eight per octave, so that few sets of equations are needed.
         """
         wanted = min(reach, late)
         if wanted >= self.radius:
             return math.inf
         least = max(4.0, float(self.basis.frequencies[0].norm()))
-        steps = math.floor(2 * math.log2(self.radius / max(wanted, 1.0)))
-        return max(self.radius * 2 ** (-steps / 2), least) + 1e-9
+        steps = math.floor(BANDS * math.log2(self.radius / max(wanted, 1.0)) + 1e-9)
+        return max(self.radius * 2 ** (-steps / BANDS), least) + 1e-9
+
+    def is_dense(self, band: float, most: int = DENSE) -> bool:
+        """Return whether dense algebra is used for the functions of a band."""
+        if self._dense is not None:
+            return self._dense
+        inside = self.basis.frequencies.square().sum(dim=1) <= band**2
+        return 2 * int(inside.sum()) <= most
 
     def _sweep_band(self, t: float, cutoff: float) -> float:
         return self._band(1.5 * cutoff, math.sqrt(GAUSSIAN_DECAY / max(t, 1e-300)))
@@ -215,11 +226,12 @@ class TorusSystem(System):
         return self._band(3 * cutoff, max(late, EXPONENTIAL_DECAY / t) if exact else late)
 
     def _chunks(
-        self, bands: list[float], folds: int, *, dense: bool
+        self, bands: list[float], folds: int, most_dense: int
     ) -> Iterator[tuple[float, list[int]]]:
         """Yield batches of consecutive times with the same band that fit into memory."""
         start = 0
         while start < len(bands):
+            dense = self.is_dense(bands[start], most_dense)
             equations = self._equations("training" if folds > 1 else "total", bands[start])
             work = folds * (equations.size**2 if dense else math.prod(equations.grid.shape))
             most = max(1, CHUNK // work)
@@ -235,30 +247,34 @@ class TorusSystem(System):
         """Return the held-out losses ``(folds, T, levels, ridges)``.
 
         Candidates that cannot be chosen are not computed. Cutoffs are tried from the smallest, the
-        cheapest, upwards, until two in a row are clearly worse than the best so far. Small ridges
-        need many iterations, so they are tried last, and only if the loss decreases towards them at
-        levels that are close to the best.
+        cheapest, upwards, until two in a row are beyond the data's finest structure and no better
+        than the best. At late times, at which even the largest is too large, the system without a
+        cutoff is tried if no cutoff is offered, or if the last one was better. Small ridges need
+        many iterations, so they are tried last, and only if the loss decreases towards them at
+        levels that are close to the best; with dense algebra all ridges are tried at once.
         """
         folds, shares = len(self.averages.shares), self.averages.shares
         values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
         offered = self.cutoff(torch.arange(self.levels).double()).square() * t[:, None] <= SMOOTHED
-        offered[:, 0] = True
-        least_ridge = 0.0 if self.dense else LEAST_RIDGE / float(self.averages.counts[0])
-        work = Work(self._sweep_costs(t, offered, least_ridge), advance)
+        unlimited = ~offered[:, 0]
+        least_ridge = LEAST_RIDGE / float(self.averages.counts[0])
+        every = offered | (torch.arange(self.levels) == 0)
+        work = Work(self._sweep_costs(t, every, least_ridge), advance)
         best = torch.full((folds, len(t)), math.inf, dtype=t.dtype)  # fold by fold
-        worse = torch.zeros(len(t), dtype=torch.int64)
+        gains = torch.ones(len(t), dtype=torch.bool)  # whether the last cutoff improved the loss
+        idle, finest = torch.zeros(len(t), dtype=torch.int64), self._finest()
         for level in reversed(range(self.levels)):
-            where = (offered[:, level] & (worse < PATIENCE)).nonzero()[:, 0]
+            if level == 0:
+                offered[:, 0] |= unlimited & gains
+            where = (offered[:, level] & (idle < PATIENCE)).nonzero()[:, 0]
             self._fill(values, t, where, level, 0, work)
             mean = torch.einsum("f,fte->te", shares, values[:, where, level])
             own = values[:, where, level].gather(2, mean.argmin(dim=1).expand(folds, -1)[..., None])
             gap = own[..., 0] - best[:, where]
             centre = shares @ gap
-            error = (shares @ (gap - centre).square() / max(1, folds - 1)).sqrt()
-            behind = MOST_LOSS * (shares @ best[:, where]).abs()
-            worse[where] = torch.where(
-                (centre > behind) & (centre > 2 * error), worse[where] + 1, 0
-            )
+            gains[where] = centre < -LEAST_GAIN * (shares @ own[..., 0]).abs()
+            if float(self.cutoff(torch.tensor(float(level)))) >= finest:
+                idle[where] = torch.where(gains[where], 0, idle[where] + 1)
             best[:, where] = torch.where(centre < 0, own[..., 0], best[:, where])
         for number, (tier, after) in enumerate(itertools.pairwise(TIERS), start=1):
             if float(RIDGES[after][-1]) < least_ridge:
@@ -271,6 +287,16 @@ class TorusSystem(System):
             for level in range(self.levels):
                 self._fill(values, t, tried[:, level].nonzero()[:, 0], level, number, work)
         return Losses(values, shares)
+
+    def _finest(self) -> float:
+        """Return the largest norm of a frequency at which the data differ from uniform ones.
+
+        n|E e^{-iζ·x}|² of n uniform rows has the exponential distribution with mean 1, so the
+        largest of m of them exceeds log(m/p) with a probability below p.
+        """
+        size = self.averages.total.abs().square() * float(self.averages.counts[0])
+        found = size > math.log(len(self.lattice) / CHANCE)
+        return float((self.lattice.norm(dim=1) * found).max())
 
     def _sweep_costs(self, t: Tensor, offered: Tensor, least_ridge: float) -> Tensor:
         """Return the expected costs of tiers, times and levels: ``(3, T, levels)``."""
@@ -290,29 +316,34 @@ class TorusSystem(System):
         """Fill in the losses of one level and one tier of ridges at some of the times."""
         folds, cutoff = len(values), float(self.cutoff(torch.tensor(float(level))))
         bands = [self._sweep_band(one, cutoff) for one in t[where].tolist()]
-        tier = TIERS[number]
 
         def fill(chunk: tuple[float, list[int]]) -> None:
             band, run = chunk
-            found = self._path(t[where[run]], level, band, RIDGES[tier])
+            dense = self.is_dense(band, DENSE_SWEEP)
+            if dense and number:  # all ridges were tried with the first tier
+                return
+            tier = slice(None) if dense else TIERS[number]
+            found = self._path(t[where[run]], level, band, RIDGES[tier], dense=dense)
             values[:, where[run], level, tier] = found.movedim(1, 0)
-            work.finish(number, where[run], level)
+            work.finish(slice(None) if dense else number, where[run], level)
 
-        in_parallel(fill, list(self._chunks(bands, folds, dense=self.dense)))
+        in_parallel(fill, list(self._chunks(bands, folds, DENSE_SWEEP)))
         work.finish(number, slice(None), level)  # including times that were skipped
 
-    def _path(self, t: Tensor, level: int, band: float, ridges: Tensor) -> Tensor:
+    def _path(self, t: Tensor, level: int, band: float, ridges: Tensor, *, dense: bool) -> Tensor:
         """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``."""
         training, heldout = (self._equations(part, band) for part in ("training", "heldout"))
         penalty = self.penalty(torch.tensor([float(level)], dtype=t.dtype), training.eigenvalues)
         scale = (-training.eigenvalues * penalty[0]).rsqrt()
-        right = -scale * training.right(t)
-        if self.dense:
-            values, vectors = torch.linalg.eigh(scale[:, None] * training.dense(t) * scale)
+        right, judged = -scale * training.right(t), heldout.right(t)
+        if dense:
+            used = training.active
+            right, judged, scale = right[..., used], judged[..., used], scale[used]
+            values, vectors = torch.linalg.eigh(scale[:, None] * training.active_matrix(t) * scale)
             along = (vectors.mT @ right[..., None]).mT
             damped = along / (values.clamp(min=0)[..., None, :] + ridges[:, None])
             alpha = scale * (damped @ vectors.mT)
-            quadratic = ((alpha @ heldout.dense(t)) * alpha).sum(dim=-1)
+            quadratic = ((alpha @ heldout.active_matrix(t)) * alpha).sum(dim=-1)
         else:
             operator = training.operator(training.density(t).flatten(0, 1))
             solution = ridge_path(
@@ -327,7 +358,7 @@ class TorusSystem(System):
             candidates = alpha.flatten(0, 1).unbind(dim=1)
             quadratic = torch.stack([(judge(a) * a).sum(dim=-1) for a in candidates], dim=-1)
             quadratic = quadratic.reshape(*right.shape[:2], -1)
-        loss: Tensor = quadratic + 2 * (alpha * heldout.right(t)[..., None, :]).sum(dim=-1)
+        loss: Tensor = quadratic + 2 * (alpha * judged[..., None, :]).sum(dim=-1)
         return loss
 
     def solve(
@@ -344,15 +375,13 @@ class TorusSystem(System):
         With a guess, to the accuracy needed for interpolation between times; without, exactly.
         """
         exact = start is None
-        return self._solve(
-            t, ridge, level, start, dense=self.dense_solve, exact=exact, advance=advance
-        )
+        return self._solve(t, ridge, level, start, DENSE_SOLVE, exact=exact, advance=advance)
 
     def diagnose(
         self, t: Tensor, ridge: Tensor, level: Tensor, *, advance: Advance = ignore
     ) -> Solved:
         """Return the solution with the extreme eigenvalues, or estimates from the iteration."""
-        return self._solve(t, ridge, level, None, dense=self.dense, exact=False, advance=advance)
+        return self._solve(t, ridge, level, None, DENSE, exact=False, advance=advance)
 
     def _solve(  # noqa: PLR0913
         self,
@@ -360,8 +389,8 @@ class TorusSystem(System):
         ridge: Tensor,
         level: Tensor,
         start: Tensor | None,
+        most_dense: int,
         *,
-        dense: bool,
         exact: bool,
         advance: Advance,
     ) -> Solved:
@@ -377,9 +406,11 @@ class TorusSystem(System):
             rates = -equations.eigenvalues
             scale = (rates * self.penalty(level[run], equations.eigenvalues)).rsqrt()
             right = -scale * equations.right(t[run])
-            if dense:
-                matrix = scale[..., None] * equations.dense(t[run]) * scale[:, None]
-                if dense is self.dense:  # few functions: eigenvalues are cheap
+            if self.is_dense(band, most_dense):
+                used = equations.active
+                right, scale = right[:, used], scale[:, used]
+                matrix = scale[..., None] * equations.active_matrix(t[run]) * scale[:, None]
+                if self.is_dense(band):  # few functions: eigenvalues are cheap
                     low[run], high[run] = torch.linalg.eigvalsh(matrix)[:, [0, -1]].unbind(dim=1)
                 matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[run, None])
                 y = torch.linalg.solve(matrix, right)
@@ -395,17 +426,19 @@ class TorusSystem(System):
                 )
                 low[run], high[run] = found.smallest, found.largest
                 iterations[run], left[run] = found.iterations, found.residual
-                y = found.values
-            alpha[run, : equations.size] = scale * y
+                y, used = found.values, slice(None)
+            part = alpha.new_zeros(len(run), equations.size)
+            part[:, used] = scale * y
+            alpha[run, : equations.size] = part
             advance(len(run) / len(t))
 
-        in_parallel(work, list(self._chunks(bands, 1, dense=dense)))
-        if not dense:
-            self._warn(left, t)
+        in_parallel(work, list(self._chunks(bands, 1, most_dense)))
+        self._warn(left, t)
         return Solved(alpha, low, high, iterations)
 
     @staticmethod
     def _warn(residual: Tensor, t: Tensor) -> None:
+        residual = residual.nan_to_num(nan=0.0)  # direct solutions have none
         if float(residual.max()) > UNSOLVED:
             worst = int(residual.argmax())
             warnings.warn(
@@ -425,4 +458,4 @@ class TorusSystem(System):
             operator = equations.operator(equations.density(t[run]))
             return (alpha[run] * operator(alpha[run])).sum(dim=-1).clamp(min=0).sqrt()
 
-        return torch.cat(in_parallel(size, list(self._chunks([math.inf] * len(t), 1, dense=False))))
+        return torch.cat(in_parallel(size, list(self._chunks([math.inf] * len(t), 1, 0))))

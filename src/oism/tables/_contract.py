@@ -1,0 +1,82 @@
+"""The contract of a fitted model of a table, beyond that of any fitted model.
+
+A density of a table has those of some of its columns, alone or given values of the others.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from oism.flow import FittedModel
+
+
+class Density(Protocol):
+    """What the marginals and conditionals of a model offer."""
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """Return log p at rows ``(n, d)``: ``(n,)``."""
+        ...
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return n rows."""
+        ...
+
+    def marginal(self, columns: Sequence[int]) -> Density:
+        """Return the density of some columns alone, in the order given."""
+        ...
+
+    def conditional(self, given: Mapping[int, float]) -> Density:
+        """Return the density of the other columns, in their order, given values of some."""
+        ...
+
+
+class ColumnMap(Protocol):
+    """A coordinate y of one column."""
+
+    def to_normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return y, and log dy/dx."""
+        ...
+
+    def to_data(self, y: Tensor) -> Tensor:
+        """Return x."""
+        ...
+
+
+class HeldOut(NamedTuple):
+    """What a fit has found on rows that it did not see.
+
+    ``rows`` ``(n, d)`` have no gaps. ``train`` ``(p, n)`` marks the rows of each problem; the last
+    problem has all of them. ``log_density`` ``(n,)`` is that of the pool without the row, NaN where
+    a row was never held out. ``coordinates`` are those of the plain system, for each problem.
+    """
+
+    rows: Tensor
+    train: Tensor
+    log_density: Tensor
+    coordinates: tuple[tuple[ColumnMap, ...], ...]
+
+    def select(self, index: Tensor) -> HeldOut:
+        """Return what is known of some rows."""
+        train, logs = self.train[:, index], self.log_density[index]
+        return HeldOut(self.rows[index], train, logs, self.coordinates)
+
+
+class TabularModel(FittedModel):
+    """A model of rows ``(n, d)``; columns are given by their index."""
+
+    @abstractmethod
+    def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return a description of the model as JSON values; columns have numbers unless named."""
+
+    @abstractmethod
+    def marginal(self, columns: Sequence[int]) -> Density:
+        """Return the density of some columns alone, in the order given."""
+
+    @abstractmethod
+    def conditional(self, given: Mapping[int, float]) -> Density:
+        """Return the density of the other columns, in their order, given values of some."""

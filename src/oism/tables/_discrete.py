@@ -1,0 +1,236 @@
+"""Models of tables with discrete columns, by the density of values spread over their cells.
+
+Let q be a density of rows whose discrete entries were spread uniformly over cells, see `Column`.
+For levels with cells C_1, …, C_k that begin at c and have the widths h, and other entries x_O
+
+    p(x) = (1/m) Σ_i q(x_O, c + h ν_i)  ≈  ∫_C q(x_O, y) dy / (h_1 … h_k)
+
+with m fixed nodes ν_i in [0, 1)^k. This is the probability of the levels per unit of their columns:
+the probability itself where levels are 1 apart, and comparable to a density of the values as they
+are. A value that is no level has the cell it lies in. Beyond the outer cells p = q; beyond a closed
+end it is a small share of the probability of the outer level, see `Columns.enclosed`. Samples of q
+are mapped to the levels of their cells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.quasirandom import SobolEngine
+
+from oism._core import checks
+from oism.process import Clock, Process
+from oism.storage import storable
+from oism.tables._columns import Columns
+from oism.tables._contract import TabularModel
+from oism.tables._tensors import check_tensor
+
+NODES = 16
+ROWS = 2**17
+"""The number of nodes whose density is computed at a time."""
+
+
+def cell_nodes(count: int) -> Tensor:
+    """Return the nodes in [0, 1)^count: midpoints in one dimension, and Sobol's points in more."""
+    if count == 1:
+        return (torch.arange(NODES, dtype=torch.float64)[:, None] + 0.5) / NODES
+    engine = SobolEngine(max(count, 1), scramble=True, seed=0)  # type: ignore[no-untyped-call]
+    return engine.draw(NODES, dtype=torch.float64)
+
+
+@storable
+class DiscreteModel(TabularModel):
+    """The distribution of rows with discrete columns; ``score`` is that of the spread rows.
+
+    Parameters
+    ----------
+    inner
+        The density q of spread rows, a model with ``log_density`` and ``sample``.
+    columns
+        The columns of the rows, of which at least one is discrete.
+    nodes
+        The nodes ν_i of the discrete columns ``(m, k)``; those of `cell_nodes` by default.
+    """
+
+    def __init__(
+        self,
+        inner: Any,  # noqa: ANN401 (a FittedModel, or a marginal or conditional of one)
+        columns: Columns,
+        nodes: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        if columns.count != inner.dim or not columns.discrete:
+            raise ValueError(
+                f"columns must be the {inner.dim} of the model and have a discrete one, got "
+                f"{columns.count} of the kinds {columns.kinds}"
+            )
+        count = len(columns.discrete)
+        nodes = cell_nodes(count) if nodes is None else nodes
+        check_tensor(nodes, "nodes", (len(nodes), count))
+        self.inner, self.columns, self.nodes = inner, columns, nodes
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {"inner": self.inner, "columns": self.columns, "nodes": self.nodes}
+
+    @property
+    def process(self) -> Process:
+        """The noising process of spread rows."""
+        process: Process = self.inner.process
+        return process
+
+    @property
+    def clock(self) -> Clock:
+        """The noise levels."""
+        clock: Clock = self.inner.clock
+        return clock
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a row, one axis."""
+        return (self.columns.count,)
+
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return ∇ log ρ_t(x) of spread rows."""
+        score: Tensor = self.inner.score(x, t)
+        return score
+
+    def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return what is known of the spread rows, and the levels of discrete columns."""
+        found: dict[str, Any] = dict(self.inner.facts(names))
+        columns = [dict(column) for column in found.get("columns", [])]
+        for j in self.columns.discrete:
+            levels = self.columns.levels(j)
+            columns[j] |= {
+                "kind": "discrete",
+                "levels": len(levels),
+                "low": float(levels[0]),
+                "high": float(levels[-1]),
+            }
+        return {**found, "columns": columns}
+
+    @torch.no_grad()
+    def log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401 (those of inner)
+        """Return log p at rows ``(n, d)``: ``(n,)``; -∞ outside of declared bounds."""
+        x = checks.points(x, dim=self.dim)
+        allowed = self.columns.allows(x)
+        result = x.new_full((len(x),), -math.inf)
+        if not bool(allowed.any()):
+            return result
+        # Levels repeat: equal rows are computed once.
+        inside, penalty = self.columns.enclosed(x[allowed])
+        levels = self.columns.quantised(inside, outside=False)
+        rows, place = torch.unique(levels, dim=0, return_inverse=True)
+        nodes, discrete = self.nodes.to(x), list(self.columns.discrete)
+        low, width = self.columns.cells(rows)
+        logs = []
+        step = max(1, ROWS // len(nodes))
+        for k in range(0, len(rows), step):
+            part = slice(k, k + step)
+            points = rows[part, None].repeat(1, len(nodes), 1)
+            points[..., discrete] = low[part, None] + width[part, None] * nodes
+            found = self.inner.log_density(points.flatten(0, 1), **settings)
+            logs.append(torch.logsumexp(found.reshape(-1, len(nodes)), dim=1))
+        result[allowed] = (torch.cat(logs) - math.log(len(nodes)))[place] + penalty
+        return result
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        **settings: Any,  # noqa: ANN401 (those of inner)
+    ) -> Tensor:
+        """Return n rows with levels in discrete columns."""
+        return self.columns.quantised(self.inner.sample(n, generator, **settings))
+
+    def marginal(self, columns: Sequence[int]) -> Any:  # noqa: ANN401 (of inner, or wrapped)
+        """Return the model of some columns alone, in the order given."""
+        return self._wrapped(self.inner.marginal(columns), list(columns))
+
+    def conditional(self, given: Mapping[int, float]) -> Any:  # noqa: ANN401
+        """Return the model of the other columns, in their order, given values of some."""
+        rest = [j for j in range(self.dim) if j not in given]
+        if any(j in given for j in self.columns.discrete):
+            return DiscreteConditional(self, tuple(given.items()))
+        return self._wrapped(self.inner.conditional(given), rest)
+
+    def _wrapped(self, inner: Any, columns: list[int]) -> Any:  # noqa: ANN401
+        """Return the model of some columns, of which some may be discrete."""
+        discrete = list(self.columns.discrete)
+        picked = [discrete.index(j) for j in columns if j in discrete]
+        if not picked:
+            return inner
+        return DiscreteModel(inner, self.columns.select(columns), self.nodes[:, picked])
+
+
+@storable
+class DiscreteConditional:
+    """A `DiscreteModel` given values of columns of which some are discrete: p(x, g)/p(g)."""
+
+    def __init__(self, model: DiscreteModel, given: tuple[tuple[int, float], ...]) -> None:
+        checks.instance(model, DiscreteModel, "model")
+        self.model = model
+        self.given = tuple((j, checks.number(value, f"given[{j}]")) for j, value in given)
+        self._fixed = [j for j, _ in self.given]
+        self._rest = [j for j in range(model.dim) if j not in self._fixed]
+        if not self._rest or not set(self._fixed) <= set(range(model.dim)):
+            raise ValueError(f"given must leave at least one of the {model.dim} columns")
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {"model": self.model, "given": self.given}
+
+    @property
+    def dim(self) -> int:
+        """The number of columns that are not given."""
+        return len(self._rest)
+
+    @cached_property
+    def _values(self) -> Tensor:
+        return torch.tensor([[value for _, value in self.given]], dtype=torch.float64)
+
+    @cached_property
+    def _log_given(self) -> float:
+        return float(self.model.marginal(self._fixed).log_density(self._values))
+
+    def log_density(self, x: Tensor) -> Tensor:
+        """Return log p at rows ``(n, k)`` of the other columns: ``(n,)``."""
+        x = checks.points(x, dim=self.dim)
+        rows = x.new_empty(len(x), self.model.dim)
+        rows[:, self._rest], rows[:, self._fixed] = x, self._values.to(x)
+        return self.model.log_density(rows) - self._log_given
+
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return n rows: nodes of the given cells by their density, and the rest given these."""
+        given, inner = self.model.columns.select(self._fixed), self.model.inner
+        low, width = given.cells(self._values)
+        found = list(self.model.columns.discrete)
+        nodes = self.model.nodes[:, [found.index(j) for j in self._fixed if j in found]]
+        points = self._values.repeat(len(nodes), 1)
+        points[:, list(given.discrete)] = low + width * nodes
+        weights = torch.softmax(inner.marginal(self._fixed).log_density(points), dim=0)
+        chosen = torch.multinomial(weights, n, replacement=True, generator=generator)
+        rows = torch.empty(n, self.dim, dtype=torch.float64)
+        for k in torch.unique(chosen).tolist():
+            mine = chosen == k
+            values = dict(zip(self._fixed, points[k].tolist(), strict=True))
+            rows[mine] = inner.conditional(values).sample(int(mine.sum()), generator).cpu()
+        return self.model.columns.select(self._rest).quantised(rows)
+
+    def marginal(self, columns: Sequence[int]) -> DiscreteConditional:
+        """Return the model of some of the other columns, in the order given."""
+        kept = [self._rest[j] for j in columns]
+        model = self.model.marginal([*kept, *self._fixed])
+        given = tuple((len(kept) + k, value) for k, (_, value) in enumerate(self.given))
+        return DiscreteConditional(model, given)
+
+    def conditional(self, given: Mapping[int, float]) -> DiscreteConditional:
+        """Return the model given values of more columns."""
+        more = tuple((self._rest[j], value) for j, value in given.items())
+        return DiscreteConditional(self.model, (*self.given, *more))

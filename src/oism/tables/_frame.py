@@ -1,0 +1,316 @@
+"""Tables as users have them, read as columns and rows of numbers.
+
+`read_columns` turns a table into `Columns` and rows ``(n, d)`` of float64, and `read_rows` turns
+new rows of such a table into numbers: a level of a category becomes its index, a gap (NaN, None,
+pandas' NA) becomes NaN.
+
+Tables of numbers are read by scikit-learn; those here have other columns as well. A column is
+*categorical* if its dtype is bool or "category", or if it holds text; text that all parses as
+numbers is read as numbers. Text is an error in a column that is declared to be numeric, or half of
+which parses as numbers. `oism.tables._levels` finds discrete columns.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from oism.tables._column import Column
+from oism.tables._columns import Columns, index_of
+from oism.tables._levels import LEAST_ROWS, with_levels
+
+Array = NDArray[Any]
+
+NUMBERS, TIMES = "iufb", "mM"
+"""The letters by which NumPy names the kinds of dtypes."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """The columns of a table that are not all numbers, or that have dtypes to be kept."""
+
+    frame: str | None
+    labels: tuple[str | int, ...] | None
+    dtypes: tuple[Any, ...]
+    column: Callable[[int], Array]
+
+    @classmethod
+    def of(cls, X: Any) -> Table | None:  # noqa: ANN401, N803
+        """Return the columns of a frame or an array, or None where there are none to be told."""
+        frame = type(X).__module__.partition(".")[0]
+        if frame == "pandas" and hasattr(X, "iloc") and getattr(X, "ndim", 0) == 2:
+            labels, dtypes = list(X.columns), list(X.dtypes)
+            return cls(frame, _labels(labels), tuple(dtypes), lambda j: np.asarray(X.iloc[:, j]))
+        if frame == "polars" and hasattr(X, "schema") and hasattr(X, "get_columns"):
+            series = X.get_columns()
+            labels, dtypes = [one.name for one in series], [one.dtype for one in series]
+            return cls(frame, _labels(labels), tuple(dtypes), lambda j: np.asarray(series[j]))
+        if frame == "pyarrow" and hasattr(X, "schema"):
+            parts, labels = list(X.columns), list(X.schema.names)
+            dtypes = [one.type for one in parts]
+            return cls(
+                None,
+                _labels(labels),
+                tuple(dtypes),
+                lambda j: np.asarray(parts[j].to_pylist(), dtype=object),
+            )
+        return cls._of_array(X)
+
+    @classmethod
+    def _of_array(cls, X: Any) -> Table | None:  # noqa: ANN401, N803
+        if not isinstance(X, np.ndarray | list | tuple):
+            return None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                array = np.asarray(X)
+                if array.dtype.kind in "US":  # numbers among text became text
+                    array = np.asarray(X, dtype=object)
+        except Exception:  # ragged lists and the like: scikit-learn says what is wrong
+            return None
+        if array.ndim != 2:
+            return None
+        return cls(None, None, (array.dtype,) * array.shape[1], lambda j: array[:, j])
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether scikit-learn reads this table: all dtypes are those of numbers."""
+        letters = {_letter(dtype) for dtype in self.dtypes}
+        return letters <= set("iufc") or (self.frame is None and letters == {"b"})
+
+    def name(self, j: int) -> str:
+        """Return what messages call a column."""
+        label = None if self.labels is None else self.labels[j]
+        return repr(label) if isinstance(label, str) else str(j)
+
+
+def read_columns(
+    table: Table | None,
+    rows: Tensor | None,
+    declared: Columns,
+    discrete: str | Sequence[Any],
+) -> tuple[Columns, Tensor]:
+    """Return the columns of a table with what its values show, and its rows.
+
+    ``rows`` are those of a table of numbers, which scikit-learn has read, and None otherwise.
+    """
+    names = [one.name for one in declared]
+    labels = None if any(name is None for name in names) else [n for n in names if n is not None]
+    listed: set[int] = set()
+    if not isinstance(discrete, str):
+        listed = {index_of(key, declared.count, labels, "discrete") for key in discrete}
+    found: list[Column] = []
+    values: list[Array] = []
+    for j, given in enumerate(declared):
+        dtype = None if table is None else table.dtypes[j]
+        column = replace(given, dtype="float64" if dtype is None else _text(dtype))
+        if rows is None and table is not None:
+            numeric = column.period is not None or column.is_bounded or j in listed
+            column, numbers = _learn(table, j, column, numeric=numeric)
+            values.append(numbers)
+        found.append(column)
+    if rows is None:
+        rows = torch.from_numpy(np.stack(values, axis=1))
+    columns = Columns(tuple(found), None if table is None else table.frame)
+    check_finite(columns, rows)
+    empty = rows.isnan().all(dim=0).nonzero()[:, 0].tolist()
+    if empty and len(rows):
+        raise ValueError(f"column {columns.label(empty[0])} has no values: leave it out")
+    return with_levels(columns, rows, listed, detect=discrete == "auto"), rows
+
+
+def read_rows(table: Table, columns: Columns) -> Tensor:
+    """Return new rows of a table that was read before: ``(n, d)``."""
+    if len(table.dtypes) != columns.count:
+        raise ValueError(
+            f"X has {len(table.dtypes)} features, but OISM is expecting {columns.count} features "
+            "as input"
+        )
+    values = [
+        _codes(table.column(j), column, table.name(j)) if column.categorical else _numbers(table, j)
+        for j, column in enumerate(columns)
+    ]
+    rows = torch.from_numpy(np.stack(values, axis=1))
+    check_finite(columns, rows)
+    return rows
+
+
+def level_code(column: Column, value: object, what: str) -> float:
+    """Return the index of one level of a categorical column."""
+    return float(_codes(np.array([value], dtype=object), column, what)[0])
+
+
+def check_finite(columns: Columns, rows: Tensor) -> None:
+    """Raise if rows ``(n, d)`` have infinite entries; gaps are allowed."""
+    infinite = rows.isinf()
+    if bool(infinite.any()):
+        row, j = (int(k) for k in infinite.nonzero()[0])
+        raise ValueError(
+            f"Input X contains infinity: column {columns.label(j)}, row {row}. Give NaN for a "
+            "missing value, or leave the row out"
+        )
+
+
+def check_complete(columns: Columns, rows: Tensor) -> None:
+    """Raise if rows have gaps."""
+    gaps = rows.isnan()
+    if bool(gaps.any()):
+        row, j = (int(k) for k in gaps.nonzero()[0])
+        raise ValueError(
+            f"Input X contains NaN: column {columns.label(j)}, row {row}. Leave out rows or "
+            "columns with gaps, or fill them, for instance with sklearn.impute"
+        )
+
+
+def _labels(labels: list[Any]) -> tuple[str | int, ...]:
+    """Return the names of columns, which have to be distinct."""
+    twice = [label for k, label in enumerate(labels) if label in labels[:k]]
+    if twice:
+        raise ValueError(f"columns must have distinct names, but {twice[0]!r} is there twice")
+    return tuple(label if isinstance(label, str | int) else str(label) for label in labels)
+
+
+def _letter(dtype: Any) -> str:  # noqa: ANN401
+    """Return NumPy's letter for the kind of a dtype of any library."""
+    kind = getattr(dtype, "kind", None)
+    if isinstance(kind, str):  # NumPy, and the extensions of pandas
+        return kind if getattr(dtype, "categories", None) is None else "O"
+    if hasattr(dtype, "is_numeric"):  # polars
+        words = ("is_float", "f"), ("is_integer", "i"), ("is_temporal", "M"), ("is_decimal", "O")
+        found = [letter for word, letter in words if getattr(dtype, word)()]
+        return found[0] if found else "b" if str(dtype) == "Boolean" else "O"
+    try:  # Arrow
+        return str(np.dtype(dtype.to_pandas_dtype()).kind)
+    except (NotImplementedError, TypeError):
+        return "O"
+
+
+def _text(dtype: Any) -> str:  # noqa: ANN401
+    """Return the text of a dtype by which `write_rows` finds it again."""
+    text = str(dtype)
+    return f"{text}, ordered" if getattr(dtype, "ordered", False) else text
+
+
+def _is_gap(value: object) -> bool:
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return True
+    return isinstance(value, float | np.floating) and bool(np.isnan(value))
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type]  # whatever it is
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _learn(table: Table, j: int, column: Column, *, numeric: bool) -> tuple[Column, Array]:
+    """Return a column of any dtype with what its values show, and its values as numbers."""
+    entries, dtype, name = table.column(j), table.dtypes[j], table.name(j)
+    letter = _letter(dtype)
+    if letter in TIMES:
+        raise TypeError(
+            f"column {name} holds times ({dtype}): give numbers, for instance the days since the "
+            "first, or leave the column out"
+        )
+    if letter in "iuf":
+        return column, _numbers(table, j)
+    given = [value for value in entries.tolist() if not _is_gap(value)]
+    flags = bool(given) and all(isinstance(value, bool | np.bool_) for value in given)
+    declared = getattr(dtype, "categories", None) is not None and table.frame == "pandas"
+    parsed = sum(map(_is_number, given))
+    if numeric or not (declared or flags or 2 * parsed < len(given)):
+        return replace(column, dtype="float64"), _numbers(table, j)
+    levels = _sorted(given, name)
+    if len(given) >= LEAST_ROWS and 2 * len(levels) > len(given):
+        raise ValueError(
+            f"column {name} has {len(levels)} different texts in {len(given)} rows, as "
+            f"{levels[0]!r}: these are no levels of a category; leave the column out, or give "
+            "numbers"
+        )
+    categories: tuple[Any, ...] = ()
+    if declared:
+        categories = tuple(_plain(value) for value in dtype.categories)
+        levels = tuple(value for value in categories if value in set(levels))
+    column = replace(column, levels=levels, categorical=True, categories=categories)
+    return column, _codes(entries, column, name)
+
+
+def _numbers(table: Table, j: int) -> Array:
+    """Return the values of a numeric column, or raise at the first that is no number."""
+    entries, name = table.column(j), table.name(j)
+    if entries.dtype.kind in NUMBERS:
+        return entries.astype(np.float64)
+    result = np.empty(len(entries), dtype=np.float64)
+    for row, value in enumerate(entries.tolist()):
+        if _is_gap(value):
+            result[row] = np.nan
+        elif _is_number(value):
+            result[row] = float(value)
+        elif isinstance(value, str):
+            raise ValueError(
+                f"column {name} has the text {value!r} in row {row}, among numbers: give NaN for a "
+                "missing value, or numbers"
+            )
+        else:
+            raise TypeError(
+                f"column {name} has {value!r} in row {row}: the argument must be a string or a "
+                f"number, not {type(value).__name__}"
+            )
+    return result
+
+
+def _codes(entries: Array, column: Column, name: str) -> Array:
+    """Return the indices of levels, NaN for gaps."""
+    index = {level: float(code) for code, level in enumerate(column.levels)}
+    result = np.empty(len(entries), dtype=np.float64)
+    for row, value in enumerate(entries.tolist()):
+        if _is_gap(value):
+            result[row] = np.nan
+            continue
+        code = index.get(value)
+        if code is None:
+            known = ", ".join(map(repr, column.levels[:20]))
+            more = ", …" if len(column.levels) > 20 else ""
+            raise ValueError(
+                f"column {name} has the level {value!r} in row {row}, which the fit has not seen: "
+                f"its levels are {known}{more}. Leave the row out, give NaN, or fit again"
+            )
+        result[row] = code
+    return result
+
+
+def _sorted(given: list[Any], name: str) -> tuple[Any, ...]:
+    """Return the different levels, by their value or, where they are of several types, as text."""
+    try:
+        distinct = list(dict.fromkeys(_plain(value) for value in given))
+    except TypeError:
+        bad = next(value for value in given if not _is_hashable(value))
+        raise TypeError(
+            f"column {name} has {bad!r}: the argument must be a string or a number, not "
+            f"{type(bad).__name__}"
+        ) from None
+    try:
+        return tuple(sorted(distinct))
+    except TypeError:
+        return tuple(sorted(distinct, key=str))
+
+
+def _is_hashable(value: object) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return True
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    return value.item() if isinstance(value, np.generic) else value

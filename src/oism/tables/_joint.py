@@ -1,0 +1,443 @@
+"""The density of a table of any columns: a pool of mixtures in several coordinate systems.
+
+    p(x) = Σ_i v_i p_i(x),    p_i(x) = Σ_k w_k N(y; m_k, S_k) Π_c π_kc(x_c) · Π_j dy_j/dx_j
+
+A *part* i has its own coordinates y of the continuous columns, each a function of its column alone:
+y_j = Φ⁻¹(F_j(x_j)) with the distribution function F_j of a `Margin`, or y_j = x_j. So the normal
+distribution of y_j is the distribution F_j of x_j, bounds are at infinity, and the Jacobian is
+dy_j/dx_j = f_j(x_j)/φ(y_j). Categorical columns have probabilities π_kc of their levels, which are
+independent of the other columns within a component.
+
+Because coordinates act column by column and components are Gaussians and tables, everything is in
+closed form and no flow is followed: the mass is 1, marginals drop columns, and conditionals are
+again such pools, with weights proportional to the density of the given values. Rows with missing
+values have the density of the columns that are there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn, cast
+
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
+from oism.process import Clock, Process
+from oism.storage import storable
+from oism.tables._column import Column
+from oism.tables._contract import ColumnMap, TabularModel
+from oism.tables._gaps import patterns
+from oism.tables._margin import Margin
+from oism.tables._mixture import MixtureModel
+
+ENTRIES = 2**22
+"""The number of log-densities, rows times components, held at a time."""
+
+LEAST = 1e-9
+"""Values of a distribution function are kept at this distance from 0 and 1."""
+
+
+@storable
+@dataclass(frozen=True)
+class Identity:
+    """The coordinate y = x of a column."""
+
+    def to_normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return y, and log dy/dx."""
+        return x, torch.zeros_like(x)
+
+    def to_data(self, y: Tensor) -> Tensor:
+        """Return x."""
+        return y
+
+
+@storable
+@dataclass(frozen=True, eq=False)
+class Warp:
+    """The coordinate y = Φ⁻¹(F(x)) of a column with the distribution function F."""
+
+    margin: Margin
+
+    def to_normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return y, and log dy/dx = log f(x) - log φ(y)."""
+        y = torch.special.ndtri(self.margin.cdf(x).clamp(LEAST, 1 - LEAST))
+        log_normal = -0.5 * y.square() - 0.5 * math.log(2 * math.pi)
+        return y, self.margin.log_density(x) - log_normal
+
+    def to_data(self, y: Tensor) -> Tensor:
+        """Return x = F⁻¹(Φ(y))."""
+        return self.margin.quantile(torch.special.ndtr(y).clamp(LEAST, 1 - LEAST))
+
+
+Coordinate = Identity | Warp
+
+
+def to_normal(coordinates: Sequence[ColumnMap], x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return y for continuous columns ``(n, d)``, and the log-Jacobian ``(n,)``."""
+    y, log_jacobian = torch.empty_like(x), x.new_zeros(len(x))
+    for j, one in enumerate(coordinates):
+        y[:, j], slope = one.to_normal(x[:, j])
+        log_jacobian += slope
+    return y, log_jacobian
+
+
+@storable
+class Part(torch.nn.Module):
+    """One mixture with its coordinates.
+
+    Parameters
+    ----------
+    name
+        Of the coordinate system.
+    coordinates
+        One for each continuous column.
+    mixture
+        Of the continuous columns in these coordinates, k components.
+    levels
+        Log-probabilities for each categorical column: ``(k, number of levels)``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        coordinates: tuple[Identity | Warp, ...],
+        mixture: MixtureModel,
+        levels: tuple[Tensor, ...],
+    ) -> None:
+        super().__init__()
+        self.name, self.coordinates, self.mixture = name, tuple(coordinates), mixture
+        self.levels = tuple(levels)
+        if len(self.coordinates) != mixture.dim:
+            raise ValueError(f"coordinates must be {mixture.dim}, got {len(self.coordinates)}")
+        for table in self.levels:
+            if table.ndim != 2 or len(table) != mixture.components:
+                raise ValueError(f"levels must be ({mixture.components}, l) each")
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        names = ("name", "coordinates", "mixture", "levels")
+        return {name: getattr(self, name) for name in names}
+
+    def to_normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return y for continuous columns ``(n, d)``, and the log-Jacobian ``(n,)``."""
+        return to_normal(self.coordinates, x)
+
+    def level_terms(self, codes: Tensor) -> Tensor:
+        """Return Σ_c log π_kc for codes of levels ``(n, c)``: ``(n, k)``."""
+        total = codes.new_zeros(len(codes), self.mixture.components, dtype=torch.float64)
+        for column, table in enumerate(self.levels):
+            total += table.mT[codes[:, column]]
+        return total
+
+    def log_density(self, x: Tensor, codes: Tensor) -> Tensor:
+        """Return log p of continuous columns and of codes of levels: ``(n,)``."""
+        y, log_jacobian = self.to_normal(x)
+        return self.mixture_density(y, codes) + log_jacobian
+
+    def mixture_density(self, y: Tensor, codes: Tensor) -> Tensor:
+        """Return the log-density in the coordinates, in pieces of bounded memory."""
+        step = max(1, ENTRIES // self.mixture.components)
+        pieces = []
+        for k in range(0, max(1, len(y)), step):
+            terms = self.mixture.log_terms(y[k : k + step])
+            if self.levels:
+                terms = terms + self.level_terms(codes[k : k + step])
+            pieces.append(torch.logsumexp(terms, dim=1))
+        return torch.cat(pieces)
+
+    def sample(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
+        """Return n rows: continuous columns, and codes of levels."""
+        x, component = self.mixture.sample_with_components(n, generator)
+        for j, one in enumerate(self.coordinates):
+            x[:, j] = one.to_data(x[:, j])
+        return x, self._draw_levels(component, generator)
+
+    def _draw_levels(self, component: Tensor, generator: torch.Generator | None) -> Tensor:
+        codes = torch.empty(len(component), len(self.levels), dtype=torch.int64)
+        for column, table in enumerate(self.levels):
+            if len(component):
+                chance = table.exp()[component]
+                codes[:, column] = torch.multinomial(chance, 1, generator=generator)[:, 0]
+        return codes
+
+    def completed(
+        self,
+        known: Sequence[int],
+        x: Tensor,
+        levelled: Sequence[int],
+        codes: Tensor,
+        generator: torch.Generator | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return all columns and codes, those that are not known drawn given the others."""
+        part = self.marginal(known, levelled)
+        y, _ = part.to_normal(x)
+        terms = part.mixture.log_terms(y) + part.level_terms(codes)
+        chance = torch.softmax(terms, dim=1)
+        component = torch.multinomial(chance, 1, generator=generator)[:, 0]
+        rest = [j for j in range(self.mixture.dim) if j not in known]
+        whole = x.new_empty(len(x), self.mixture.dim)
+        whole[:, list(known)] = x
+        drawn = self.mixture.draw_rest(known, y, component, generator)
+        for k, j in enumerate(rest):
+            whole[:, j] = self.coordinates[j].to_data(drawn[:, k])
+        levels = self._draw_levels(component, generator)
+        levels[:, list(levelled)] = codes
+        return whole, levels
+
+    def marginal(self, columns: Sequence[int], level_columns: Sequence[int]) -> Part:
+        """Return the part of some continuous and some categorical columns."""
+        return Part(
+            self.name,
+            tuple(self.coordinates[j] for j in columns),
+            self.mixture.restricted(columns),
+            tuple(self.levels[c] for c in level_columns),
+        )
+
+    def conditional(
+        self, given: Mapping[int, float], given_levels: Mapping[int, int]
+    ) -> tuple[float, Part]:
+        """Return the log-density of values of some columns, and the part of the others."""
+        codes = torch.zeros(1, len(self.levels), dtype=torch.int64)
+        terms = torch.zeros(self.mixture.components, dtype=torch.float64)
+        for column, code in given_levels.items():
+            codes[0, column] = code
+            terms = terms + self.levels[column][:, code]
+        values, log_jacobian = {}, 0.0
+        for column, value in given.items():
+            y, slope = self.coordinates[column].to_normal(torch.tensor([value]).double())
+            values[column], log_jacobian = float(y[0]), log_jacobian + float(slope[0])
+        log_mass, mixture, kept = self.mixture.given(values, terms)
+        rest = [j for j in range(self.mixture.dim) if j not in given]
+        others = [c for c in range(len(self.levels)) if c not in given_levels]
+        part = Part(
+            self.name,
+            tuple(self.coordinates[j] for j in rest),
+            mixture,
+            tuple(self.levels[c][kept] for c in others),
+        )
+        return log_mass + log_jacobian, part
+
+
+@storable
+class JointModel(TabularModel):
+    """The density of a table whose columns are of any kind, as a pool of mixtures.
+
+    Parameters
+    ----------
+    columns
+        One record for each column. Rows ``(n, d)`` hold numbers, and the codes 0, 1, … of the
+        levels of categorical columns.
+    weights
+        Of the parts: ``(m,)``.
+    parts
+        The mixtures with their coordinates.
+    notes
+        What is known of the fit: ``rows``, ``held_out`` (the mean log-likelihood of rows that
+        were held out) and ``members``.
+    """
+
+    def __init__(
+        self,
+        columns: tuple[Column, ...],
+        weights: Tensor,
+        parts: tuple[Part, ...],
+        notes: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.columns, self.weights = tuple(columns), weights
+        self._parts = torch.nn.ModuleList(parts)
+        self.notes = dict(notes or {})
+        if len(weights) != len(parts) or not math.isclose(float(weights.sum()), 1, abs_tol=1e-9):
+            raise ValueError(f"weights must be {len(parts)} numbers with a sum of 1")
+        self._continuous = [j for j, one in enumerate(self.columns) if not one.categorical]
+        self._levelled = [j for j, one in enumerate(self.columns) if one.categorical]
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {
+            "columns": self.columns,
+            "weights": self.weights,
+            "parts": self.parts,
+            "notes": self.notes,
+        }
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The mixtures with their coordinates."""
+        return tuple(cast("Part", part) for part in self._parts)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a row, one axis."""
+        return (len(self.columns),)
+
+    @property
+    def process(self) -> Process:
+        """Not defined: the coordinates of the parts differ."""
+        self._no_process()
+
+    @property
+    def clock(self) -> Clock:
+        """Not defined: the coordinates of the parts differ."""
+        self._no_process()
+
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:  # noqa: ARG002
+        """Not defined at noise levels: the coordinates of the parts differ."""
+        self._no_process()
+
+    def _no_process(self) -> NoReturn:
+        raise TypeError(
+            "a JointModel pools mixtures in several coordinates and has no single noising process: "
+            "OISM(process='mixture') has the scores of all noise levels in closed form"
+        )
+
+    @property
+    def components(self) -> int:
+        """The number of Gaussians in all parts."""
+        return sum(part.mixture.components for part in self.parts)
+
+    def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return columns, parts and what is known of the fit."""
+        names = names or [
+            str(j if one.name is None else one.name) for j, one in enumerate(self.columns)
+        ]
+        return {
+            "kind": type(self).__name__,
+            "columns": [
+                one.facts() | {"name": n} for n, one in zip(names, self.columns, strict=True)
+            ],
+            "components": self.components,
+            "parts": [
+                {"name": part.name, "weight": float(w), "components": part.mixture.components}
+                for w, part in zip(self.weights, self.parts, strict=True)
+            ],
+            **self.notes,
+        }
+
+    def extra_repr(self) -> str:
+        """Return what torch prints of the module."""
+        return f"{self.dim} columns, {self.components} components"
+
+    def _split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return continuous columns and codes of levels."""
+        codes = x[:, self._levelled]
+        for k, j in enumerate(self._levelled):
+            count = len(self.columns[j].levels)
+            if bool(((codes[:, k] < 0) | (codes[:, k] >= count) | (codes[:, k] % 1 != 0)).any()):
+                raise ValueError(f"column {j} must hold codes of levels, 0 to {count - 1}")
+        return x[:, self._continuous], codes.long()
+
+    @torch.no_grad()
+    def log_density(
+        self,
+        x: Tensor,
+        *,
+        method: OrdinaryMethod | None = None,  # noqa: ARG002 (there is no flow)
+        divergence: Divergence | None = None,  # noqa: ARG002
+        progress: bool | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Return log p at rows ``(n, d)``: ``(n,)``, exactly; -∞ beyond bounds."""
+        rows = checks.points(x, dim=self.dim).cpu().double()
+        return self._density(rows).to(x)
+
+    def _density(self, rows: Tensor) -> Tensor:
+        x, codes = self._split(rows)
+        logs = torch.stack([part.log_density(x, codes) for part in self.parts], dim=1)
+        return torch.logsumexp(logs + self.weights.log(), dim=1)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        method: OrdinaryMethod | StochasticMethod | None = None,  # noqa: ARG002 (no flow)
+        progress: bool | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Return n rows drawn from the pool, float64; other arguments are not used."""
+        n = checks.integer(n, "n", minimum=0)
+        rows = torch.empty(n, self.dim, dtype=torch.float64)
+        if not n:
+            return rows
+        chosen = torch.multinomial(self.weights, n, replacement=True, generator=generator)
+        for number, part in enumerate(self.parts):
+            where = (chosen == number).nonzero()[:, 0]
+            rows[where] = self._joined(*part.sample(len(where), generator))
+        return rows
+
+    @torch.no_grad()
+    def completed(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return rows ``(n, d)`` whose missing values, NaN, are drawn given the other values."""
+        result = rows.clone()
+        for there, index in patterns(rows):
+            if len(there) == self.dim:
+                continue
+            if not there:
+                result[index] = self.sample(len(index), generator)
+                continue
+            kept = self.marginal(there)
+            x, codes = kept._split(rows[index][:, there])
+            logs = torch.stack([part.log_density(x, codes) for part in kept.parts], dim=1)
+            chance = torch.softmax(logs + kept.weights.log(), dim=1)
+            chosen = torch.multinomial(chance, 1, generator=generator)[:, 0]
+            known = [self._continuous.index(j) for j in there if j in self._continuous]
+            levelled = [self._levelled.index(j) for j in there if j in self._levelled]
+            for number, part in enumerate(self.parts):
+                own = (chosen == number).nonzero()[:, 0]
+                if len(own):
+                    drawn = part.completed(known, x[own], levelled, codes[own], generator)
+                    result[index[own]] = self._joined(*drawn)
+        return torch.where(rows.isnan(), result, rows)
+
+    def _joined(self, x: Tensor, codes: Tensor) -> Tensor:
+        rows = torch.empty(len(x), self.dim, dtype=torch.float64)
+        rows[:, self._continuous] = x
+        rows[:, self._levelled] = codes.double()
+        for j, one in enumerate(self.columns):
+            if one.period is not None:
+                rows[:, j] = one.within_turn(rows[:, j])
+        return rows
+
+    def marginal(self, columns: Sequence[int]) -> JointModel:
+        """Return the model of some columns alone, in the order given."""
+        kept = _distinct(columns, self.dim, "columns")
+        continuous = [self._continuous.index(j) for j in kept if j in self._continuous]
+        levelled = [self._levelled.index(j) for j in kept if j in self._levelled]
+        parts = tuple(part.marginal(continuous, levelled) for part in self.parts)
+        return JointModel(tuple(self.columns[j] for j in kept), self.weights, parts)
+
+    def conditional(self, given: Mapping[int, float]) -> JointModel:
+        """Return the model of the other columns, in their order, given values of some.
+
+        A value of a categorical column is the code of its level.
+        """
+        known = _distinct(list(given), self.dim, "given")
+        rest = [j for j in range(self.dim) if j not in known]
+        if not rest:
+            raise ValueError(f"given must leave at least one of the {self.dim} columns")
+        values = {j: checks.number(given[j], f"given[{j}]") for j in known}
+        numbers = {self._continuous.index(j): v for j, v in values.items() if j in self._continuous}
+        codes = {self._levelled.index(j): int(v) for j, v in values.items() if j in self._levelled}
+        found = [part.conditional(numbers, codes) for part in self.parts]
+        logs = torch.tensor([mass for mass, _ in found], dtype=torch.float64) + self.weights.log()
+        if not bool(logs.isfinite().any()):
+            raise ValueError(f"given has density 0: {dict(given)} is outside of the bounds")
+        weights = torch.softmax(logs, dim=0)
+        kept = (weights > 1e-12).nonzero()[:, 0].tolist()
+        weights = weights[kept] / weights[kept].sum()
+        parts = tuple(found[k][1] for k in kept)
+        return JointModel(tuple(self.columns[j] for j in rest), weights, parts)
+
+
+def _distinct(columns: Sequence[int], dim: int, name: str) -> list[int]:
+    """Return distinct indices of columns."""
+    found = [checks.integer(column, name, minimum=0) for column in columns]
+    if not found or len(set(found)) < len(found) or max(found) >= dim:
+        raise ValueError(
+            f"{name} must be distinct columns out of 0 to {dim - 1}, got {list(columns)}"
+        )
+    return found

@@ -1,0 +1,74 @@
+"""Tables of any columns: pools of mixtures in several coordinates, see `JointModel`.
+
+Mixtures have the scores of all noise levels under the Ornstein-Uhlenbeck process in closed form, in
+one system of coordinates; a pool of several has densities, samples, marginals and conditionals, but
+no single noising process. So `MixtureFamily` uses the plain system only, for free columns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from oism.process import OrnsteinUhlenbeck
+from oism.tables._collector import Settings
+from oism.tables._columns import Columns
+from oism.tables._family import Family
+from oism.tables._rows import MixtureCollector, RowCollector
+
+
+@dataclass(frozen=True)
+class JointFamily(Family[OrnsteinUhlenbeck]):
+    """Mixtures and local Gaussians in plain and in warped columns, of any kind."""
+
+    name = "joint"
+    example = "'joint'"
+    process_type = OrnsteinUhlenbeck
+    allows_gaps = True
+    allows_network = True
+
+    def check(self, columns: Columns) -> None:
+        """Raise unless a column is numeric."""
+        if len(columns.categorical) == columns.count:
+            raise ValueError(
+                "all columns are categorical: a density needs a numeric column; for levels alone "
+                "count their combinations, as pandas.DataFrame.value_counts does"
+            )
+
+    def collector(
+        self,
+        columns: Columns,
+        rows: Tensor,  # noqa: ARG002 (nothing depends on the first rows)
+        weights: Tensor,  # noqa: ARG002
+        settings: Settings,
+    ) -> RowCollector:
+        """Return a collector that keeps rows."""
+        return RowCollector(columns, settings, ("plain", "warped"))
+
+
+@dataclass(frozen=True)
+class MixtureFamily(JointFamily):
+    """Mixtures of free columns, with the scores of all noise levels in closed form."""
+
+    name = "mixture"
+    example = "'mixture'"
+    allows_network = False
+
+    def check(self, columns: Columns) -> None:
+        """Raise unless all columns are free."""
+        if not columns.are_free or columns.categorical:
+            raise ValueError(
+                "process='mixture' needs columns that are neither periodic, bounded nor "
+                "categorical: process='joint' serves any columns"
+            )
+
+    def collector(
+        self,
+        columns: Columns,
+        rows: Tensor,  # noqa: ARG002
+        weights: Tensor,  # noqa: ARG002
+        settings: Settings,
+    ) -> MixtureCollector:
+        """Return a collector that keeps rows."""
+        return MixtureCollector(columns, settings, ("plain",))

@@ -1,0 +1,103 @@
+"""A random subsample of at most m rows, batch by batch and mergeable.
+
+The row at position i of the table has the key h(i), where h is the bijection splitmix64 of 64-bit
+integers. The subsample has the m rows with the smallest keys. The keys of distinct positions are
+distinct and pseudorandom, so every set of m rows is equally likely, also where rows are equal or
+sorted. The m smallest keys of a union are among the m smallest of its parts: the subsample does
+not depend on batches, on their order, or on the number of processes that read them. Weights do
+not influence which rows are drawn; each row keeps its own.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism._core.hashing import GOLDEN
+
+EMPTY = torch.iinfo(torch.int64).max
+"""The key of a slot without a row: after all others."""
+
+
+def keys_of(positions: Tensor) -> Tensor:
+    """Return splitmix64 of positions ``(n,)``, int64, as the signed integers of the same bits.
+
+    >>> from oism._core.hashing import splitmix64
+    >>> int(keys_of(torch.tensor([7]))) % 2**64 == splitmix64(7)
+    True
+    """
+    z = positions.numpy().view(np.uint64) + np.uint64(GOLDEN)  # modulo 2⁶⁴
+    z = (z ^ z >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ z >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    return torch.from_numpy((z ^ z >> np.uint64(31)).view(np.int64))
+
+
+class Reservoir:
+    """At most ``size`` rows of ``dim`` columns, out of ``seen`` rows.
+
+    Slots have a fixed number, so that processes exchange tensors of the same shape.
+
+    >>> reservoir = Reservoir(3, dim=1)
+    >>> x = torch.arange(100, dtype=torch.float64)[:, None]
+    >>> reservoir.update(x, torch.ones(100), torch.arange(100)).rows().flatten()
+    tensor([17., 15., 79.], dtype=torch.float64)
+    """
+
+    def __init__(self, size: int, dim: int) -> None:
+        self.size = checks.integer(size, "size", minimum=1)
+        self.seen = 0
+        self._keys = torch.full((size,), EMPTY)
+        self._rows = torch.zeros(size, dim, dtype=torch.float64)
+        self._weights = torch.zeros(size, dtype=torch.float64)
+        self._positions = torch.zeros(size, dtype=torch.int64)
+
+    def __len__(self) -> int:
+        """Return the number of rows that are held."""
+        return min(self.size, self.seen)
+
+    def update(self, x: Tensor, weights: Tensor, positions: Tensor) -> Self:
+        """Return self after rows ``(n, dim)`` with their weights and positions, ``(n,)``."""
+        keys = keys_of(positions)
+        self.seen += len(x)
+        chosen = keys < self._keys.max()
+        if bool(chosen.any()):
+            self._keep(keys[chosen], x[chosen], weights[chosen], positions[chosen])
+        return self
+
+    def merge(self, other: Self) -> Self:
+        """Return the subsample of the rows of both."""
+        if self._rows.shape != other._rows.shape:
+            raise ValueError("other must have the size and the columns of this reservoir")
+        result = copy.copy(self)
+        result.seen += other.seen
+        result._keep(other._keys, other._rows, other._weights, other._positions)
+        return result
+
+    def rows(self) -> Tensor:
+        """Return the rows ``(len, dim)``, in the order of their keys."""
+        return self._rows[self._order()]
+
+    def weights(self) -> Tensor:
+        """Return their weights."""
+        return self._weights[self._order()]
+
+    def positions(self) -> Tensor:
+        """Return their positions in the table."""
+        return self._positions[self._order()]
+
+    def _order(self) -> Tensor:
+        return self._keys.argsort()[: len(self)]
+
+    def _keep(self, keys: Tensor, x: Tensor, weights: Tensor, positions: Tensor) -> None:
+        """Replace the rows by those of the smallest keys, of these rows and the ones before."""
+        self._keys, best = torch.cat((self._keys, keys)).topk(
+            self.size, largest=False, sorted=False
+        )
+        self._rows = torch.cat((self._rows, x))[best]
+        self._weights = torch.cat((self._weights, weights.to(self._weights)))[best]
+        self._positions = torch.cat((self._positions, positions))[best]

@@ -1,0 +1,136 @@
+"""Tables of any columns under no single process: rows are kept, and a `JointModel` is fitted.
+
+Rows with gaps take part. A first model is fitted to the rows without gaps; then the gaps are filled
+with draws from its conditionals, and a second model is fitted to all rows. This is one step of
+stochastic expectation maximisation. Where fewer than half of the rows are complete, the gaps are
+first filled with draws from the other rows' values of the same column.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oism.estimation import across_processes, gathered
+from oism.tables._collector import Collector, Settings
+from oism.tables._column import Column
+from oism.tables._columns import Columns
+from oism.tables._contract import HeldOut
+from oism.tables._joint import JointModel
+from oism.tables._joint_fit import MOST_ROWS, Candidates, cross_fit_joint
+from oism.tables._mixture import MixtureModel
+from oism.tables._reservoir import Reservoir
+
+
+class RowCollector(Collector):
+    """Rows as they are, up to 50,000 of them; of more, a random subsample."""
+
+    def __init__(self, columns: Columns, settings: Settings, systems: tuple[str, ...]) -> None:
+        super().__init__(settings)
+        self.columns, self._systems = columns, systems
+        self.rows = Reservoir(MOST_ROWS, columns.count)
+        self.weight = self.weight_squared = 0.0
+
+    @property
+    def count(self) -> float:
+        """The effective number of rows: Σw, or (Σw)²/Σw² where that is more."""
+        return max(self.weight, self.weight**2 / self.weight_squared)
+
+    def update(
+        self,
+        rows: Tensor,
+        weights: Tensor,
+        fold: Tensor | None = None,  # noqa: ARG002
+        positions: Tensor | None = None,
+    ) -> None:
+        """Keep rows of positive weight; folds follow from their content."""
+        if positions is None:
+            positions = torch.arange(self.rows.seen, self.rows.seen + len(rows))
+        used = weights > 0
+        rows, weights, positions = rows[used], weights[used], positions[used]
+        self.weight += float(weights.sum())
+        self.weight_squared += float(weights.square().sum())
+        self.rows.update(rows, weights, positions)
+
+    def across_processes(self) -> Self:
+        """Return the collector of the rows of all processes."""
+        result = copy.copy(self)
+        result.rows = across_processes(self.rows)
+        result.weight = sum(gathered(self.weight))
+        result.weight_squared = sum(gathered(self.weight_squared))
+        return result
+
+    def model(self) -> JointModel:
+        """Return the pool of mixtures of all rows."""
+        return self.cross_fitted()[0]
+
+    def cross_fitted(self) -> tuple[JointModel, HeldOut]:
+        """Return the pool of mixtures of all rows, and what held-out rows without gaps show."""
+        rows, weights = self.rows.rows(), self.rows.weights()
+        order = self.rows.positions().argsort()
+        rows, weights = rows[order], weights[order]
+        weights = weights * (self.count / float(weights.sum()))
+        if len(rows) < self.rows.seen:  # what is known of a subsample is known of its rows only
+            weights = weights * (len(rows) / self.rows.seen)
+        gaps = rows.isnan().any(dim=1)
+        if not bool(gaps.any()):
+            return self._fitted(rows, weights)
+        complete = ~gaps
+        if 2 * int(complete.sum()) >= len(rows):
+            model, _ = self._fitted(rows[complete], weights[complete])
+        else:
+            model, _ = self._fitted(_with_values_of_others(rows), weights)
+        source = torch.Generator().manual_seed(self._settings.seed)
+        return self._fitted(model.completed(rows, source), weights, complete)
+
+    def _fitted(
+        self, rows: Tensor, weights: Tensor, complete: Tensor | None = None
+    ) -> tuple[JointModel, HeldOut]:
+        """Return the pool for rows, and what held-out rows show, of those that are complete."""
+        # Equal rows are one of the sum of their weights: then the order does not matter, and an
+        # integer weight is that number of rows.
+        distinct, place = np.unique(rows.numpy(), axis=0, return_inverse=True)
+        rows = torch.from_numpy(distinct)
+        weights = torch.zeros(len(rows)).double().index_add_(0, torch.from_numpy(place), weights)
+        columns = [_with_start(one, rows[:, j]) for j, one in enumerate(self.columns)]
+        candidates, seed = Candidates(self._systems), self._settings.seed
+        model, held_out = cross_fit_joint(
+            rows, columns, weights=weights, candidates=candidates, seed=seed
+        )
+        if complete is None:
+            return model, held_out
+        shown = torch.zeros(len(rows), dtype=torch.bool)
+        shown[torch.from_numpy(place)[complete]] = True
+        return model, held_out.select(shown)
+
+
+class MixtureCollector(RowCollector):
+    """Rows of free columns, for one mixture in the columns themselves."""
+
+    def model(self) -> MixtureModel:  # type: ignore[override]  # the one part of the pool
+        """Return the mixture of all rows."""
+        (part,) = super().model().parts
+        return part.mixture
+
+
+def _with_start(column: Column, values: Tensor) -> Column:
+    """Return a periodic column with a start: 0, or half a turn before if values are negative."""
+    if column.period is None or column.start is not None:
+        return column
+    return replace(column, start=0.0 if bool((values >= 0).all()) else -0.5 * column.period)
+
+
+def _with_values_of_others(rows: Tensor) -> Tensor:
+    """Return rows whose gaps have values of other rows in the same column."""
+    source, result = torch.Generator().manual_seed(0), rows.clone()
+    for j in range(rows.shape[1]):
+        gaps = rows[:, j].isnan()
+        values = rows[~gaps, j]
+        chosen = torch.randint(len(values), (int(gaps.sum()),), generator=source)
+        result[gaps, j] = values[chosen]
+    return result

@@ -1,0 +1,197 @@
+"""Discrete columns: probabilities of cells of a Gaussian, which are known exactly."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from torch import Tensor
+
+from oism import OISM, storage
+from oism.tables import Column, Columns, DiscreteModel, MixtureModel
+from oism.tables._discrete import cell_nodes
+
+COVARIANCE = np.array([[1.5, 0.6, 0.0], [0.6, 1.0, -0.4], [0.0, -0.4, 2.0]])
+
+
+def gaussian(dim: int) -> MixtureModel:
+    covariance = torch.from_numpy(COVARIANCE[:dim, :dim])[None].contiguous()
+    zero, one = torch.zeros(dim).double(), torch.ones(dim).double()
+    return MixtureModel(zero, one, torch.ones(1).double(), zero[None], covariance)
+
+
+def integers(low: int, high: int) -> tuple[float, ...]:
+    return tuple(float(k) for k in range(low, high + 1))
+
+
+def columns(*levels: tuple[float, ...], **known: Any) -> Columns:
+    return Columns(tuple(Column(levels=one, **(known if one else {})) for one in levels))
+
+
+def box_probability(low: list[float], high: list[float]) -> float:
+    """Return the probability of a rectangle, by inclusion and exclusion."""
+    law = scipy.stats.multivariate_normal(cov=COVARIANCE[: len(low), : len(low)])
+    corners = itertools.product(*[((a, -1), (b, 1)) for a, b in zip(low, high, strict=True)])
+    return float(sum(math.prod(s for _, s in c) * law.cdf([x for x, _ in c]) for c in corners))
+
+
+def rows(values: list[list[float]]) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_probabilities_of_one_column() -> None:
+    model = DiscreteModel(gaussian(1), columns(integers(-5, 5)))
+    law = scipy.stats.norm(scale=math.sqrt(1.5))
+    for k in (-3, 0, 2):
+        expected = law.cdf(k + 0.5) - law.cdf(k - 0.5)
+        assert float(model.log_density(rows([[k]])).exp()) == pytest.approx(expected, abs=1e-4)
+    # A value that is no level has that of its cell; beyond the cells the inner density counts.
+    same = model.log_density(rows([[0.0], [0.3], [-0.49]]))
+    assert float(same.max() - same.min()) == 0
+    outside = rows([[5.7], [-9.0]])
+    torch.testing.assert_close(model.log_density(outside), gaussian(1).log_density(outside))
+
+
+def test_densities_are_per_unit_of_the_column() -> None:
+    model = DiscreteModel(gaussian(1), columns((-1.0, 0.0, 3.0)))
+    law = scipy.stats.norm(scale=math.sqrt(1.5))
+    expected = (law.cdf(1.5) - law.cdf(-0.5)) / 2.0
+    assert float(model.log_density(rows([[0.0]])).exp()) == pytest.approx(expected, abs=1e-4)
+
+
+def test_probabilities_of_two_columns() -> None:
+    model = DiscreteModel(gaussian(2), columns(integers(-4, 4), (-0.5, 0.0, 0.5)))
+    assert model.nodes.shape == (16, 2)
+    for k, half in ((0.0, 0.0), (1.0, 0.5)):
+        exact = box_probability([k - 0.5, half - 0.25], [k + 0.5, half + 0.25]) / 0.5
+        found = float(model.log_density(rows([[k, half]])).exp())
+        assert found == pytest.approx(exact, rel=0.02)
+
+
+def test_the_probabilities_sum_to_one() -> None:
+    model = DiscreteModel(gaussian(2), columns(integers(-6, 6), integers(-6, 6)))
+    levels = torch.cartesian_prod(*[torch.arange(-6, 7).double()] * 2)
+    assert float(model.log_density(levels).exp().sum()) == pytest.approx(1, abs=2e-3)
+
+
+def test_a_discrete_beside_a_continuous_column() -> None:
+    model = DiscreteModel(gaussian(2), columns((), integers(-5, 5)))
+    law = scipy.stats.norm(scale=1.0)
+    grid = torch.linspace(-8, 8, 401, dtype=torch.float64)
+    level = torch.stack((grid, torch.ones_like(grid)), dim=1)
+    mass = torch.trapezoid(model.log_density(level).exp(), grid)
+    assert float(mass) == pytest.approx(law.cdf(1.5) - law.cdf(0.5), abs=1e-3)
+    marginal = model.marginal([1])
+    assert float(marginal.log_density(rows([[1.0]])).exp()) == pytest.approx(float(mass), abs=1e-3)
+    plain = model.marginal([0])
+    assert isinstance(plain, MixtureModel), "no discrete column is left"
+    swapped = model.marginal([1, 0])
+    torch.testing.assert_close(swapped.log_density(level.flip(1)), model.log_density(level))
+
+
+def test_samples_are_levels_with_their_probabilities() -> None:
+    model = DiscreteModel(gaussian(2), columns((-2.0, 0.0, 1.0), ()))
+    x = model.sample(20_000, torch.Generator().manual_seed(0))
+    values, counts = np.unique(x[:, 0], return_counts=True)
+    assert values.tolist() == [-2.0, 0.0, 1.0]
+    cdf = scipy.stats.norm(scale=math.sqrt(1.5)).cdf
+    expected = np.diff([0.0, cdf(-1), cdf(0.5), 1.0]) * 20_000
+    assert scipy.stats.chisquare(counts, expected).pvalue > 0.001
+    wrong = np.diff([0.0, cdf(-1), cdf(0.6), 1.0]) * 20_000
+    assert scipy.stats.chisquare(counts, wrong).pvalue < 0.001
+    assert len(torch.unique(x[:, 1])) > 19_000
+
+
+def test_conditionals_given_a_level_and_given_a_number() -> None:
+    model = DiscreteModel(gaussian(2), columns(integers(-5, 5), ()))
+    given = model.conditional({0: 1.0})
+    grid = torch.linspace(-7, 7, 301, dtype=torch.float64)
+    density = given.log_density(grid[:, None]).exp()
+    assert float(torch.trapezoid(density, grid)) == pytest.approx(1, abs=1e-3)
+    x = given.sample(4000, torch.Generator().manual_seed(0))[:, 0]
+    cdf = torch.cumulative_trapezoid(density, grid)
+    p = scipy.stats.kstest(x, lambda v: np.interp(v, grid[1:], cdf)).pvalue
+    assert p > 0.01
+    other = model.conditional({0: 2.0}).sample(4000, torch.Generator().manual_seed(0))[:, 0]
+    assert scipy.stats.kstest(other, lambda v: np.interp(v, grid[1:], cdf)).pvalue < 1e-3
+    found = model.conditional({1: 0.5})
+    mass = found.log_density(torch.arange(-5, 6).double()[:, None]).exp().sum()
+    assert float(mass) == pytest.approx(1, abs=1e-3)
+    assert set(found.sample(50, torch.Generator().manual_seed(0))[:, 0].tolist()) <= set(
+        integers(-5, 5)
+    )
+
+
+def test_conditionals_of_three_columns_follow_the_chain_rule() -> None:
+    model = DiscreteModel(gaussian(3), columns(integers(-5, 5), (), integers(-6, 6)))
+    x = rows([[1.0, 0.4, -1.0]])
+    given = model.conditional({0: 1.0})
+    first = given.marginal([1]).log_density(x[:, 2:])
+    second = given.conditional({1: -1.0}).log_density(x[:, 1:2])
+    joint = model.marginal([0]).log_density(x[:, :1]) + first + second
+    torch.testing.assert_close(joint, model.log_density(x), atol=1e-9, rtol=0)
+
+
+def test_values_beyond_a_closed_end_have_a_small_density() -> None:
+    model = DiscreteModel(gaussian(1), columns((0.0, 1.0), closed=(True, True)))
+    one, two, three = model.log_density(rows([[1.0], [2.0], [3.0]])).tolist()
+    assert two == pytest.approx(one + math.log(1e-3 * 0.5**0.5))
+    assert three == pytest.approx(two + math.log(0.5))
+    assert model.log_density(rows([[0.0], [-1.0]])).diff().item() == pytest.approx(two - one)
+
+
+@pytest.mark.parametrize("settings", [{}, {"bounds": {0: (0, 1)}}])
+def test_a_binary_column_has_the_frequencies_of_its_levels(settings: dict[str, Any]) -> None:
+    n, share = 1000, 0.27
+    x = (np.arange(float(n))[:, None] < share * n) + 0.0
+    found = OISM(flow_steps=16, **settings).fit(x)
+    p = np.exp(found.score_samples([[0.0], [1.0]]))
+    assert p.sum() == pytest.approx(1, abs=1e-3)
+    assert p[1] == pytest.approx(share, abs=2 * math.sqrt(share * (1 - share) / n))
+    samples = found.sample(2000, random_state=0)[:, 0]
+    assert set(samples) == {0.0, 1.0}
+    assert samples.mean() == pytest.approx(p[1], abs=4 * 0.01)
+
+
+def test_bounds_are_kept() -> None:
+    model = DiscreteModel(gaussian(1), columns(integers(0, 3), low=0.0))
+    logs = model.log_density(rows([[-0.2], [0.0], [-3.0], [8.0]]))
+    assert logs.isinf().tolist() == [True, False, True, False]
+    assert float(model.sample(500, torch.Generator().manual_seed(0)).min()) == 0
+
+
+def test_files_and_facts(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).poisson(3.0, size=(200, 1)) + 0.0
+    found = OISM(max_eigenvalue=25, flow_steps=8, bounds={0: (0, None)}).fit(x)
+    model = found.model_
+    assert isinstance(model, DiscreteModel)
+    assert "discrete, " in found.summary()
+    facts = found.facts()["columns"][0]
+    assert (facts["kind"], facts["low"], facts["levels"]) == ("discrete", 0.0, len(np.unique(x)))
+    storage.save(model, tmp_path / "model.safetensors")
+    again = storage.load(tmp_path / "model.safetensors", expected=DiscreteModel)
+    y = torch.from_numpy(x[:20])
+    assert torch.equal(again.log_density(y), model.log_density(y))
+    assert found.columns_[0].closed == (True, False)
+    total = np.exp(found.score_samples(np.arange(30.0)[:, None])).sum()
+    assert total == pytest.approx(1, abs=0.01)
+    assert np.exp(found.score_samples(np.unique(x)[:, None])).sum() > 0.95
+    samples = found.sample(300, random_state=0)
+    assert set(samples[:, 0]) <= set(x[:, 0])
+    assert found.score_samples([[-1.0]]) == -math.inf
+    truth = scipy.stats.poisson(3.0).logpmf(x[:, 0]).mean()
+    assert found.score(x) / 200 == pytest.approx(truth, abs=0.1)
+
+
+def test_the_columns_have_to_fit() -> None:
+    with pytest.raises(ValueError, match="columns must be the 2 of the model and have a discrete"):
+        DiscreteModel(gaussian(2), columns((), ()))
+    with pytest.raises(ValueError, match="columns must be the 2 of the model"):
+        DiscreteModel(gaussian(2), columns((1.0, 2.0)))
+    assert bool(((cell_nodes(3) >= 0) & (cell_nodes(3) < 1)).all())

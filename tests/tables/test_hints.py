@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from oism import OISM
+from oism.tables import Columns
+from oism.tables._hints import warn_of_rows
+
+
+def rows(n: int, dim: int) -> Tensor:
+    return torch.randn(n, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+
+
+def columns(dim: int, names: list[str] | None = None, periodic: object = None) -> Columns:
+    return Columns.of(dim, names, periodic, None, None)  # type: ignore[arg-type]
+
+
+def test_ordinary_rows_give_no_warning() -> None:
+    warn_of_rows(columns(3), rows(30, 3))  # warnings are errors here
+    x = 1e12 + rows(300, 1)
+    warn_of_rows(columns(1), x)
+
+
+def test_constant_columns() -> None:
+    x = rows(30, 2)
+    x[:, 1] = 3.0
+    x[4, 1] = torch.nan
+    with pytest.warns(UserWarning, match="column 'k' constant in all rows"):
+        warn_of_rows(columns(2, ["x", "k"]), x)
+    x[:, 0] = 0.0
+    with pytest.warns(UserWarning, match="columns 0, 1 constant in all rows"):
+        warn_of_rows(columns(2), x)
+
+
+def test_collinear_columns() -> None:
+    x = rows(50, 4)
+    x[:, 3] = 2 * x[:, 0] - 1e3 * x[:, 1] + 7
+    with pytest.warns(UserWarning, match="columns 'a', 'b', 'd' linear functions of each other"):
+        warn_of_rows(columns(4, list("abcd")), x)
+    x[:, 3] += 1e-4 * x[:, 2].sin()
+    warn_of_rows(columns(4), x)  # no warning: it has a density
+
+
+@pytest.mark.parametrize(("low", "high"), [(-180, 180), (0, 360), (-179, 176), (5, 355)])
+def test_angles_without_a_period(low: float, high: float) -> None:
+    x = rows(30, 2)
+    x[:, 1] = torch.linspace(low, high, 30).double() + 0.01 * torch.sin(40 * x[:, 0])
+    x[:, 1] = x[:, 1].clamp(low, high)
+    message = re.escape("looks like an angle: give periodic={'phi': 360}")
+    with pytest.warns(UserWarning, match=message) as found:
+        warn_of_rows(columns(2, ["x", "phi"]), x)
+    assert len(found) == 1
+    warn_of_rows(columns(2, ["x", "phi"], {"phi": 360.0}), x)
+    x[:, 1] *= 0.9
+    warn_of_rows(columns(2, ["x", "phi"]), x)
+
+
+def test_fewer_rows_than_columns_and_many_columns() -> None:
+    with pytest.warns(UserWarning, match="3 rows are fewer than the 4 columns"):
+        warn_of_rows(columns(4), rows(3, 4))
+    with pytest.warns(UserWarning, match="21 columns are more than 20"):
+        warn_of_rows(columns(21), rows(40, 21))
+    warn_of_rows(columns(20), rows(20, 20))
+
+
+def test_a_fit_warns_once() -> None:
+    x = np.linspace(0, 360, 50)[:, None]
+    with pytest.warns(
+        UserWarning, match=r"column 0 reaches from 0 to 360 .* periodic=\{0: 360\}"
+    ) as w:
+        OISM(max_eigenvalue=4, flow_steps=4).fit(x)
+    assert len(w) == 1

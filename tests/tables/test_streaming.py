@@ -1,0 +1,183 @@
+"""Fits in two passes over batches: the pilot, the same model for any order and any processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from oism import OISM
+from oism.tables import Batch
+from oism.tables._streaming import Edges, Survey, like
+
+SMALL: dict[str, Any] = {"max_eigenvalue": 25, "flow_steps": 16}
+RANKS = 2
+
+
+def table(n: int = 4000, seed: int = 0) -> NDArray[np.float64]:
+    """One normal and one skewed column."""
+    rng = np.random.default_rng(seed)
+    return np.stack((rng.normal(size=n), rng.gamma(2.0, size=n)), axis=1)
+
+
+def batches(x: Any, size: int, rank: int = 0, count: int = 1) -> Iterator[Batch]:
+    starts = range(0, len(x), size)
+    for index, start in enumerate(starts):
+        if index % count == rank:
+            part = x[start : start + size]
+            yield Batch(part, None, np.arange(start, start + len(part)))
+
+
+def big() -> NDArray[np.float64]:
+    return table(200_000, seed=1)
+
+
+def work(rank: int) -> dict[str, torch.Tensor]:
+    """One of several processes, for `on_ranks`."""
+    model = OISM(**SMALL).fit_batches(lambda: batches(big(), 10_000, rank, RANKS))
+    rows = OISM(process="joint").fit_batches(lambda: batches(big()[:40_000], 1000, rank, RANKS))
+    return {
+        "densities": torch.from_numpy(model.score_samples(big()[:1000])),
+        "kept": rows.collector_.rows.positions(),
+        "count": torch.tensor(rows.collector_.count),
+    }
+
+
+def test_a_table_as_small_as_its_pilot_gives_the_same_model() -> None:
+    """The rows of the pilot are the table, so that all choices are the same."""
+    x = table()
+    whole = OISM(ridge=1e-3, **SMALL).fit(x)
+    parts = OISM(ridge=1e-3, **SMALL).fit_batches(lambda: batches(x, 300))
+    np.testing.assert_allclose(parts.score_samples(x), whole.score_samples(x), atol=1e-4)
+    assert parts.facts()["columns"] == whole.facts()["columns"]
+
+
+def test_neither_order_nor_size_of_batches_changes_the_box() -> None:
+    x = big()
+    one = OISM(**SMALL).fit_batches(lambda: batches(x, 10_000))
+    reverse = OISM(**SMALL).fit_batches(lambda: reversed(list(batches(x, 10_000))))
+    chart, other = one.model_.chart, reverse.model_.chart
+    assert torch.equal(chart.low, other.low)
+    np.testing.assert_array_equal(one.score_samples(x[:1000]), reverse.score_samples(x[:1000]))
+    coarse = OISM(**SMALL).fit_batches(lambda: batches(x, 70_000)).model_.chart
+    assert torch.equal(chart.low, coarse.low)
+
+
+def test_the_box_covers_the_last_batch() -> None:
+    """Sorted rows: `partial_fit` would have the box of the first batch."""
+    x = np.sort(np.random.default_rng(0).normal(size=(150_000, 1)), axis=0)
+    model = OISM(**SMALL).fit_batches(lambda: batches(x, 10_000)).model_
+    low, width = float(model.chart.low[0]), float(model.chart.width[0])
+    assert low < x.min()
+    assert low + width > x.max()
+
+
+@pytest.mark.slow
+def test_several_processes_have_the_same_model(on_ranks: Callable[..., list[Any]]) -> None:
+    first, second = on_ranks(__file__, RANKS)
+    one = OISM(**SMALL).fit_batches(lambda: batches(big(), 10_000))
+    densities = one.score_samples(big()[:1000])
+    for found in (first, second):
+        np.testing.assert_allclose(found["densities"], densities, rtol=0, atol=1e-12)
+        rows = OISM(process="joint").fit_batches(lambda: batches(big()[:40_000], 1000))
+        assert torch.equal(found["kept"], rows.collector_.rows.positions())
+        assert float(found["count"]) == 40_000
+
+
+def test_weights_count_as_repeated_rows() -> None:
+    x = table(3000)
+    w = np.random.default_rng(1).integers(0, 3, len(x)).astype(float)
+    parts = [(x[i : i + 500], w[i : i + 500]) for i in range(0, len(x), 500)]
+    weighted = OISM(ridge=1e-3, **SMALL).fit_batches(lambda: parts)
+    repeated = OISM(ridge=1e-3, **SMALL).fit(np.repeat(x, w.astype(int), axis=0))
+    a, b = weighted.score_samples(x[:200]), repeated.score_samples(x[:200])
+    assert np.abs(a - b).max() < 0.02  # the box depends on the number of rows
+    ignored = OISM(ridge=1e-3, **SMALL).fit(x).score_samples(x[:200])
+    assert np.abs(ignored - b).max() > 0.05
+
+
+@given(st.integers(1, 300), st.integers(1, 40), st.integers(0, 2**31))
+def test_the_pilot_represents_the_rows(n: int, size: int, seed: int) -> None:
+    """It has the range of each column, and its weights sum to the number of rows."""
+    rng = np.random.default_rng(seed)
+    x = torch.from_numpy(rng.normal(size=(n, 2)).round(1))
+    weights = torch.from_numpy(rng.uniform(0.1, 3.0, n))
+    survey = Survey(2, size)
+    for part in torch.tensor_split(torch.arange(n), list(range(17, n, 17))):
+        survey.update(x[part], weights[part], part)
+    rows, found = survey.pilot()
+    assert torch.equal(rows.amin(dim=0), x.amin(dim=0))
+    assert torch.equal(rows.amax(dim=0), x.amax(dim=0))
+    if n > size:
+        effective = max(weights.sum(), weights.sum() ** 2 / weights.square().sum())
+        torch.testing.assert_close(found.sum(), effective)
+        assert len(rows) <= size + 4
+    else:
+        assert torch.equal(rows, x)
+        assert torch.equal(found, weights)
+
+
+@given(st.integers(0, 2**31))
+def test_edges_are_those_of_the_first_row_for_any_parts(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    x = torch.from_numpy(rng.integers(0, 4, (30, 2)).astype(float))
+    x[rng.random((30, 2)) < 0.2] = torch.nan
+    places, ones = torch.arange(30), torch.ones(30).double()
+    whole = Edges(2).update(x, ones, places)
+    cut = int(rng.integers(0, 31))
+    first = Edges(2).update(x[:cut], ones[:cut], places[:cut])
+    last = Edges(2).update(x[cut:], ones[cut:], places[cut:])
+    for merged in (first.merge(last), last.merge(first)):
+        assert torch.equal(merged.positions, whole.positions)
+    for j in range(2):
+        known = ~x[:, j].isnan()
+        if bool(known.any()):
+            least = x[known, j].min()
+            assert int(whole.positions[j]) == int((x[:, j] == least).nonzero()[0])
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_a_pilot_is_a_frame_like_the_batches(kind: str) -> None:
+    columns = {"n": np.array([1, 2]), "x": np.array([0.5, 1.5])}
+    frame: Any = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[kind](
+        columns
+    )
+    made = like(frame[:0], np.array([[3.0, 4.5]]))
+    assert type(made) is type(frame)
+    found = made if kind == "pandas" else made.to_pandas()
+    assert found.to_dict("list") == {"n": [3], "x": [4.5]}
+    assert [dtype.kind for dtype in found.dtypes] == ["i", "f"]
+
+
+def test_frames_keep_their_names() -> None:
+    frame = pd.DataFrame(table(600), columns=["a", "b"])
+    model = OISM(**SMALL).fit_batches(lambda: (frame[i : i + 100] for i in range(0, 600, 100)))
+    assert list(model.feature_names_in_) == ["a", "b"]
+    assert list(model.sample(3, random_state=0).columns) == ["a", "b"]
+
+
+def test_mistakes_are_named() -> None:
+    x = table(100)
+    with pytest.raises(TypeError, match="batches must be a function that returns the batches"):
+        OISM().fit_batches(iter([x]))
+    with pytest.raises(ValueError, match="at least one row"):
+        OISM().fit_batches(list)
+    with pytest.raises(ValueError, match="features"):
+        OISM().fit_batches(lambda: [x, x[:, :1]])
+    with pytest.raises(ValueError, match="cv must be an integer"):
+        OISM(cv=[([0], [1])]).fit_batches(lambda: [x])
+    with pytest.raises(ValueError, match="positive sum"):
+        OISM().fit_batches(lambda: [(x, np.zeros(100))])
+    with pytest.raises(ValueError, match="infinity"):
+        OISM().fit_batches(lambda: [x, np.full((5, 2), np.inf)])
+    with pytest.raises(ValueError, match=r"bounds of column 1 are \(0, 1\)"):
+        OISM(bounds={1: (0, 1)}).fit_batches(lambda: [x[:50], x[50:]])
