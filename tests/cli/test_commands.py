@@ -70,7 +70,7 @@ def test_every_parameter_of_the_estimator_is_an_option(oism: Run, tmp_path: Path
     assert (found["process"], found["order"], found["frame"]) == ("ou", 3, "identity")
     assert (found["ridge"], found["device"], found["flow_steps"]) == (0.5, "cpu", 8)
     assert (found["clock"].beta_0, found["clock"].beta_1) == (0.2, 9.0)
-    text = oism("fit --help").text
+    text = oism("fit --help-all").text
     for name in OISM().get_params():
         option = "seed" if name == "random_state" else name.replace("_", "-")
         assert f"--{option} " in text

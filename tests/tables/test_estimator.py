@@ -82,10 +82,10 @@ def test_few_rows_take_no_time() -> None:
 
 @pytest.mark.parametrize(("dim", "kind"), [(1, TableModel), (3, TableModel), (4, JointModel)])
 def test_the_model_that_is_chosen(dim: int, kind: type) -> None:
-    model = OISM(max_eigenvalue=2, order=2, flow_steps=2).fit(rows(30, dim))
-    assert type(model.model_) is kind
-    if kind is TableModel:
-        assert isinstance(model.model_.operator_score.basis.process, Torus)
+    model = OISM(max_eigenvalue=2, order=2, flow_steps=2).fit(rows(30, dim)).model_
+    assert type(model) is kind
+    if isinstance(model, TableModel):
+        assert isinstance(model.operator_score.basis.process, Torus)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -371,7 +372,12 @@ def test_outliers_are_not_trained_on() -> None:
 def test_seconds_end_the_training(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """One step at least; the time counts from the first step on."""
     steps, step = [], torch.optim.Adam.step
-    monkeypatch.setattr(torch.optim.Adam, "step", lambda *a: (steps.append(1), step(*a))[1])
+
+    def counted(*arguments: Any) -> Any:
+        steps.append(1)
+        return step(*arguments)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", counted)
     train, held = ring(300, 0), ring(100, 1)
     fit_network(one_gaussian(train), train, held, seconds=seconds, progress=False)
     assert len(steps) == 1 if seconds < 0.1 else len(steps) > 3

@@ -70,7 +70,9 @@ def test_facts_are_plain() -> None:
     assert [choice["ridge"] for choice in found["choices"]] == diagnostics.ridge.tolist()
     assert found["steps"] == 7
     assert found["background"] == pytest.approx(0.01)
-    wide = json.loads(json.dumps(OISM(order=3, flow_steps=7).fit(X).facts(), allow_nan=False))
+    wide = json.loads(
+        json.dumps(OISM(process="ou", order=3, flow_steps=7).fit(X).facts(), allow_nan=False)
+    )
     assert wide["columns"][4] == {"name": "4", "kind": "whitened"}
     assert wide["process"]["kind"] == "OrnsteinUhlenbeck"
     assert wide["process"]["theta"] == 1.0
@@ -107,3 +109,16 @@ def test_the_cutoff_is_the_frequency_up_to_which_waves_are_used() -> None:
     assert level > 0
     cutoff = 10 * 2 ** (-level / 2)  # each level halves ‖ξ‖²
     assert float(lines(model)[4].split()[2]) == float(f"{cutoff:.3g}")
+
+
+def test_a_pool_of_mixtures() -> None:
+    model = OISM(bounds={1: (0, None)}, periodic={0: 1.0}).fit(X[:, :4])
+    text = model.summary()
+    assert "0: periodic, period 1" in text
+    assert "1: bounded, from 0" in text
+    assert f"mixtures of {model.model_.components} Gaussians in closed form" in text
+    assert "log-likelihood" in text
+    found = json.loads(json.dumps(model.facts(), allow_nan=False))
+    assert found["rows"] == 99
+    assert sum(part["weight"] for part in found["parts"]) == pytest.approx(1)
+    assert sum(member["weight"] for member in found["members"]) == pytest.approx(1)

@@ -93,6 +93,8 @@ def given_values(columns: Columns, given: Mapping[Any, Any]) -> dict[int, float]
             values[j] = level_code(columns[j], value, f"given[{key!r}]")
         else:
             values[j] = checks.number(value, f"given[{key!r}]")
-    if not values or len(values) == count:
-        raise ValueError(f"given must name some of the {count} columns and leave at least one")
+    if not values:
+        raise ValueError("given must name at least one column")
+    if len(values) == count:
+        raise ValueError(f"given must leave at least one of the {count} columns")
     return values
