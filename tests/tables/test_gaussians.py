@@ -131,11 +131,17 @@ def test_neighbours_are_the_nearest_others() -> None:
 def test_local_gaussians_have_the_covariance_of_their_neighbours() -> None:
     z = rows(60)
     near = neighbours(z, 12)
-    how = Neighbourhood(10, 0.2, 0.5)
+    how = Neighbourhood(10, 0.2, 0.5, about_mean=True)
     mixture = local_gaussians(z, no_levels(z), torch.ones(60).double(), near, how, 1e-3)
-    gap = (z[near[7, :10]] - z[7]).numpy()
-    local = gap.T @ gap / 10
+    points = torch.cat((z[near[7, :10]], z[7:8])).numpy()
+    local = np.cov(points.T)
     expected = 0.5 * (0.8 * local + 0.2 * np.trace(local) / 3 * np.eye(3)) + 1e-3 * np.eye(3)
     np.testing.assert_allclose(mixture.covariances[7].numpy(), expected, rtol=1e-12)
-    assert torch.allclose(mixture.means, z)
+    np.testing.assert_allclose(mixture.means[7].numpy(), points.mean(axis=0))
     assert float(mixture.log_weights.exp().sum()) == pytest.approx(1)
+    rowwise = local_gaussians(
+        z, no_levels(z), torch.ones(60).double(), near, Neighbourhood(10, 0.0, 1.0), 0.0
+    )
+    gap = (z[near[7, :10]] - z[7]).numpy()
+    np.testing.assert_allclose(rowwise.covariances[7].numpy(), gap.T @ gap / 10, rtol=1e-12)
+    assert torch.equal(rowwise.means, z)

@@ -198,6 +198,20 @@ def number(text: str) -> float:
     return result
 
 
+def number_or_level(text: str) -> float | str:
+    """Return a finite number, or text that is none: the level of a category.
+
+    >>> number_or_level("0.5"), number_or_level("Oslo")
+    (0.5, 'Oslo')
+    """
+    try:
+        return number(text)
+    except ValueError:
+        if text.strip().lower().lstrip("+-") in ("", "nan", "inf", "infinity"):
+            raise
+        return text
+
+
 def interval(text: str) -> tuple[float | None, float | None]:
     """Return the two numbers of ``low:high``; one of them may be left out, which is None.
 

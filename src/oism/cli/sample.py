@@ -25,7 +25,7 @@ from oism.cli.options import (
     check_not_given,
     check_table,
     naming_options,
-    number,
+    number_or_level,
     options,
     pairs,
 )
@@ -48,7 +48,7 @@ class Rows:
     """How rows of a table are drawn."""
 
     given: Annotated[tuple[str, ...], arg(metavar="COL=X ...")] = ()
-    """Draw the other columns given these (torus, up to 3 columns)."""
+    """Draw the other columns given these: numbers, or levels of a category."""
     method: Annotated[Literal["ode", "sde"], arg(metavar="ode|sde")] = "ode"
     """The probability flow, or the reverse SDE."""
     density: bool = False
@@ -102,14 +102,14 @@ class Sample(Command):
 
         check_count(self.n, 0)
         self.report.check_stdout(self.output)
-        given = pairs(self.rows.given, "--given", number)
+        given = pairs(self.rows.given, "--given", number_or_level)
         with models.opened(self.model) as stored:
             if stored.kind in ("prior", "trained"):
                 self._write_images(stored)
             else:
                 self._write_rows(stored, given)
 
-    def _write_rows(self, stored: Stored, given: dict[str, float]) -> None:
+    def _write_rows(self, stored: Stored, given: dict[str, float | str]) -> None:
         import pyarrow as pa
 
         from oism.cli import models

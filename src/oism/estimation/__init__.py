@@ -9,7 +9,7 @@ from oism.estimation._equations.linear import LinearEquations
 from oism.estimation._equations.products import ProductEquations
 from oism.estimation._fit import fit, fit_moments, fit_standardised
 from oism.estimation._fit_linear import fit_linear, fit_linear_moments
-from oism.estimation._knots import EvenKnots, Knots, PlacedKnots
+from oism.estimation._knots import EvenKnots, Knots, KnownKnots, PlacedKnots
 from oism.estimation._moments.base import Moments
 from oism.estimation._moments.dither import dithered, uniform_averages, uniform_reach
 from oism.estimation._moments.fourier import FourierMoments
@@ -53,6 +53,7 @@ __all__ = [
     "HistogramMoments",
     "JamesStein",
     "Knots",
+    "KnownKnots",
     "LinearEquations",
     "LinearSystem",
     "Modulation",

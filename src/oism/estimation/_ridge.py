@@ -57,8 +57,9 @@ class ChosenRidge(Ridge):
     folds: ClassVar[int] = 1  # type: ignore[misc]  # a constant of the class
 
     def choose(self, system: System, clock: Clock, bar: Progress) -> Choice:  # noqa: ARG002
-        """Return what was chosen."""
-        tau = self.schedule.tau
+        """Return what was chosen, at its times and the midpoints between them."""
+        count = 2 * len(self.schedule.tau) - 1
+        tau = torch.linspace(0, clock.horizon, count, dtype=torch.float64)
         missing = torch.full((len(tau), *system.batch), torch.nan, dtype=torch.float64)
         return Choice(self.schedule, missing, tau)
 

@@ -9,9 +9,11 @@ With the features Φ = (1, z_i, z_iz_j, [c_j = l]) of all rows, the log-densitie
 are ΦB, and the sums over responsibilities R are RᵀΦ. So a step of expectation maximisation is two
 matrix products. Leading dimensions are independent problems, for example folds and starts.
 
-*Local Gaussians* have a component at every row. Its covariance is that of the nearest other rows
-about it, C = h((1 - s) C_local + s tr(C_local)/d I) + floor. They follow curved, narrow structure
-that no small number of Gaussians covers, without a fit.
+*Local Gaussians* have a component for every row, with C = h((1 - s) C_local + s tr(C_local)/d I) +
+floor. C_local is the covariance of the nearest other rows, about the row or about their common
+mean, which is then the mean of the component. They follow curved, narrow structure that no small
+number of Gaussians covers, without a fit. About the mean, a curved surface is thinner than about
+the row, which lies on one side of its chords; about the row, kernels can be narrow.
 
 Continuous columns are whitened before, so that a floor has the same meaning in every direction.
 """
@@ -185,24 +187,30 @@ def neighbours(points: Tensor, count: int) -> Tensor:
 
 
 class Neighbourhood(NamedTuple):
-    """How local Gaussians are made: from ``rows`` neighbours, with shrinkage s and width h."""
+    """How local Gaussians are made: from ``rows`` neighbours, with shrinkage s and width h.
+
+    They are about the rows themselves, or about the means of their neighbourhoods.
+    """
 
     rows: int
     shrinkage: float
     width: float
+    about_mean: bool = False
 
 
 def local_gaussians(
     z: Tensor, levels: Tensor, weights: Tensor, near: Tensor, how: Neighbourhood, floor: float
 ) -> Gaussians:
-    """Return a component at each row; ``near`` are its nearest others, as by `neighbours`."""
+    """Return a component for each row; ``near`` are its nearest others, as by `neighbours`."""
     n, dim = z.shape
     near, eye = near[:, : how.rows], torch.eye(dim).to(z)
-    covariances = z.new_empty(n, dim, dim)
+    means, covariances = torch.empty_like(z), z.new_empty(n, dim, dim)
     step = max(1, ENTRIES // (how.rows * dim))
     for k in range(0, n, step):
         part = slice(k, k + step)
-        gap = z[near[part]] - z[part, None]
+        points = torch.cat((z[near[part]], z[part, None]), dim=1)
+        means[part] = points.mean(dim=1) if how.about_mean else z[part]
+        gap = points - means[part, None]
         local = gap.mT @ gap / near.shape[1]
         size = local.diagonal(dim1=1, dim2=2).mean(dim=1)[:, None, None]
         mixed = (1 - how.shrinkage) * local + how.shrinkage * size * eye
@@ -212,4 +220,4 @@ def local_gaussians(
     usual = (weights @ own).clamp(min=1e-12)
     counts = own + own[near].sum(dim=1) + LEVEL_PRIOR * usual
     log_levels = (counts / (near.shape[1] + 1 + LEVEL_PRIOR)).log()
-    return Gaussians(weights.log(), z, covariances, log_levels)
+    return Gaussians(weights.log(), means, covariances, log_levels)

@@ -35,7 +35,14 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.transforms import threads_apart
-from oism.estimation import ChosenRidge, CrossValidation, Ridge, SampleMeans, fold_of
+from oism.estimation import (
+    ChosenRidge,
+    CrossValidation,
+    KnownKnots,
+    Ridge,
+    SampleMeans,
+    fold_of,
+)
 from oism.process import Torus
 from oism.score import Schedule
 from oism.storage import storable
@@ -454,7 +461,11 @@ def _flow_table(
     z: Tensor, w: Tensor, chart: BoxChart, choice: Choice, count: float
 ) -> tuple[Tensor, Tensor]:
     """Return the log-density of the flow at evenly spaced places of the box, and the places."""
-    rows, family = z[:, None], TorusFamily(Torus())
+    # Parts of rows that are known need no more accuracy than the choice that is used again.
+    family = TorusFamily(Torus())
+    if choice.schedule is not None:
+        family = TorusFamily(Torus(), knots=KnownKnots())
+    rows = z[:, None]
     choice.count = choice.count or count
     folds = FOLDS if choice.schedule is None else 1
     moments = family.moments(1, choice.count, folds, squares=False)

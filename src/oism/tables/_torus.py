@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from oism.basis import Fourier
-from oism.estimation import Moments, PlacedKnots, Ridge, Shrinkage, fit_moments, moments_of
+from oism.estimation import Knots, Moments, PlacedKnots, Ridge, Shrinkage, fit_moments, moments_of
 from oism.process import Clock, Torus, VarianceExploding
 from oism.score import OperatorScore
 from oism.tables._background import Spread
@@ -35,6 +35,8 @@ KNOT_ERROR = 1e-2
 @dataclass(frozen=True)
 class TorusFamily(MomentFamily[Torus]):
     """Fourier waves under Brownian motion modulo 2π."""
+
+    knots: Knots = field(default_factory=lambda: PlacedKnots(KNOT_ERROR))
 
     name = "torus"
     example = "Torus()"
@@ -76,5 +78,4 @@ class TorusFamily(MomentFamily[Torus]):
         if clock is None:
             finest = -float(moments.basis.eigenvalues[-1])
             clock = VarianceExploding(0.01 * math.sqrt(500 / finest), SIGMA_MAX)
-        knots = PlacedKnots(KNOT_ERROR)
-        return fit_moments(moments, clock=clock, shrinkage=shrinkage, ridge=ridge, knots=knots)
+        return fit_moments(moments, clock=clock, shrinkage=shrinkage, ridge=ridge, knots=self.knots)
