@@ -68,6 +68,10 @@ def test_gaps_are_integrated_over(model: OISM, frame: pd.DataFrame) -> None:
         (lambda m: m.conditional({"kind": "huge"}), "huge"),
         (lambda m: m.conditional({}), "given must name"),
         (lambda m: m.marginal(["size"]).score_samples([[1.0, 2.0]]), "must have the 1 columns"),
+        (
+            lambda m: m.marginal(["size"]).score_samples(pd.DataFrame({"weight": [1.0]})),
+            "must have the columns ..size..",
+        ),
     ],
 )
 def test_mistakes_are_named(model: OISM, ask: object, message: str) -> None:

@@ -261,3 +261,17 @@ def test_the_held_out_likelihood_is_that_of_new_rows() -> None:
     logs = model.log_density(test)
     error = float(logs.std()) / math.sqrt(600)
     assert model.notes["held_out"] == pytest.approx(float(logs.mean()), abs=4 * error)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 8])
+def test_few_rows_give_a_wide_density(n: int) -> None:
+    for seed in range(2):
+        x = torch.randn(n, 4, generator=torch.Generator().manual_seed(seed)).double()
+        fresh = torch.randn(50, 4, generator=torch.Generator().manual_seed(9)).double()
+        model = fit_joint(x, [Column()] * 4, progress=False)
+        logs = model.log_density(fresh)
+        assert bool(logs.isfinite().all())
+        assert n < 3 or float(logs.mean()) > -200
+        assert bool(
+            model.log_density(torch.full((1, 4), 1e300, dtype=torch.float64)).isfinite().all()
+        )

@@ -64,6 +64,7 @@ class Density(Command):
     def run(self) -> None:
         """Load, evaluate and write."""
         from oism.cli import models
+        from oism.cli.rows import read_rows
         from oism.data import files
 
         self.report.check_stdout(self.output)
@@ -71,26 +72,27 @@ class Density(Command):
         format_out = self.output_format or (self.format if self.output == STANDARD else None)
         kind = check_table(self.output, format_out)
         model = models.load_table_model(self.model)
-        sheet = files.read(self.data, self.format)
+        skip = self.missing == "skip"
+        read = read_rows(self.data, model, chosen=self.columns, skip=skip, format=self.format)
+        sheet = read.sheet
         if self.name in sheet.names and kind != "npy":
             raise files.FileError(
                 f"{sheet.source}: there is a column {self.name!r} already: choose another --name"
             )
-        columns = models.matching(sheet, model, self.columns)
-        rows = sheet.numbers(columns)
-        kept = sheet.complete(rows, columns, skip=self.missing == "skip")
-        sheet.check_finite(rows, columns)
         with self.report.bars():
-            found = model.score_samples(models.frame(rows[kept], models.column_names(model)))
-        densities = _one_per_row(found, kept)
+            found = model.score_samples(read.values)
+        densities = _one_per_row(found, read.kept)
         if kind == "npy":
             files.write_array(densities, self.output)
         else:
             # Cells of a text are copied as they are; other formats get numbers.
-            numbers = {} if kind in files.TEXT_FORMATS else dict(zip(columns, rows.T, strict=True))
+            numbers = {}
+            if kind not in files.TEXT_FORMATS:
+                numeric = read.numeric
+                numbers = dict(zip(numeric, sheet.numbers(numeric).T, strict=True))
             files.write(_extended(sheet, numbers, self.name, densities), self.output, kind)
         if self.output != STANDARD:
-            _report(found, len(rows), self.output, self.report)
+            _report(found, len(read.kept), self.output, self.report)
 
 
 def _extended(

@@ -19,12 +19,13 @@ class Rows:
     """The rows of a table that a model can use.
 
     ``values`` are the complete rows as the model accepts them, ``kept`` says which rows of the
-    sheet they are.
+    sheet they are, ``numeric`` which of its columns are numbers.
     """
 
     sheet: files.Sheet
     values: Any
     kept: NDArray[np.bool_]
+    numeric: list[str]
 
     @property
     def skipped(self) -> int:
@@ -58,10 +59,10 @@ def read_rows(
     kept = sheet.complete(known, [*numeric, *texts], skip=skip)
     labels = models.column_names(model)
     if labels is None:
-        return Rows(sheet, rows[kept], kept)
+        return Rows(sheet, rows[kept], kept, numeric)
     numbers = dict(zip(numeric, rows.T, strict=True))
     parts = [
         texts[name].filter(pa.array(kept)) if name in texts else pa.array(numbers[name][kept])
         for name in names
     ]
-    return Rows(sheet, pa.table(dict(zip(labels, parts, strict=True))), kept)
+    return Rows(sheet, pa.table(dict(zip(labels, parts, strict=True))), kept, numeric)

@@ -58,7 +58,8 @@ class ChosenRidge(Ridge):
 
     def choose(self, system: System, clock: Clock, bar: Progress) -> Choice:  # noqa: ARG002
         """Return what was chosen, at its times and the midpoints between them."""
-        count = 2 * len(self.schedule.tau) - 1
+        chosen = len(self.schedule.tau)
+        count = 2 * chosen - 1 if chosen > 1 else TIMES
         tau = torch.linspace(0, clock.horizon, count, dtype=torch.float64)
         missing = torch.full((len(tau), *system.batch), torch.nan, dtype=torch.float64)
         return Choice(self.schedule, missing, tau)

@@ -70,6 +70,11 @@ class TableDistribution:
                 f"X must have the {self.columns_.count} columns of {self!r}, got "
                 f"{len(table.dtypes)}"
             )
+        names = self.columns_.names
+        if names is not None and table.labels is not None and tuple(table.labels) != tuple(names):
+            raise ValueError(
+                f"X must have the columns {list(names)} in this order, got {list(table.labels)}"
+            )
         rows = read_rows(table, self.columns_)
         check_finite(self.columns_, rows)
         return rows

@@ -132,7 +132,8 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         Chosen by cross-validation at every noise level, or one number for all.
     cv : int or cross-validation splitter
         The number of folds, to which rows are assigned by their content; or a splitter of
-        scikit-learn, or its splits, whose test sets hold every row once.
+        scikit-learn, or its splits, whose test sets hold every row once. Not for "joint" and
+        "mixture", which hold out folds of their own.
     clock : Clock, optional
         The range of noise levels.
     flow_steps : "auto" or int

@@ -145,7 +145,9 @@ class Whitening:
         mean = inner.mean(dim=0)
         values, vectors = torch.linalg.eigh((inner - mean).mT @ (inner - mean) / len(inner))
         deviations = values.clamp(min=0).sqrt()
-        deviations = deviations.clamp(min=1e-6 * float(deviations.max().clamp(min=1e-6)))
+        # So few rows lie in a plane whatever their distribution is.
+        least = 1 / len(y) if len(y) <= 2 * y.shape[1] else 1e-6
+        deviations = deviations.clamp(min=least * float(deviations.max().clamp(min=1e-6)))
         return cls(centre, scale, mean, vectors / deviations, (vectors * deviations).mT)
 
     def to_white(self, y: Tensor) -> Tensor:
@@ -305,8 +307,20 @@ class System:
         for problem, mixture in enumerate(mixtures):
             rows = ~train[problem]
             logs = log_densities(self.phi[problem][rows], mixture)
+            share = 1 / (float(self.table.weights[train[problem]].sum()) + 1)
+            wide = self._background(problem, rows) + math.log(share)
+            logs = torch.logaddexp(logs + math.log1p(-share), wide)
             result[rows] = logs + self.log_jacobian[problem][rows]
         return result[~result.isnan()]
+
+    def _background(self, problem: int, rows: Tensor) -> Tensor:
+        """Return the log-density of the background component of `Whitening.model` at rows."""
+        z, dim = self.z[problem][rows], self.z.shape[-1]
+        own = self.table.train[problem]
+        usual = (self.levels[own].mean(dim=0)).clamp(min=1e-12).log()
+        wide = -0.5 * (z / BACKGROUND_SCALE).square().sum(dim=1)
+        wide = wide - dim * math.log(BACKGROUND_SCALE * math.sqrt(2 * math.pi))
+        return wide + self.levels[rows] @ usual
 
     def _start(self, problem: int, rows: Tensor, count: int, seed: int) -> Tensor:
         """Return responsibilities ``(n, count)`` of clusters of some rows, 0 for other rows."""
@@ -615,7 +629,6 @@ def _pooled(
     train = table.train[:-1]
     rows = (~train).any(dim=0)
     weights, logs = table.weights[rows], torch.stack([one.held_out for _, one in members], dim=1)
-    logs = logs.clamp(min=-1e6)  # a background covers what no candidate does
     chance, _ = pool_weights(logs, weights)
     least = torch.tensor(
         [LEAST_LOCAL_WEIGHT if one.is_local else LEAST_WEIGHT for _, one in members]

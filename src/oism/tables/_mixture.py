@@ -38,6 +38,9 @@ from oism.tables._gaussians import Gaussians, features
 from oism.tables._process import ChartedProcess
 from oism.tables._tensors import check_tensor
 
+FAR = 1e120
+"""Whitened values are cut off here."""
+
 ENTRIES = 2**22
 """The number of standardised differences, rows times components times columns, held at a time."""
 
@@ -136,7 +139,8 @@ class MixtureModel(TabularModel):
         return self._log_terms(self._rows(x)) - self.scale.log().sum().to(self.means)
 
     def _log_terms(self, u: Tensor) -> Tensor:
-        z = matmul(u - self._mean, self._forth)
+        # Squares of values cut off so far out are finite, and so are their sums.
+        z = matmul(u - self._mean, self._forth).clamp(-FAR, FAR)
         return matmul(features(z, z.new_zeros(len(z), 0)), self._table)
 
     def to_config(self) -> dict[str, Any]:
