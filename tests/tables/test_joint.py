@@ -15,9 +15,11 @@ from torch import Tensor
 from oism import load
 from oism.tables._column import Column
 from oism.tables._joint import Identity, JointModel, Part, Warp
-from oism.tables._joint_fit import Candidates, Whitening, _weight_path, fit_joint, pool_weights
+from oism.tables._joint_fit import Candidates, fit_joint
 from oism.tables._margin import Margin
 from oism.tables._mixture import MixtureModel
+from oism.tables._pool import pool_weights, weight_path
+from oism.tables._whitened_rows import WhitenedRows
 
 COLUMNS = (
     Column("free"),
@@ -201,7 +203,7 @@ def test_many_steps_for_the_weights_of_a_pool_maximise_the_likelihood() -> None:
     def likelihood(weights: Tensor) -> float:
         return float(torch.logsumexp(table + weights.log(), dim=1).mean())
 
-    (best,) = _weight_path(table, torch.ones(200).double(), (2000,))
+    (best,) = weight_path(table, torch.ones(200).double(), (2000,))
     for step in torch.randn(20, 3, generator=torch.Generator().manual_seed(1)).double():
         other = (best + 0.02 * step).clamp(min=1e-6)
         assert likelihood(other / other.sum()) <= likelihood(best) + 1e-9
@@ -212,7 +214,7 @@ def test_the_weights_of_a_pool_of_equal_models_stay_equal() -> None:
     table = torch.randn(50, 40, generator=torch.Generator().manual_seed(0)).double()
     weights, held_out = pool_weights(table)
     many = 0.5 * (weights - 1 / 40).abs().sum()
-    (overfitted,) = _weight_path(table, torch.ones(50).double(), (2000,))
+    (overfitted,) = weight_path(table, torch.ones(50).double(), (2000,))
     assert float(many) < 0.5 * float(0.5 * (overfitted - 1 / 40).abs().sum())
     expected = torch.logsumexp(table, dim=1) - math.log(40)
     assert float(held_out.mean()) == pytest.approx(float(expected.mean()), abs=0.1)
@@ -222,7 +224,7 @@ def test_whitened_rows_have_unit_covariance_whatever_the_outliers() -> None:
     x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)).double()
     x = x @ torch.tensor([[1.0, 2.0, 0.0], [0.0, 1e-3, 5.0], [0.0, 0.0, 1e4]]).double()
     x[0] = 1e12
-    z = Whitening.of(x).to_white(x)[1:]
+    z = WhitenedRows.of(x).to_white(x)[1:]
     assert torch.allclose(torch.cov(z.mT, correction=0), torch.eye(3).double(), atol=0.05)
 
 

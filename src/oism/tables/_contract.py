@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from oism._core import checks
 from oism.flow import FittedModel
 
 
@@ -80,3 +81,13 @@ class TabularModel(FittedModel):
     @abstractmethod
     def conditional(self, given: Mapping[int, float]) -> Density:
         """Return the density of the other columns, in their order, given values of some."""
+
+
+def distinct_columns(columns: Sequence[int], dim: int, name: str) -> list[int]:
+    """Return distinct indices out of ``dim`` columns; ``name`` is the argument in messages."""
+    found = [checks.integer(column, name, minimum=0) for column in columns]
+    if not found or len(set(found)) < len(found) or max(found) >= dim:
+        raise ValueError(
+            f"{name} must be distinct columns out of 0 to {dim - 1}, got {list(columns)}"
+        )
+    return found

@@ -29,7 +29,7 @@ from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.process import Clock, Process
 from oism.storage import storable
 from oism.tables._column import Column
-from oism.tables._contract import ColumnMap, TabularModel
+from oism.tables._contract import ColumnMap, TabularModel, distinct_columns
 from oism.tables._gaps import patterns
 from oism.tables._margin import Margin
 from oism.tables._mixture import MixtureModel
@@ -404,7 +404,7 @@ class JointModel(TabularModel):
 
     def marginal(self, columns: Sequence[int]) -> JointModel:
         """Return the model of some columns alone, in the order given."""
-        kept = _distinct(columns, self.dim, "columns")
+        kept = distinct_columns(columns, self.dim, "columns")
         continuous = [self._continuous.index(j) for j in kept if j in self._continuous]
         levelled = [self._levelled.index(j) for j in kept if j in self._levelled]
         parts = tuple(part.marginal(continuous, levelled) for part in self.parts)
@@ -415,7 +415,7 @@ class JointModel(TabularModel):
 
         A value of a categorical column is the code of its level.
         """
-        known = _distinct(list(given), self.dim, "given")
+        known = distinct_columns(list(given), self.dim, "given")
         rest = [j for j in range(self.dim) if j not in known]
         if not rest:
             raise ValueError(f"given must leave at least one of the {self.dim} columns")
@@ -431,13 +431,3 @@ class JointModel(TabularModel):
         weights = weights[kept] / weights[kept].sum()
         parts = tuple(found[k][1] for k in kept)
         return JointModel(tuple(self.columns[j] for j in rest), weights, parts)
-
-
-def _distinct(columns: Sequence[int], dim: int, name: str) -> list[int]:
-    """Return distinct indices of columns."""
-    found = [checks.integer(column, name, minimum=0) for column in columns]
-    if not found or len(set(found)) < len(found) or max(found) >= dim:
-        raise ValueError(
-            f"{name} must be distinct columns out of 0 to {dim - 1}, got {list(columns)}"
-        )
-    return found

@@ -18,7 +18,7 @@ is held out, and steps over all rows follow steps over a subsample.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -45,7 +45,8 @@ from oism.tables._gaussians import (
 )
 from oism.tables._joint import Coordinate, Identity, JointModel, Part, Warp
 from oism.tables._margin import Margin, fit_margins
-from oism.tables._mixture import MixtureModel
+from oism.tables._pool import pool_weights
+from oism.tables._whitened_rows import BACKGROUND_SCALE, WhitenedRows
 
 VERY_FEW_ROWS, FEW_ROWS = 300, 3000
 FOLDS, FEWER_FOLDS = 5, 3
@@ -91,106 +92,18 @@ MANY_NEIGHBOURHOODS = (
 """How local Gaussians are made, for few rows and for many."""
 
 LOCAL_FLOOR = 1e-8
-PATH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
-"""The numbers of steps for the weights of the pool that are tried."""
-
 LEAST_LOCAL, MOST_LOCAL = 40, 20_000
 """The numbers of rows between which local Gaussians are tried."""
 
 LEAST_WEIGHT, LEAST_LOCAL_WEIGHT = 1e-3, 0.03
 """Members of the pool below these weights are dropped; a local one has a component at each row."""
 
-CLIP = 100.0
-"""Whitened values are cut off here for the fit, so that outliers do not round others away."""
-
-TAILS = (0.1587, 0.025, 0.005)
-"""Quantiles that determine the scale of a column: of one standard deviation, and further out."""
-
-INNER = 10.0
-"""Rows within so many robust standard deviations determine the whitening."""
-
-BACKGROUND_SCALE = 3.0
-"""The standard deviations of the background component, in those of the columns."""
-
-ROUNDING = 1e-12
-"""The share of their variances that is added to the diagonals of covariances."""
-
 MOST_ROWS = 50_000
 """Rows of which mixtures are fitted; of more, a random subsample."""
 
 
 @dataclass(frozen=True, eq=False)
-class Whitening:
-    """z = (u - mean) forth with u = (y - centre)/scale, and back u = z back + mean."""
-
-    centre: Tensor
-    scale: Tensor
-    mean: Tensor
-    forth: Tensor
-    back: Tensor
-
-    @classmethod
-    def of(cls, y: Tensor) -> Whitening:
-        """Return the map after which the inner rows have mean 0 and covariance I."""
-        centre = y.median(dim=0).values
-        scale = torch.zeros_like(centre)
-        for tail in TAILS:  # more than two thirds of the rows may be at one value
-            low, high = torch.quantile(y, torch.tensor([tail, 1 - tail]).to(y), dim=0)
-            scale = torch.where(scale > 1e-3 * (high - low), scale, 0.5 * (high - low))
-        value = torch.where(centre != 0, centre.abs(), 1.0)
-        scale = torch.where(scale > 1e-13 * centre.abs(), scale, value)
-        u = (y - centre) / scale
-        inner = u[(u.abs() < INNER).all(dim=1)]
-        inner = inner if len(inner) > 1 else u
-        mean = inner.mean(dim=0)
-        values, vectors = torch.linalg.eigh((inner - mean).mT @ (inner - mean) / len(inner))
-        deviations = values.clamp(min=0).sqrt()
-        # So few rows lie in a plane whatever their distribution is.
-        least = 1 / len(y) if len(y) <= 2 * y.shape[1] else 1e-6
-        deviations = deviations.clamp(min=least * float(deviations.max().clamp(min=1e-6)))
-        return cls(centre, scale, mean, vectors / deviations, (vectors * deviations).mT)
-
-    def to_white(self, y: Tensor) -> Tensor:
-        """Return z, cut off far out."""
-        return (((y - self.centre) / self.scale - self.mean) @ self.forth).clamp(-CLIP, CLIP)
-
-    @property
-    def log_jacobian(self) -> float:
-        """The logarithm of the volume of z per volume of y."""
-        return float(torch.linalg.slogdet(self.forth)[1] - self.scale.log().sum())
-
-    def model(
-        self, members: Sequence[tuple[float, Gaussians]], n: float
-    ) -> tuple[MixtureModel, Tensor]:
-        """Return the pool with its background, and the log-probabilities of the levels."""
-        dim = len(self.centre)
-        wide = BACKGROUND_SCALE**2 * torch.eye(dim, dtype=torch.float64)
-        share = 1 / (n + 1)
-        weights = [(1 - share) * weight * one.log_weights.exp() for weight, one in members]
-        joined = torch.cat((*weights, wide.new_full((1,), share)))
-        means = torch.cat((*(one.means @ self.back for _, one in members), wide[:1] * 0))
-        covariances = torch.cat((*(one.covariances for _, one in members), wide[None]))
-        levels = torch.cat([one.log_levels for _, one in members])
-        usual = torch.logsumexp(joined[:-1].log()[:, None] + levels, dim=0) - math.log1p(-share)
-        levels = torch.cat((levels, usual[None]))
-        kept = joined > 1e-12
-        covariances = self.back.mT @ covariances @ self.back
-        # Products of nearly collinear columns round: what keeps a matrix definite is small.
-        covariances = covariances + torch.diag_embed(
-            ROUNDING * covariances.diagonal(dim1=1, dim2=2)
-        )
-        mixture = MixtureModel(
-            self.centre,
-            self.scale,
-            joined[kept] / joined[kept].sum(),
-            (means + self.mean)[kept],
-            0.5 * (covariances + covariances.mT)[kept],
-        )
-        return mixture, levels[kept]
-
-
-@dataclass(frozen=True, eq=False)
-class Table:
+class TrainingRows:
     """Rows of a table without gaps: what all candidates are fitted to.
 
     ``x`` ``(n, d)`` are continuous columns, ``columns`` their records; ``codes`` ``(n, c)`` are
@@ -281,7 +194,7 @@ class Member(NamedTuple):
 class System:
     """One system of coordinates for all problems, and its candidates."""
 
-    def __init__(self, name: str, table: Table) -> None:
+    def __init__(self, name: str, table: TrainingRows) -> None:
         self.name, self.table = name, table
         place = {"plain": table.plain, "warped": table.warped}[name]
         problems, (n, dim) = len(table.train), table.x.shape
@@ -294,7 +207,7 @@ class System:
             for j, one in enumerate(coordinates):
                 y[problem, :, j], slope = one.to_normal(table.x[:, j])
                 self.log_jacobian[problem] += slope
-        self.whitening = Whitening.of(y[-1])
+        self.whitening = WhitenedRows.of(y[-1])
         self.log_jacobian += self.whitening.log_jacobian
         self.z = self.whitening.to_white(y)
         self.levels = table.indicators
@@ -314,7 +227,7 @@ class System:
         return result[~result.isnan()]
 
     def _background(self, problem: int, rows: Tensor) -> Tensor:
-        """Return the log-density of the background component of `Whitening.model` at rows."""
+        """Return the log-density of the background component of `WhitenedRows.model` at rows."""
         z, dim = self.z[problem][rows], self.z.shape[-1]
         own = self.table.train[problem]
         usual = (self.levels[own].mean(dim=0)).clamp(min=1e-12).log()
@@ -408,45 +321,6 @@ class System:
         return Part(self.name, self.coordinates[-1], mixture, normal)
 
 
-def pool_weights(log_densities: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the weights of the models of a pool from log-densities ``(n, m)`` of held-out rows.
-
-    Steps of expectation maximisation from equal weights lead to the largest likelihood of these
-    rows, and with many models and few rows beyond what new rows support. So the number of steps is
-    chosen by cross-validation over five groups of the rows. The second result, ``(n,)``, are the
-    log-densities of the pool with weights from the other groups.
-
-    >>> logs = torch.tensor([[0.0, -1.0], [0.0, -1.0], [-1.0, 0.0]]).repeat(50, 1)
-    >>> pool_weights(logs)[0]
-    tensor([0.8..., 0.1...])
-    """
-    n = len(log_densities)
-    weights = torch.ones_like(log_densities[:, 0]) if weights is None else weights
-    group = torch.arange(n) % min(FOLDS, n)
-    found = log_densities.new_zeros(len(PATH), n)
-    for one in range(int(group.max()) + 1):
-        own = group == one
-        others = ~own if n > 1 else own
-        for k, chance in enumerate(_weight_path(log_densities[others], weights[others], PATH)):
-            logs = log_densities[own] + chance.clamp(min=1e-300).log()
-            found[k, own] = torch.logsumexp(logs, dim=1)
-    best = int((found @ weights).argmax())
-    *_, chance = _weight_path(log_densities, weights, PATH[: best + 1])
-    return chance, found[best]
-
-
-def _weight_path(logs: Tensor, weights: Tensor, path: Sequence[int]) -> Iterator[Tensor]:
-    """Yield the weights after numbers of steps of expectation maximisation."""
-    chance = torch.full_like(logs[0], 1 / logs.shape[1])
-    ratio = (logs - logs.amax(dim=1, keepdim=True)).exp()
-    share, done = weights / weights.sum(), 0
-    for steps in path:
-        for _ in range(steps - done):
-            chance = chance * (share / (ratio @ chance) @ ratio)
-        done = steps
-        yield chance
-
-
 def problems_of(rows: Tensor) -> Tensor:
     """Return the rows of each problem, ``(p, n)``: without one fold each, and all of them."""
     n = len(rows)
@@ -515,7 +389,7 @@ def cross_fit_joint(
     n = len(rows)
     numeric = [k for k, one in enumerate(columns) if not one.categorical]
     levelled = [k for k, one in enumerate(columns) if one.categorical]
-    table = Table(
+    table = TrainingRows(
         rows[:, numeric],
         rows[:, levelled].long(),
         torch.ones(n, dtype=torch.float64) if weights is None else weights,
@@ -558,7 +432,7 @@ def _mean(values: Tensor, weights: Tensor) -> float | None:
     return float(weights[there] @ values[there] / weights[there].sum())
 
 
-def _systems(table: Table, names: Sequence[str], bar: Progress) -> list[System]:
+def _systems(table: TrainingRows, names: Sequence[str], bar: Progress) -> list[System]:
     """Return the systems of coordinates; margins are fitted in parallel."""
     free = all(not one.is_bounded and one.period is None for one in table.columns)
     dim = table.x.shape[1]
@@ -619,7 +493,7 @@ def _members(
 
 
 def _pooled(
-    members: list[tuple[System, Member]], table: Table
+    members: list[tuple[System, Member]], table: TrainingRows
 ) -> tuple[list[tuple[float, System, Member]], Tensor]:
     """Return the members that are kept with their weights, and held-out log-densities ``(n,)``."""
     held_out = torch.full_like(table.weights, math.nan)

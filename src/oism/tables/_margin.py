@@ -77,7 +77,7 @@ HEAVY = 4.5
 a normal distribution, 4.7 for a Laplace distribution."""
 
 LEAST_SCALE = 0.05
-"""The least scale of a `Warp` at a bound, as a fraction of the width of the central half."""
+"""The least scale of a `AsinhMap` at a bound, as a fraction of the width of the central half."""
 
 NARROW = 1e-3
 """The standard deviation of a constant column, as a fraction of its value, or of 1."""
@@ -345,7 +345,7 @@ def _emptiest(logs: Tensor) -> int:
 
 def _fit(x: Tensor, w: Tensor, low: float | None, high: float | None, choice: Choice) -> Margin:
     """Return the margin of a column that is not periodic."""
-    warp = Warp.of(x, w, low, high)
+    warp = AsinhMap.of(x, w, low, high)
     z, total, count = warp(x), float(w.sum()), _count(w)
     ends = [None if end is None else float(warp(torch.tensor(end).double())) for end in (low, high)]
     chart = _chart(z, w, ends[0], ends[1])
@@ -386,14 +386,14 @@ def _count(w: Tensor) -> float:
 
 
 @dataclass(frozen=True)
-class Warp:
+class AsinhMap:
     """z = asinh((x - centre)/scale) where tails are heavy, z = x where ``scale`` is None."""
 
     centre: float = 0.0
     scale: float | None = None
 
     @classmethod
-    def of(cls, x: Tensor, w: Tensor, low: float | None, high: float | None) -> Warp:
+    def of(cls, x: Tensor, w: Tensor, low: float | None, high: float | None) -> AsinhMap:
         """Return the map for rows: logarithmic beyond the quartiles if the range is far wider."""
         if low is not None and high is not None:
             return cls()

@@ -33,7 +33,7 @@ from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.process import Clock, OrnsteinUhlenbeck, VariancePreserving
 from oism.storage import storable
 from oism.tables._chart import WhiteChart
-from oism.tables._contract import TabularModel
+from oism.tables._contract import TabularModel, distinct_columns
 from oism.tables._gaussians import Gaussians, features
 from oism.tables._process import ChartedProcess
 from oism.tables._tensors import check_tensor
@@ -286,7 +286,7 @@ class MixtureModel(TabularModel):
 
     def marginal(self, columns: Sequence[int]) -> MixtureModel:
         """Return the model of some columns alone, in the order given."""
-        return self.restricted(self._columns(columns, "columns"))
+        return self.restricted(distinct_columns(columns, self.dim, "columns"))
 
     def restricted(self, kept: Sequence[int]) -> MixtureModel:
         """Return the model of distinct columns, which may be none."""
@@ -301,7 +301,7 @@ class MixtureModel(TabularModel):
 
     def conditional(self, given: Mapping[int, float]) -> MixtureModel:
         """Return the model of the other columns, in their order, given values of some."""
-        known = self._columns(list(given), "given")
+        known = distinct_columns(list(given), self.dim, "given")
         if len(known) == self.dim:
             raise ValueError(f"given must leave at least one of the {self.dim} columns")
         return self.given({c: checks.number(given[c], f"given[{c}]") for c in known})[1]
@@ -367,12 +367,3 @@ class MixtureModel(TabularModel):
 
     def _blocks(self, rows: list[int], columns: list[int]) -> Tensor:
         return self.covariances[:, rows][:, :, columns].cpu()
-
-    def _columns(self, columns: Sequence[int], name: str) -> list[int]:
-        """Return distinct indices of columns."""
-        found = [checks.integer(column, name, minimum=0) for column in columns]
-        if not found or len(set(found)) < len(found) or max(found) >= self.dim:
-            raise ValueError(
-                f"{name} must be distinct columns out of 0 to {self.dim - 1}, got {list(columns)}"
-            )
-        return found

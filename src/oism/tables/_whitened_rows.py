@@ -1,0 +1,101 @@
+"""Whitened rows: coordinates in which mixtures are fitted, and back to the columns.
+
+Medians, quantiles and the covariance of the rows without outliers determine them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oism.tables._gaussians import Gaussians
+from oism.tables._mixture import MixtureModel
+
+CLIP = 100.0
+"""Whitened values are cut off here for the fit, so that outliers do not round others away."""
+
+TAILS = (0.1587, 0.025, 0.005)
+"""Quantiles that determine the scale of a column: of one standard deviation, and further out."""
+
+INNER = 10.0
+"""Rows within so many robust standard deviations determine the whitening."""
+
+BACKGROUND_SCALE = 3.0
+"""The standard deviations of the background component, in those of the columns."""
+
+ROUNDING = 1e-12
+"""The share of their variances that is added to the diagonals of covariances."""
+
+
+@dataclass(frozen=True, eq=False)
+class WhitenedRows:
+    """z = (u - mean) forth with u = (y - centre)/scale, and back u = z back + mean."""
+
+    centre: Tensor
+    scale: Tensor
+    mean: Tensor
+    forth: Tensor
+    back: Tensor
+
+    @classmethod
+    def of(cls, y: Tensor) -> WhitenedRows:
+        """Return the map after which the inner rows have mean 0 and covariance I."""
+        centre = y.median(dim=0).values
+        scale = torch.zeros_like(centre)
+        for tail in TAILS:  # more than two thirds of the rows may be at one value
+            low, high = torch.quantile(y, torch.tensor([tail, 1 - tail]).to(y), dim=0)
+            scale = torch.where(scale > 1e-3 * (high - low), scale, 0.5 * (high - low))
+        value = torch.where(centre != 0, centre.abs(), 1.0)
+        scale = torch.where(scale > 1e-13 * centre.abs(), scale, value)
+        u = (y - centre) / scale
+        inner = u[(u.abs() < INNER).all(dim=1)]
+        inner = inner if len(inner) > 1 else u
+        mean = inner.mean(dim=0)
+        values, vectors = torch.linalg.eigh((inner - mean).mT @ (inner - mean) / len(inner))
+        deviations = values.clamp(min=0).sqrt()
+        # So few rows lie in a plane whatever their distribution is.
+        least = 1 / len(y) if len(y) <= 2 * y.shape[1] else 1e-6
+        deviations = deviations.clamp(min=least * float(deviations.max().clamp(min=1e-6)))
+        return cls(centre, scale, mean, vectors / deviations, (vectors * deviations).mT)
+
+    def to_white(self, y: Tensor) -> Tensor:
+        """Return z, cut off far out."""
+        return (((y - self.centre) / self.scale - self.mean) @ self.forth).clamp(-CLIP, CLIP)
+
+    @property
+    def log_jacobian(self) -> float:
+        """The logarithm of the volume of z per volume of y."""
+        return float(torch.linalg.slogdet(self.forth)[1] - self.scale.log().sum())
+
+    def model(
+        self, members: Sequence[tuple[float, Gaussians]], n: float
+    ) -> tuple[MixtureModel, Tensor]:
+        """Return the pool with its background, and the log-probabilities of the levels."""
+        dim = len(self.centre)
+        wide = BACKGROUND_SCALE**2 * torch.eye(dim, dtype=torch.float64)
+        share = 1 / (n + 1)
+        weights = [(1 - share) * weight * one.log_weights.exp() for weight, one in members]
+        joined = torch.cat((*weights, wide.new_full((1,), share)))
+        means = torch.cat((*(one.means @ self.back for _, one in members), wide[:1] * 0))
+        covariances = torch.cat((*(one.covariances for _, one in members), wide[None]))
+        levels = torch.cat([one.log_levels for _, one in members])
+        usual = torch.logsumexp(joined[:-1].log()[:, None] + levels, dim=0) - math.log1p(-share)
+        levels = torch.cat((levels, usual[None]))
+        kept = joined > 1e-12
+        covariances = self.back.mT @ covariances @ self.back
+        # Products of nearly collinear columns round: what keeps a matrix definite is small.
+        covariances = covariances + torch.diag_embed(
+            ROUNDING * covariances.diagonal(dim1=1, dim2=2)
+        )
+        mixture = MixtureModel(
+            self.centre,
+            self.scale,
+            joined[kept] / joined[kept].sum(),
+            (means + self.mean)[kept],
+            0.5 * (covariances + covariances.mT)[kept],
+        )
+        return mixture, levels[kept]
