@@ -41,13 +41,15 @@ bench: $(STAMP)  ## ratios, side by side in one run
 	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/density.py --no-flow --seeds 0
 
-# The build backend is installed first and build isolation is off, so that it too is a pinned version.
+# The build backend is installed first and build isolation is off, so that it too is a pinned version. azula comes
+# without its plugins' torchvision, which would have to be built for the same torch, and breaks diffusers if it is not.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "oism needs Python 3.11 or newer; '$(PYTHON)' is older: make PYTHON=python3.11 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) install --quiet --constraint constraints.txt hatchling editables
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
+	$(PIP) install --quiet --constraint constraints.txt --no-deps azula einops
 	@touch $@
 
 clean:

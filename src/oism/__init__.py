@@ -4,8 +4,9 @@ The packages in the order of their dependence, each importing only those before 
 `oism.storage` (the file format), `oism.process` (processes, clocks, operators), `oism.basis`
 (eigenfunctions), `oism.flow` (the contract of fitted models, flows, likelihoods), `oism.score`
 (fitted scores), `oism.estimation` (from data to scores), `oism.images` (priors of tensors),
-`oism.nn`, `oism.objectives`, `oism.training`, `oism.tables` (`OISM`), `oism.data` (toy
-distributions, readers of files), `oism.plot` and `oism.cli`.
+`oism.nn`, `oism.objectives`, `oism.training`, `oism.diffusers` and `oism.azula` (bridges to other
+libraries), `oism.tables` (`OISM`), `oism.data` (toy distributions, readers of files), `oism.plot`
+and `oism.cli`.
 
 Names are imported when they are first used; ``__init__.pyi`` lists them.
 """

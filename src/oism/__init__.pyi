@@ -1,6 +1,8 @@
 from . import (
+    azula as azula,
     basis as basis,
     data as data,
+    diffusers as diffusers,
     estimation as estimation,
     flow as flow,
     images as images,

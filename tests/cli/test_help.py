@@ -119,7 +119,8 @@ def test_options_have_the_same_name_everywhere(oism: Run) -> None:
             r"│ (?:-\w [\w.]+, )?(--[a-z-]+)((?: [A-Z][\w.|]*)?)", text
         ):
             seen.setdefault(option, set()).add(metavar.strip())
-    assert {option for option, metavars in seen.items() if len(metavars) > 1} <= {"--output"}
+    several = {option for option, metavars in seen.items() if len(metavars) > 1}
+    assert several <= {"--output", "--network"}, "seconds of training for rows, a folder for images"
 
 
 def test_version(oism: Run) -> None:

@@ -32,7 +32,7 @@ from oism.cli.reports import decimals
 from oism.cli.runs import CONFIG, FORM, SIZES, Lines, config_of
 from oism.cli.train import Train
 from oism.data.files import write_images
-from oism.flow import Adaptive, RungeKutta4, TensorSpec
+from oism.flow import Adams, Adaptive, RungeKutta4, TensorSpec
 from oism.images import DEFAULT_GATE, ByError, Open, Prior, as_images
 from oism.nn import MLP, Combined, DDPMpp, Diffusion, Informed, OperatorInformed, unet_for
 from oism.objectives import errors_by_level
@@ -516,7 +516,7 @@ def test_samples_are_those_of_the_model(here: Run, place: Path, tmp_path: Path) 
 
 def test_evaluation_is_that_of_the_library(here: Run, place: Path) -> None:
     words = "evaluate run digits.npz -n 20 --seed 3 --json"
-    found = json.loads(here(f"{words} --intervals 3 --steps 4 --batch 8").text)
+    found = json.loads(here(f"{words} --intervals 3 --evaluations 4 --batch 8").text)
     model, data = load(place / "run"), images(place, 20)
     errors = errors_by_level(model, data, intervals=3, seed=3, batch=8)
     assert isinstance(model.predictor, Informed)
@@ -525,12 +525,15 @@ def test_evaluation_is_that_of_the_library(here: Run, place: Path) -> None:
     assert [one["error"] for one in found["noise"]] == [one.error.mean for one in errors]
     assert [one["prior"] for one in found["noise"]] == [one.error.mean for one in alone]
     assert found["loss"] == pytest.approx(np.mean([one.error.mean for one in errors]))
-    bits = bits_per_dim(model, data, method=RungeKutta4(4), seed=3, batch=8)
+    bits = bits_per_dim(model, data, method=Adams(3), seed=3, batch=8)
     report = found["bits_per_dim"]
     assert (report["mean"], report["standard_error"]) == (bits.bits.mean, bits.bits.error)
-    assert (report["first"], report["evaluations"]) == (1e-5, 16)
-    assert report["method"] == "RungeKutta4(steps=4)"
+    assert (report["first"], report["evaluations"], report["probes"]) == (1e-5, 4, 1)
+    assert report["method"] == "Adams(steps=3)"
     assert report["dequantisation"] == "uniform"
+    assert report["probe_deviation"] == bits.probe_deviation
+    assert report["discretisation_error"] == bits.discretisation
+    assert report["accurate"] == bits.is_accurate
     found = json.loads(here(f"{words} --intervals 0 --tolerance 0.01").text)
     assert (found["noise"], found["loss"]) == ([], None)
     bits = bits_per_dim(model, data, method=Adaptive(0.01, 0.01), seed=3)
@@ -539,8 +542,18 @@ def test_evaluation_is_that_of_the_library(here: Run, place: Path) -> None:
     assert found["frechet"] is None
 
 
+def test_too_few_evaluations_draw_a_warning(here: Run) -> None:
+    ended = here("evaluate bare test -n 10 --intervals 0 --evaluations 3 --json")
+    assert ended.code == 0
+    assert "oism: warning: bits per dimension are about " in ended.err
+    assert ": 3 evaluations of the network are too few, use more of them" in ended.err
+    report = json.loads(ended.text)["bits_per_dim"]
+    assert not report["accurate"]
+    assert abs(report["discretisation_error"]) > 0.01
+
+
 def test_evaluation_as_text(here: Run) -> None:
-    text = here("evaluate run test --steps 2 --features pixels --samples 4").text
+    text = here("evaluate run test --evaluations 8 --features pixels --samples 4").text
     first, about, heads, *rest = text.splitlines()
     assert first == "30 images of 1 × 8 × 8 evaluated"
     assert about == "error of the predicted noise, per dimension, in equal parts of the log-SNR"
@@ -548,7 +561,8 @@ def test_evaluation_as_text(here: Run) -> None:
     assert len(rest) == 6 + 1 + 4
     assert rest[6].split()[0] == "mean"
     assert rest[7].startswith("bits per dimension ")
-    assert "from τ = 1e-05, RungeKutta4(steps=2), 8 evaluations, one probe" in rest[8]
+    assert "from τ = 1e-05, Adams(steps=7), 8 evaluations, 1 probe (± " in rest[8]
+    assert ", error of the steps about " in rest[8]
     assert rest[9].startswith("Fréchet distance ")
     assert rest[10] == "  features pixels, 30 images, 4 samples"
     bare = here("evaluate bare test --no-bits --intervals 1 -n 1").text.splitlines()
@@ -559,10 +573,10 @@ def test_evaluation_as_text(here: Run) -> None:
 
 def test_frechet_distance(here: Run, place: Path) -> None:
     frechet = pytest.importorskip("oism.training._frechet")
-    words = "evaluate run digits.npz -n 30 --no-bits --intervals 0 --steps 2 --seed 4 --json"
+    words = "evaluate run digits.npz -n 30 --no-bits --intervals 0 --evaluations 8 --seed 4 --json"
     found = json.loads(here(f"{words} --features pixels").text)["frechet"]
     model, data = load(place / "run"), images(place, 30)
-    x = model.sample(30, torch.Generator().manual_seed(4), method=RungeKutta4(2))
+    x = model.sample(30, torch.Generator().manual_seed(4), method=Adams(7))
     moments = [
         frechet.features_of(frechet.pixels, [one]) for one in (data, as_images(model.spec, x))
     ]
@@ -668,13 +682,17 @@ USAGE = [
     ("evaluate run test --levels 0.1", "--levels: an option for priors, not for run"),
     ("evaluate run test --intervals -1", "--intervals: expected at least 0, got -1"),
     ("evaluate run test --intervals 0 --no-bits", "--intervals: without any and with --no-bits"),
-    ("evaluate run test --steps 0", "--steps: must be an integer >= 1, got 0"),
+    ("evaluate run test --evaluations 1", "--evaluations: expected at least 2, got 1"),
+    ("evaluate run test --probes 0", "--probes: expected at least 1, got 0"),
     ("evaluate run test --tolerance 0", "--tolerance: must be a positive finite number, got 0"),
-    ("evaluate run test --tolerance 1 --steps 2", "--tolerance: chooses its own steps"),
+    ("evaluate run test --tolerance 1 --evaluations 2", "--tolerance: chooses its own steps"),
     ("evaluate run test --samples 9", "--samples: those of the Fréchet distance"),
     ("evaluate run test --features pixels --samples 1", "--samples: expected at least 2, got 1"),
     ("evaluate run test --features nonsense", "--features: must be one of pixels"),
-    ("evaluate test.safetensors test --steps 3", "--steps: an option for trained models, not for"),
+    (
+        "evaluate test.safetensors test --evaluations 3",
+        "--evaluations: an option for trained models, not for",
+    ),
     ("sample run -o x.png --steps 0", "--steps: must be an integer >= 1, got 0"),
     ("sample run -o x.png --density", "--density: an option for tables, and run is a trained mod"),
     ("sample run -o x.csv", "-o: x.csv: samples of images go to a grid (.png)"),

@@ -35,6 +35,7 @@ from oism import (
 from oism._core.progress import Progress
 from oism.data.toys import WrappedMixture
 from oism.flow import (
+    Adams,
     Adaptive,
     EulerMaruyama,
     FixedStep,
@@ -42,6 +43,7 @@ from oism.flow import (
     OrdinaryMethod,
     RungeKutta4,
     Score,
+    State,
     StochasticHeun,
     StochasticMethod,
 )
@@ -194,7 +196,8 @@ def slope(counts: Sequence[float], errors: list[float]) -> float:
 @noisings
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize(
-    ("method", "counts"), [(Heun, [50, 100, 200]), (RungeKutta4, [20, 40, 80])]
+    ("method", "counts"),
+    [(Heun, [50, 100, 200]), (Adams, [200, 400, 800]), (RungeKutta4, [20, 40, 80])],
 )
 def test_fixed_steps_have_the_declared_order(
     name: str, noising: str, method: type[FixedStep], counts: list[int]
@@ -205,9 +208,40 @@ def test_fixed_steps_have_the_declared_order(
     flow = flow_of(law, noising)
     errors = [apart(flow.pull(z, method=method(n)), exact) for n in counts]
     assert slope(counts, errors) == pytest.approx(method.order, abs=0.25)
-    assert errors[-1] < (1e-3, 1e-7)[method is RungeKutta4]
+    assert errors[-1] < {Heun: 1e-3, Adams: 1e-5, RungeKutta4: 1e-7}[method]
     forth = flow.push(torch.tensor(exact), method=method(counts[-1]))
     assert apart(forth, z.numpy()) < 50 * errors[-1]
+
+
+@pytest.mark.parametrize(
+    ("method", "evaluations"), [(Heun(6), 12), (Adams(6), 7), (RungeKutta4(6), 24), (Adams(1), 2)]
+)
+def test_evaluations_of_fixed_steps(method: FixedStep, evaluations: int) -> None:
+    law = LAWS["plane"]
+    flow, calls = counted(flow_of(law, "ou"))
+    flow.pull(starts(law, "ou"), method=method)
+    assert len(calls) == evaluations
+
+
+def test_adams_integrates_quadratics_exactly() -> None:
+    """From the second step on; the first is the trapezoidal rule."""
+
+    def field(tau: Tensor, state: State) -> State:
+        return tau * state[0] ** 0, 3 * tau**2 * state[1] ** 0
+
+    zero = (torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
+    line, cube = Adams(9).solve(field, zero, (0.0, 3.0))
+    torch.testing.assert_close(line, torch.full_like(line, 4.5), rtol=1e-14, atol=0)
+    start = 0.5 * (1 / 3) ** 3  # the trapezoidal rule on the first step
+    torch.testing.assert_close(cube, torch.full_like(cube, 27 + start), rtol=1e-14, atol=0)
+
+
+def test_finer_methods() -> None:
+    assert Adams(15).finer() == Adams(30)
+    assert RungeKutta4(1).finer() == RungeKutta4(2)
+    assert Adaptive(1e-3, 1e-2).finer() == Adaptive(1e-4, 1e-3)
+    assert Adaptive().needs_smoothness
+    assert not Adams().needs_smoothness
 
 
 @noisings
@@ -356,6 +390,7 @@ LONG: dict[str, tuple[Isotropic, Clock]] = {  # the last time does not depend on
 SAMPLERS: list[OrdinaryMethod | StochasticMethod] = [
     Adaptive(),
     Heun(80),
+    Adams(80),
     RungeKutta4(40),
     EulerMaruyama(250),
     StochasticHeun(80),
@@ -501,7 +536,7 @@ def test_no_method_evaluates_the_score_outside_of_the_clock() -> None:
     flow = Flow(score, Brownian(), clock)
     for dtype in (torch.float32, torch.float64):
         x = torch.ones(3, 1, dtype=dtype)
-        for method in (Adaptive(), Adaptive(1.0, 1.0), Heun(7), RungeKutta4(7)):
+        for method in (Adaptive(), Adaptive(1.0, 1.0), Heun(7), Adams(7), RungeKutta4(7)):
             flow.push(x, method=method)
             flow.pull(x, method=method)
         for noisy in (EulerMaruyama(7), StochasticHeun(7)):
@@ -603,7 +638,7 @@ def test_pull_undoes_push(noising: str) -> None:
 def test_chunks_bound_the_batch_without_changing_results() -> None:
     law, x = LAWS["plane"], starts(LAWS["plane"], "ou")
     flow, calls = counted(flow_of(law, "ou"))
-    for method in (Heun(9), RungeKutta4(5)):
+    for method in (Heun(9), Adams(9), RungeKutta4(5)):
         for way in (flow.push, flow.pull):
             whole = way(x, method=method)
             for chunk in (5, 12, 100):

@@ -38,7 +38,7 @@ from oism.flow import (
     log_density,
     sample_with_log_density,
 )
-from oism.process import Clock, Isotropic
+from oism.process import Clock, IdentityClock, Isotropic
 from oism.score import OperatorScore
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
@@ -261,6 +261,94 @@ def test_hutchinson_is_unbiased(generator: torch.Generator) -> None:
     )
 
 
+class Leaning:
+    """A score with a known divergence: that of N(0, M⁻¹), M symmetric, at every time."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self.matrix = matrix
+
+    def __call__(self, x: Tensor, t: Tensor) -> Tensor:
+        return -x @ self.matrix
+
+    def score_and_divergence(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+        return self(x, t), -self.matrix.trace().expand(len(x))
+
+
+def leaning() -> Tensor:
+    root = 0.3 * normal(4, 4, seed=5)
+    return root @ root.mT + torch.eye(4, dtype=torch.float64)
+
+
+def test_the_variance_of_an_estimate() -> None:
+    """Half the sum of squares of the off-diagonal entries of J + Jᵀ; of the residual's J only."""
+    matrix, process = leaning(), OU
+    bent = torch.diag_embed(torch.ones(3, dtype=torch.float64), 1)  # not symmetric
+
+    def score(x: Tensor, t: Tensor) -> Tensor:
+        return -x @ matrix + 0.03 * x @ bent
+
+    flow, x = Flow(score, process, VariancePreserving()), normal(1, 4).expand(4000, 4)
+    t = torch.tensor(0.1, dtype=torch.float64)
+    exact = process.diffusivity * float((0.03 * bent - matrix).trace())
+    deviations = []
+    for known, jacobian in ((None, 0.03 * bent - matrix), (Leaning(matrix), 0.03 * bent)):
+        signs = Hutchinson(torch.Generator().manual_seed(1), 1, known)
+        value, found = signs.bind(flow, x)(x, t)
+        torch.testing.assert_close(value, score(x, t), rtol=0, atol=0)
+        both = jacobian + jacobian.mT
+        variance = 0.5 * (both - both.diag().diag()).square().sum() * process.diffusivity**2
+        deviations.append(math.sqrt(float(variance)))
+        assert float(found.std()) == pytest.approx(deviations[-1], rel=0.05)
+        assert float(found.mean()) == pytest.approx(exact, abs=4 * deviations[-1] / math.sqrt(4000))
+    assert deviations[1] < deviations[0] / 10
+
+
+def test_a_known_score_leaves_nothing_to_estimate(generator: torch.Generator) -> None:
+    score = Leaning(leaning())
+    flow, x = Flow(score, OU, VariancePreserving()), normal(5, 4)
+    method = RungeKutta4(5)
+    exact = log_density(flow, x, method=method, divergence=ExactTrace())
+    random = log_density(flow, x, method=method, divergence=Hutchinson(generator))
+    assert float((random - exact).abs().min()) > 1e-3
+    known = log_density(flow, x, method=method, divergence=Hutchinson(generator, known=score))
+    torch.testing.assert_close(known, exact, rtol=1e-12, atol=1e-12)
+
+
+def test_new_signs_at_every_evaluation_average_out() -> None:
+    """For a constant Jacobian, k evaluations of equal weight have a k-th of the variance."""
+    flow = Flow(Leaning(leaning()), OU, VariancePreserving())
+    x = torch.zeros(600, 4, dtype=torch.float64)
+    exact = float(log_density(flow, x[:1], method=Heun(20), divergence=ExactTrace()))
+
+    def spread(steps: int, *, fixed: bool) -> float:
+        signs = Hutchinson(torch.Generator().manual_seed(2), fixed=fixed)
+        # Over the clock of the process itself the weights of all steps are equal.
+        even = Flow(flow.score, OU, IdentityClock(flow.clock.time(1.0).item()))
+        found = log_density(even, x, method=Heun(steps), divergence=signs)
+        assert float(found.mean()) == pytest.approx(exact, abs=4 * float(found.std()) / 600**0.5)
+        return float(found.std())
+
+    whole = spread(20, fixed=True)
+    assert spread(5, fixed=True) == pytest.approx(whole, rel=1e-6)
+    # The weights of Heun's two evaluations are ½ each: 2·(1/(2·20))²·20 = 1/40.
+    assert spread(20, fixed=False) == pytest.approx(whole / math.sqrt(40), rel=0.1)
+    assert spread(5, fixed=False) == pytest.approx(whole / math.sqrt(10), rel=0.1)
+
+
+def test_adaptive_methods_get_a_smooth_integrand() -> None:
+    flow, x = Flow(Leaning(leaning()), OU, VariancePreserving()), normal(3, 4)
+    one, other = (
+        log_density(
+            flow,
+            x,
+            method=Adaptive(1e-7, 1e-7),
+            divergence=Hutchinson(torch.Generator().manual_seed(0), fixed=fixed),
+        )
+        for fixed in (False, True)
+    )
+    assert torch.equal(one, other)
+
+
 def test_all_randomness_comes_from_the_generator() -> None:
     process, clock = NOISINGS[0]
     flow, x = Flow(score_of(process, 2, 2), process, clock), normal(4, 2)
@@ -399,6 +487,7 @@ def test_default_divergence_by_dimension(generator: torch.Generator) -> None:
         (Hutchinson, (torch.Generator(), 0), ValueError, "probes must be an integer >= 1"),
         (Hutchinson, (torch.Generator(), 0.5), TypeError, "probes must be an integer >= 1"),
         (Hutchinson, (), TypeError, "generator"),
+        (Hutchinson, (torch.Generator(), 1, 5), TypeError, "known must have a method score_and_"),
         (Divergence, (), TypeError, "abstract"),
     ],
 )

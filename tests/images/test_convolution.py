@@ -21,7 +21,7 @@ from torch import Tensor
 
 from oism import fit_mixture, fit_prior, load
 from oism.flow import Adaptive, Pixels, log_density
-from oism.images import ConvolutionalPrior, Prior, add_local_terms, evaluate
+from oism.images import ConvolutionalPrior, GaussianPart, Prior, add_local_terms, evaluate
 from oism.images._convolution import BEND, SHARE, Responses, _spread, local_filters
 from oism.score import Curve
 
@@ -195,6 +195,9 @@ class Recording(Prior):
 
     def facts(self) -> dict[str, Any]:
         return self.inner.facts()
+
+    def gaussian_part(self) -> GaussianPart:
+        return self.inner.gaussian_part()
 
     def _score(self, x: Tensor, t: Tensor) -> Tensor:
         self.calls.append((float(t), x))

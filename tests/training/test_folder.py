@@ -254,10 +254,18 @@ def test_bits_do_not_know_how_they_are_counted(tmp_path: Path) -> None:
     """A batch is a run of rows with a seed of its own, and evaluations are counted for one."""
     run(tmp_path)
     model, values = load(tmp_path), points(3, 40)
-    whole, parts = (bits_per_dim(model, values, seed=2, batch=size) for size in (40, 16))
-    assert whole.evaluations == parts.evaluations == 96
+    method = model.likelihood_method(64)
+    whole, parts = (
+        bits_per_dim(model, values, method=method, seed=2, batch=size) for size in (40, 16)
+    )
+    assert whole.evaluations == parts.evaluations == 64
     assert whole.bits.count == parts.bits.count == 40
     assert abs(whole.bits.mean - parts.bits.mean) < 4 * whole.bits.error
-    again = bits_per_dim(model, values, seed=2, batch=16)
+    again = bits_per_dim(model, values, method=method, seed=2, batch=16)
     assert again == parts
     assert not model.predictor._forward_hooks
+    short = bits_per_dim(model, values, method=method, seed=2, batch=16, checked=0)
+    assert (short.bits, short.evaluations) == (parts.bits, parts.evaluations)
+    assert short.probe_deviation is None
+    assert short.discretisation is None
+    assert short.is_accurate, "as far as it is known"

@@ -21,6 +21,7 @@ from oism.cli.demo import Demo
 from oism.cli.density import Density
 from oism.cli.evaluate import Evaluate
 from oism.cli.exit_codes import exit_code_of
+from oism.cli.export import Export
 from oism.cli.fit import Fit
 from oism.cli.fit_images import FitImages
 from oism.cli.info import Info
@@ -40,6 +41,7 @@ COMMANDS: dict[str, type[Command]] = {
     "evaluate": Evaluate,
     "plot": Plot,
     "info": Info,
+    "export": Export,
     "data": Data,
     "demo": Demo,
 }

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
 PRIORS_ONLY = ("levels",)
-TRAINED_ONLY = ("intervals", "steps", "tolerance", "features", "samples")
+TRAINED_ONLY = ("intervals", "evaluations", "tolerance", "probes", "features", "samples")
 TABLES_ONLY = ("train", "baselines", "seconds", "columns", "missing", "format")
 IMAGES_ONLY = (
     *PRIORS_ONLY, *TRAINED_ONLY, "limit", "no_bits", "batch", "device",
@@ -80,10 +80,12 @@ class TrainedMeasures:
 
     intervals: Annotated[int, arg(metavar="N")] = 6
     """The number of parts of the log-SNR range; 0 for no errors."""
-    steps: Number = None
-    """Runge-Kutta steps of the flow, 4 evaluations each (default: 24)."""
+    evaluations: Number = None
+    """Evaluations of the network along the flow (default: 32 with a prior, 96 without)."""
     tolerance: Annotated[float | None, arg(metavar="NUMBER")] = None
     """Follow the flow by adaptive steps of this tolerance instead."""
+    probes: Annotated[int, arg(metavar="N")] = 1
+    """Probes of the divergence at every evaluation; bits vary less with more of them."""
     features: Annotated[str | None, arg(metavar="NAME")] = None
     """Fréchet distance: pixels, torch-fidelity, torchmetrics or package.module:callable."""
     samples: Number = None
@@ -105,8 +107,8 @@ class Evaluate(Command):
       oism evaluate moons.safetensors moons.csv --train moons.csv --baselines kde mixture
       oism evaluate prior.safetensors images
       oism evaluate prior.safetensors images -n 50 --levels 0.01 0.1 0.5 --no-bits --json
-      oism evaluate run images -n 50 --steps 8
-      oism evaluate run images -n 50 --no-bits --features pixels --samples 20 --steps 8
+      oism evaluate run images -n 50 --evaluations 16
+      oism evaluate run images -n 50 --no-bits --features pixels --samples 20 --evaluations 32
     """
 
     further = ("prior", "trained", "images")
@@ -220,7 +222,7 @@ class Evaluate(Command):
 
         measures = self.trained
         _check(measures, no_bits=self.no_bits)
-        method = evaluation.method_of(measures.steps, measures.tolerance)
+        adaptive = evaluation.adaptive_method(measures.tolerance)
         extractor = evaluation.extractor_of(measures.features)
         with self.report.bars():
             model = stored.trained()
@@ -228,12 +230,14 @@ class Evaluate(Command):
             model = on_device(model, self.device)
             batches = evaluation.first_images(images, self.limit)
             values = stacked(batch.numpy() for batch in batches)
-            how = evaluation.How(model.method if method is None else method, self.seed, self.batch)
+            method = adaptive or model.likelihood_method(measures.evaluations)
+            sampling = {"evaluations": measures.evaluations, "method": adaptive}
+            how = evaluation.How(method, sampling, measures.probes, self.seed, self.batch)
             intervals, alone = evaluation.errors(model, values, measures.intervals, how)
             found = evaluation.Measured(
                 count=len(values),
                 first=model.first,
-                method=how.method,
+                method=method,
                 intervals=intervals,
                 alone=alone,
                 bits=None if self.no_bits else evaluation.bits(model, values, how),
@@ -272,8 +276,11 @@ def _check(measures: TrainedMeasures, *, no_bits: bool) -> None:
     check_count(measures.intervals, 0, "--intervals")
     if not measures.intervals and no_bits and measures.features is None:
         raise UsageError("--intervals: without any and with --no-bits there is nothing to do")
-    if measures.steps is not None and measures.tolerance is not None:
-        raise UsageError("--tolerance: chooses its own steps: not together with --steps")
+    if measures.evaluations is not None:
+        check_count(measures.evaluations, 2, "--evaluations")
+        if measures.tolerance is not None:
+            raise UsageError("--tolerance: chooses its own steps: not together with --evaluations")
+    check_count(measures.probes, 1, "--probes")
     if measures.samples is not None:
         check_count(measures.samples, 2, "--samples")
         if measures.features is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,7 @@ from oism.cli.reports import (
     skipped_text,
     split_text,
 )
-from oism.cli.sample import flow_method, generator
+from oism.cli.sample import generator
 from oism.data.files import Images
 from oism.flow import Adaptive, OrdinaryMethod, TensorModel
 from oism.images import Evaluation, as_images
@@ -38,9 +38,14 @@ from oism.training import extractor_of as find_extractor
 
 @dataclass(frozen=True)
 class How:
-    """How a trained model is measured: method of the flow, seed and batch size."""
+    """How a trained model is measured: method of densities, probes, seed, rows at a time.
+
+    ``sampling`` are arguments of `Diffusion.sample`.
+    """
 
     method: OrdinaryMethod
+    sampling: Mapping[str, Any]
+    probes: int
     seed: int
     batch: int
 
@@ -52,6 +57,7 @@ class Distance:
     value: float
     features: str
     samples: int
+    method: str
 
 
 @dataclass(frozen=True)
@@ -78,10 +84,10 @@ def first_images(images: Images, limit: int | None) -> Iterator[Tensor]:
                 return
 
 
-def method_of(steps: int | None, tolerance: float | None) -> OrdinaryMethod | None:
-    """Return how the flow is integrated, None for the model's default."""
+def adaptive_method(tolerance: float | None) -> OrdinaryMethod | None:
+    """Return the adaptive method of a tolerance, None without one."""
     if tolerance is None:
-        return flow_method(steps)
+        return None
     with naming_options({"rtol": "tolerance"}):
         return Adaptive(rtol=tolerance, atol=tolerance)
 
@@ -111,7 +117,9 @@ def errors(
 
 def bits(model: Diffusion, values: Tensor, how: How) -> Bits:
     """Return the bits per dimension of images."""
-    return bits_per_dim(model, values, method=how.method, seed=how.seed, batch=how.batch)
+    return bits_per_dim(
+        model, values, method=how.method, probes=how.probes, seed=how.seed, batch=how.batch
+    )
 
 
 def distance(
@@ -121,11 +129,17 @@ def distance(
     name, extractor = named
     extractor = extractor.to(model.device) if isinstance(extractor, nn.Module) else extractor
     count = len(values) if samples is None else samples
-    drawn = as_images(model.spec, model.sample(count, generator(how.seed), method=how.method))
+    drawn = as_images(model.spec, model.sample(count, generator(how.seed), **how.sampling))
     first, second = (
         features_of(extractor, torch.split(images, how.batch)) for images in (values, drawn)
     )
-    return Distance(frechet_distance(first, second), name, count)
+    return Distance(frechet_distance(first, second), name, count, _sampling_text(how.sampling))
+
+
+def _sampling_text(sampling: Mapping[str, Any]) -> str:
+    """Return how samples were drawn, for reports."""
+    chosen = {name: value for name, value in sampling.items() if value is not None}
+    return ", ".join(f"{name} {value}" for name, value in chosen.items()) or "default"
 
 
 def prior_facts(found: Evaluation, images: Images, shape: Sequence[int]) -> dict[str, Any]:
@@ -195,13 +209,10 @@ def trained_facts(found: Measured, images: Images, shape: Sequence[int]) -> dict
         "bits_per_dim": None
         if found.bits is None
         else {
-            "mean": found.bits.bits.mean,
-            "standard_error": found.bits.bits.error,
+            **_bits_facts(found.bits),
             "first": found.first,
             "dequantisation": "uniform",
-            "divergence": "Hutchinson, one probe",
             "method": repr(found.method),
-            "evaluations": found.bits.evaluations,
         },
         "frechet": None
         if found.distance is None
@@ -209,7 +220,7 @@ def trained_facts(found: Measured, images: Images, shape: Sequence[int]) -> dict
             "distance": found.distance.value,
             "features": found.distance.features,
             "samples": found.distance.samples,
-            "method": repr(found.method),
+            "method": found.distance.method,
         },
     }
 
@@ -224,7 +235,7 @@ def trained_text(found: Measured, images: Images, shape: Sequence[int]) -> str:
         lines += [
             f"bits per dimension  {found.bits.bits.mean:.4f} ± {error_text(found.bits.bits)}",
             f"  uniform dequantisation, from τ = {found.first:g}, {found.method!r}, "
-            f"{found.bits.evaluations:.0f} evaluations, one probe of the divergence",
+            f"{found.bits.evaluations:.0f} evaluations, {_probes_text(found.bits)}",
         ]
     if found.distance is not None:
         one = found.distance
@@ -233,6 +244,28 @@ def trained_text(found: Measured, images: Images, shape: Sequence[int]) -> str:
             f"  features {one.features}, {count_text(found.count)}, {one.samples} samples",
         ]
     return "\n".join(lines)
+
+
+def _bits_facts(found: Bits) -> dict[str, Any]:
+    return {
+        "mean": found.bits.mean,
+        "standard_error": found.bits.error,
+        "evaluations": found.evaluations,
+        "probes": found.probes,
+        "probe_deviation": found.probe_deviation,
+        "discretisation_error": found.discretisation,
+        "accurate": found.is_accurate,
+    }
+
+
+def _probes_text(found: Bits) -> str:
+    """Return the number of probes, and the errors that are due to probes and steps."""
+    text = "1 probe" if found.probes == 1 else f"{found.probes} probes"
+    if found.probe_deviation is not None:
+        text += f" (± {found.probe_deviation:.2g} for one image)"
+    if found.discretisation is not None:
+        text += f", error of the steps about {found.discretisation:+.1g}"
+    return text
 
 
 def _head(count: int, images: Images, shape: Sequence[int]) -> str:

@@ -28,7 +28,7 @@ class Info(Command):
     """
 
     model: ModelFile
-    """The file of the model, or the folder of a run; - is standard input."""
+    """The file of the model, or a folder of a run or of diffusers; - is stdin."""
     json: bool = False
     """Print JSON instead of text."""
 
@@ -62,9 +62,9 @@ def _prior(stored: Stored) -> tuple[dict[str, Any], str]:
 
 def _trained(stored: Stored) -> tuple[dict[str, Any], str]:
     from oism.cli import reports
-    from oism.training import run_progress
+    from oism.training import holds_run, run_progress
 
-    progress = run_progress(stored.file) if stored.file.is_dir() else None
+    progress = run_progress(stored.file) if holds_run(stored.file) else None
     facts = reports.trained_facts(stored.trained(), progress)
     return facts, reports.trained_summary(facts)
 

@@ -25,6 +25,9 @@ Kind = Literal["table", "prior", "trained"]
 PACKAGES: dict[str, Kind] = {"tables": "table", "images": "prior", "nn": "trained"}
 """The kind of a model by the package of its class, which the header of a file names."""
 
+PIPELINE = "model_index.json"
+"""The file that marks the folder of a pipeline of diffusers."""
+
 WORDS: dict[Kind, str] = {
     "table": "a model of a table",
     "prior": "a prior of images",
@@ -39,16 +42,26 @@ ADVICE: dict[Kind, str] = {
 
 @dataclass(frozen=True)
 class Stored:
-    """A file with a model, or the folder of a run: the name that was given, and the path."""
+    """A file with a model, or the folder of a run or of a pipeline of diffusers.
+
+    ``path`` is the name that was given, ``file`` where it is.
+    """
 
     path: str
     file: Path
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether it is a folder that a pipeline of diffusers was saved to."""
+        return (self.file / PIPELINE).is_file()
 
     @property
     def kind(self) -> Kind | None:
         """The kind of the model, from the header of its file; None if that cannot be read."""
         from oism import storage
 
+        if self.is_pipeline:
+            return "trained"
         name = storage.class_of(self.file)
         return None if name is None else PACKAGES.get(name.split(".")[1])
 
@@ -79,9 +92,14 @@ class Stored:
                 f"{called(self.path)}: {WORDS[kind]}, not {WORDS[wanted]}; {ADVICE[kind]}"
             )
         try:
-            return storage.load(self.file)
+            return self._pipeline() if self.is_pipeline else storage.load(self.file)
         except storage.StorageError as error:
             raise FileError(str(error).replace(str(self.file), called(self.path))) from error
+
+    def _pipeline(self) -> Diffusion:
+        from oism.diffusers import read_model
+
+        return read_model(self.file)
 
 
 @contextmanager

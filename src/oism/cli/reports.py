@@ -121,6 +121,9 @@ def _form(form: Mapping[str, Any]) -> str:
 
 
 def _words(value: object) -> str:
+    if isinstance(value, Mapping):
+        several = {name: one for name, one in value.items() if isinstance(one, list | tuple)}
+        return ", ".join(f"{name} {_words(one)}" for name, one in several.items()) or "as usual"
     return " ".join(map(str, value)) or "none" if isinstance(value, list | tuple) else str(value)
 
 

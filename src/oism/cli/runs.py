@@ -33,6 +33,7 @@ from oism.cli.options import (
     naming_options,
     option_of,
 )
+from oism.cli.reports import shape_text
 from oism.data.files import TRAINING, FileError, Images
 from oism.images import (
     MOST_ORDER,
@@ -45,10 +46,10 @@ from oism.images import (
     fit_mixture,
     fit_prior,
 )
-from oism.nn import Combined, DDPMpp, Diffusion, OperatorInformed, unet_for
+from oism.nn import Combined, Diffusion, OperatorInformed, unet_for
 from oism.plot import write_image_grid
 from oism.process import Clock, VariancePreserving, first_time
-from oism.storage import load
+from oism.storage import StorageError, load
 from oism.training import (
     CHANGEABLE,
     CheckpointError,
@@ -80,6 +81,7 @@ FORM: dict[str, Any] = {
     "gate": None,
     "paper": False,
     "clock": None,
+    "network": None,
 }
 """The options of the prior and of the form of the model, with their defaults."""
 
@@ -195,7 +197,7 @@ def config_of(found: Mapping[str, Any], before: Mapping[str, Any]) -> TrainingCo
         return TrainingConfig(**{**before, **values})
 
 
-def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:  # noqa: C901
     """Raise if the options of the model contradict each other, before any data are read."""
 
     def refuse(names: tuple[str, ...], why: str) -> None:
@@ -220,8 +222,20 @@ def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:
         refuse(("gate", "paper"), "an option for priors, and there is none")
     if form["paper"]:
         refuse(("gate",), "the paper's form (--paper) has no gate")
+    if form["network"] is not None:
+        refuse(SIZES, "not together with --network, which has a size of its own")
+        check_network(form["network"])
     gate_of(form)
     image_clock_of(form["clock"])
+
+
+def check_network(folder: str) -> None:
+    """Raise unless ``--network`` names a folder."""
+    if not os.path.isdir(folder):
+        raise UsageError(
+            "--network: expected the folder of a network or a pipeline of diffusers, got "
+            f"{folder!r}"
+        )
 
 
 def gate_of(form: Mapping[str, Any]) -> Gate | None:
@@ -259,20 +273,19 @@ def prepare(plan: Plan, accelerator: Accelerator) -> Prepared:
         first_time(config.first, clock)
     images = _opened(plan)
     torch.manual_seed(config.seed)
-    with naming_options({name: name for name in SIZES}):
-        net = unet_for(images.shape, **plan.sizes)
+    net = _network(plan, images.shape, clock)
     rows = Rows(stacked(_read(images)), dequantise=config.dequantise)
     start = time.perf_counter()
     if prior is not None:
         _check_prior(prior, rows, form["prior"])
     elif form["prior"] != NONE:
         prior = _fitted(plan, rows, clock, accelerator)
-    sizes = net.to_config()
+    sizes = {} if form["network"] else net.to_config()
     notes = {
         "data": os.path.abspath(plan.data) if os.path.exists(plan.data) else plan.data,
         "files": asdict(plan.files),
         "form": form,
-        "sizes": {name: sizes[name] for name in SIZES},
+        "sizes": {name: sizes[name] for name in SIZES if name in sizes},
     }
     return Prepared(
         predictor=net if prior is None else _combined(net, prior, form, config.first),
@@ -284,6 +297,28 @@ def prepare(plan: Plan, accelerator: Accelerator) -> Prepared:
         seconds=time.perf_counter() - start,
         notes=plain(notes),
     )
+
+
+def _network(plan: Plan, shape: tuple[int, ...], clock: Clock) -> Any:  # noqa: ANN401 (of two classes)
+    """Return the network: one for the images, or that of a folder of diffusers."""
+    folder = plan.form["network"]
+    if folder is None:
+        with naming_options({name: name for name in SIZES}):
+            return unet_for(shape, **plan.sizes)
+    from oism.diffusers import read_network
+
+    if plan.resumes and latest_checkpoint(plan.folder) is not None:
+        return load(plan.folder, expected=Diffusion).net  # the folder of diffusers may be gone
+    try:
+        net = read_network(folder, clock=clock, lowest=-1.0)
+    except StorageError as error:
+        raise FileError(str(error)) from error
+    if net.shape not in (None, shape):
+        raise FileError(
+            f"{folder}: a network for images of {shape_text(net.shape)}, but those of {plan.data} "
+            f"have {shape_text(shape)} (channels × height × width)"
+        )
+    return net
 
 
 def _stored_prior(plan: Plan) -> Prior | None:
@@ -343,7 +378,7 @@ def _fitted(plan: Plan, rows: Rows, clock: Clock, accelerator: Accelerator) -> P
     return fit_prior(share, order=form["order"], frame=frame, shared=True, **common)
 
 
-def _combined(net: DDPMpp, prior: Prior, form: Mapping[str, Any], first: float) -> nn.Module:
+def _combined(net: nn.Module, prior: Prior, form: Mapping[str, Any], first: float) -> nn.Module:
     gate = gate_of(form)
     if gate is not None:
         return OperatorInformed(net, prior, gate=gate)

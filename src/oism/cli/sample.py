@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from oism.cli.models import Stored
-    from oism.flow import OrdinaryMethod, TensorSpec
+    from oism.flow import TensorSpec
     from oism.nn import Diffusion
 
 ROWS_ONLY = ("given", "method", "density", "format")
-TRAINED_ONLY = ("steps", "device")
+TRAINED_ONLY = ("evaluations", "order", "eta", "device")
 OUTPUTS = "samples of images go to a grid (.png), an array (.npy) or a folder (without suffix)"
 
 
@@ -61,8 +61,12 @@ class Rows:
 class Trained:
     """How images of a trained model are drawn."""
 
-    steps: Number = None
-    """Runge-Kutta steps of the flow, 4 evaluations each (default: 24)."""
+    evaluations: Number = None
+    """Evaluations of the network (default: 20 with a prior, 96 without)."""
+    order: Number = None
+    """Extrapolate by polynomials, of order 1 to 3, instead of measured statistics."""
+    eta: Annotated[float | None, arg(metavar="NUMBER")] = None
+    """Add noise in every step: 0 for none, 1 for the reverse SDE."""
     device: Device = None
     """Where the network runs; by default a GPU if there is one."""
 
@@ -81,7 +85,7 @@ class Sample(Command):
       oism sample moons.safetensors -n 20 --method sde --format npy > samples.npy
       oism sample prior.safetensors -n 64 -o grid.png
       oism sample prior.safetensors -n 10 --seed 1 -o drawn
-      oism sample run -n 16 --steps 8 -o grid.png
+      oism sample run -n 16 --evaluations 8 -o grid.png
     """
 
     model: ModelFile
@@ -155,8 +159,8 @@ class Sample(Command):
             else:
                 model = on_device(stored.trained(), self.trained.device)
                 check_drawable(model.spec, self.output)
-                method = flow_method(self.trained.steps)
-                spec, x = model.spec, model.sample(self.n, source, method=method)
+                how = sampling(self.trained)
+                spec, x = model.spec, model.sample(self.n, source, **how)
         write_images(spec, x, self.output)
         facts = {"images": self.n, "output": self.output}
         text = f"{reports.count_text(self.n)} written to {self.output}"
@@ -185,12 +189,20 @@ def on_device(model: Diffusion, device: str | None) -> Diffusion:
     return model.to(checks.device(default if device is None else device))
 
 
-def flow_method(steps: int | None) -> OrdinaryMethod | None:
-    """Return how the flow is integrated, None for the model's default."""
-    from oism.flow import RungeKutta4
+def sampling(given: Trained) -> dict[str, Any]:
+    """Return the arguments of `Diffusion.sample` from the options."""
+    from oism.sampling import Polynomial
 
-    with naming_options({"steps": "steps"}):
-        return None if steps is None else RungeKutta4(steps)
+    if given.evaluations is not None:
+        check_count(given.evaluations, 1, "--evaluations")
+    if given.order is None and given.eta is None:
+        return {"evaluations": given.evaluations}
+    with naming_options({"order": "order", "eta": "eta"}):
+        method = Polynomial(
+            order=2 if given.order is None else given.order,
+            eta=0.0 if given.eta is None else given.eta,
+        )
+    return {"evaluations": given.evaluations, "sampler": method}
 
 
 def check_image_output(output: str) -> None:

@@ -52,6 +52,8 @@ class PriorOptions:
 class Network:
     """The size of the network, by default one that suits the images."""
 
+    network: Annotated[str | None, arg(metavar="FOLDER")] = None
+    """Train this UNet2DModel of diffusers: the folder of a pipeline or a network."""
     width: Number = None
     """The number of features at full resolution."""
     multipliers: Numbers = None

@@ -14,6 +14,7 @@ from oism.flow._likelihood import (
     sample_with_log_density,
 )
 from oism.flow._methods import (
+    Adams,
     Adaptive,
     EulerMaruyama,
     FixedStep,
@@ -31,6 +32,7 @@ from oism.flow._tensors import FIRST, Pixels, TensorModel, TensorSpec, checked_c
 __all__ = [
     "CHUNK",
     "FIRST",
+    "Adams",
     "Adaptive",
     "ClosedForm",
     "DiffusedScore",

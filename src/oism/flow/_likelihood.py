@@ -8,8 +8,14 @@ data x at the first τ to the noise z at the last,
 and the same integral taken backwards gives the density of a sample while it is generated. The
 divergence ∇·Gs is computed in one of three ways: in closed form for a fitted `OperatorScore`;
 exactly by automatic differentiation, one backward pass per dimension; or by Hutchinson's (and
-Skilling's) unbiased estimate vᵀJv with random signs v and the Jacobian J of Gs. The signs are drawn
-once per point, so that the integrand is smooth in τ.
+Skilling's) unbiased estimate vᵀJv with random signs v and the Jacobian J of Gs.
+
+Its variance is half the sum of squares of the off-diagonal entries of J + Jᵀ. Two things reduce it.
+A known score s_0 with a divergence in closed form is subtracted, so that only the Jacobian of
+G(s - s_0) is estimated. And signs are drawn anew at every evaluation: the divergence does not act
+on the path, so the integral is a sum Σ b_k v_kᵀJ_k v_k over the evaluations, unbiased for
+Σ b_k tr J_k, and the errors of independent v_k average out. With one v for the whole path they
+would add up. Adaptive methods need an integrand that is smooth in τ, and get one v.
 
 For data with added velocities, the density of a position x is that of (x, v), integrated over v: an
 average over draws of v from N(0, γI), each divided by its density.
@@ -58,8 +64,11 @@ class Divergence(ABC):
     """A method that computes the divergence ∇·Gs of a score s."""
 
     @abstractmethod
-    def bind(self, flow: Flow, x: Tensor) -> Joint:
-        """Return (x, t) ↦ (s, ∇·Gs) for the path that starts at ``x``."""
+    def bind(self, flow: Flow, x: Tensor, *, smooth: bool = True) -> Joint:
+        """Return (x, t) ↦ (s, ∇·Gs) for the path that starts at ``x``.
+
+        ``smooth`` is whether the divergence must be a smooth function of t along the path.
+        """
 
 
 @dataclass(frozen=True)
@@ -82,7 +91,7 @@ class ClosedForm(Divergence):
 
         return joint
 
-    def bind(self, flow: Flow, x: Tensor) -> Joint:  # noqa: ARG002
+    def bind(self, flow: Flow, x: Tensor, *, smooth: bool = True) -> Joint:  # noqa: ARG002
         """Return the model's own method."""
         joint = self.of(flow)
         if joint is None:
@@ -98,7 +107,7 @@ class ClosedForm(Divergence):
 class ExactTrace(Divergence):
     """Σ_j ∂_j (Gs)_j by reverse-mode differentiation, one pass per dimension."""
 
-    def bind(self, flow: Flow, x: Tensor) -> Joint:  # noqa: ARG002
+    def bind(self, flow: Flow, x: Tensor, *, smooth: bool = True) -> Joint:  # noqa: ARG002
         """Return the score with the trace of the Jacobian of Gs."""
         score, process = flow.score, flow.process
 
@@ -117,34 +126,67 @@ class ExactTrace(Divergence):
 
 @dataclass(frozen=True)
 class Hutchinson(Divergence):
-    """The mean of vᵀJv over ``probes`` vectors of random signs for each point."""
+    """The mean of vᵀJv over ``probes`` vectors of random signs for each point.
+
+    ``known`` is a score with a divergence in closed form, near that of the flow: J is then the
+    Jacobian of the difference only. It needs a process with G = gI. With ``fixed`` signs the same
+    v serve all evaluations of a path, as they do for every method that needs a smooth integrand.
+    """
 
     generator: torch.Generator
     probes: int = 1
+    known: DivergentScore | None = None
+    fixed: bool = False
 
     def __post_init__(self) -> None:
         checks.instance(self.generator, torch.Generator, "generator")
         checks.assign(self, probes=checks.integer(self.probes, "probes", minimum=1))
+        if self.known is not None and not isinstance(self.known, DivergentScore):
+            raise TypeError(
+                "known must have a method score_and_divergence(x, t), got "
+                f"{type(self.known).__name__}"
+            )
 
-    def bind(self, flow: Flow, x: Tensor) -> Joint:
-        """Return the score with the estimate; the signs are drawn in this call."""
-        score, process = flow.score, flow.process
+    def bind(self, flow: Flow, x: Tensor, *, smooth: bool = True) -> Joint:
+        """Return the score with the estimate."""
+        score, process, residual = flow.score, flow.process, self._residual(flow)
         shape = (self.probes, *x.shape)
-        signs = torch.empty(shape, dtype=x.dtype, device=x.device)
-        signs.bernoulli_(generator=self.generator).mul_(2).sub_(1)
+        drawn = self._signs(shape, x) if smooth or self.fixed else None
 
         def joint(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            signs = self._signs(shape, x) if drawn is None else drawn
             with torch.enable_grad():
                 x = x.detach().requires_grad_()
                 value = score(x, t)
-                total = torch.zeros_like(value.flatten(1)[:, 0])
-                moved = process._diffuse(value)
+                rest, trace = residual(value, x, t)
+                moved, total = process._diffuse(rest), torch.zeros_like(trace)
                 for v in signs:
                     product = _gradient((moved * v).sum(), x) * v
                     total += product.flatten(1).sum(dim=1)
-            return value.detach(), total / self.probes
+            return value.detach(), trace.detach() + total / self.probes
 
         return joint
+
+    def _signs(self, shape: tuple[int, ...], x: Tensor) -> Tensor:
+        signs = torch.empty(shape, dtype=x.dtype, device=x.device)
+        return signs.bernoulli_(generator=self.generator).mul_(2).sub_(1)
+
+    def _residual(self, flow: Flow) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Return (s, x, t) ↦ s - s_0 and ∇·Gs_0; without a known score s and 0."""
+        known, diffusivity = self.known, flow.process.diffusivity
+        if known is None:
+            return lambda value, *_: (value, torch.zeros_like(value.flatten(1)[:, 0]))
+        if diffusivity is None:
+            raise ValueError(
+                f"known must be None for the process {flow.process!r}: its noise matrix is not a "
+                "multiple of I"
+            )
+
+        def residual(value: Tensor, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            near, trace = known.score_and_divergence(x, t)
+            return value - near, diffusivity * trace
+
+        return residual
 
 
 def _gradient(value: Tensor, x: Tensor) -> Tensor:
@@ -273,7 +315,7 @@ def _along(  # noqa: PLR0913, PLR0917
     with progress_bar(progress) as bar:
         for rows, report in chunks(len(x), chunk, ends, bar, "densities along the flow"):
             start = x[rows]
-            joint = divergence.bind(flow, start)
+            joint = divergence.bind(flow, start, smooth=method.needs_smoothness)
 
             def field(
                 tau: Tensor,

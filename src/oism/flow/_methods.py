@@ -1,16 +1,17 @@
 """Numerical methods of the flow and of the reverse SDE, each with its order.
 
-Ordinary differential equations are solved by torchdiffeq. The stochastic methods are implemented
-here: libraries for general SDEs do not use that our noise does not depend on the state, so that
-Heun's method has weak order two with a single normal increment per step.
+Ordinary differential equations are solved by torchdiffeq, except by `Adams`: torchdiffeq's Adams
+methods start with Runge-Kutta steps and evaluate the right-hand side twice per step. The stochastic
+methods are implemented here: libraries for general SDEs do not use that our noise does not depend
+on the state, so that Heun's method has weak order two with a single normal increment per step.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 import torchdiffeq
@@ -24,14 +25,22 @@ Drift = Callable[[Tensor, Tensor], Tensor]
 
 
 class OrdinaryMethod(ABC):
-    """A solver of ordinary differential equations with an error of O(step^order)."""
+    """A solver of ordinary differential equations with an error of O(step^order).
+
+    ``needs_smoothness`` is whether the steps depend on the right-hand side.
+    """
 
     order: ClassVar[int]
     is_random: ClassVar[bool] = False
+    needs_smoothness: ClassVar[bool] = True
 
     @abstractmethod
     def solve(self, field: Field, state: State, ends: tuple[float, float]) -> State:
         """Return the state at ``ends[1]``, given that at ``ends[0]``; either may be larger."""
+
+    @abstractmethod
+    def finer(self) -> OrdinaryMethod:
+        """Return a method with at most a quarter of the error: the change of a result shows it."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +67,30 @@ class Adaptive(OrdinaryMethod):
             field, state, ends, method="dopri5", rtol=self.rtol, atol=self.atol, options=options
         )
 
+    def finer(self) -> Adaptive:
+        """Return a tenth of the tolerances; errors are about proportional to them."""
+        return Adaptive(self.rtol / 10, self.atol / 10)
+
 
 @dataclass(frozen=True)
 class FixedStep(OrdinaryMethod):
     """Equal steps in τ: the result for a point does not depend on the other points."""
 
     steps: int = 64
-    _name: ClassVar[str]
+    needs_smoothness = False
 
     def __post_init__(self) -> None:
         checks.assign(self, steps=checks.integer(self.steps, "steps", minimum=1))
+
+    def finer(self) -> Self:
+        """Return twice the steps; errors fall by 2^order."""
+        return replace(self, steps=2 * self.steps)
+
+
+class RungeKutta(FixedStep):
+    """A one-step method of torchdiffeq, by its name there."""
+
+    _name: ClassVar[str]
 
     def solve(self, field: Field, state: State, ends: tuple[float, float]) -> State:
         """Return the state at the second end."""
@@ -76,18 +99,55 @@ class FixedStep(OrdinaryMethod):
         return _odeint(field, state, ends, method=self._name, options=options)
 
 
-class Heun(FixedStep):
+class Heun(RungeKutta):
     """Heun's method, the trapezoidal rule with an Euler predictor: two scores per step."""
 
     order = 2
     _name = "heun2"
 
 
-class RungeKutta4(FixedStep):
+class RungeKutta4(RungeKutta):
     """The Runge-Kutta method of order four (Kutta's 3/8 rule): four scores per step."""
 
     order = 4
     _name = "rk4"
+
+
+BASHFORTH = ((1.0,), (-0.5, 1.5), (5 / 12, -16 / 12, 23 / 12))
+"""Weights of the last 1, 2, 3 values that integrate their interpolation over the next step."""
+
+MOULTON = ((0.5, 0.5), (-1 / 12, 8 / 12, 5 / 12))
+"""Weights of the last 2, 3 values that integrate their interpolation over the last step."""
+
+
+class Adams(FixedStep):
+    """Adams' predictor-corrector of order three: one score per step, and one at the end.
+
+    y* = y_k + h Σ b_j f_{k-j} predicts the next state, f_{k+1} = f(y*) is the only evaluation, and
+    y_{k+1} = y_k + h Σ m_j f_{k+1-j} corrects it. The first steps use the values that there are.
+    """
+
+    order = 3
+
+    def solve(self, field: Field, state: State, ends: tuple[float, float]) -> State:
+        """Return the state at the second end."""
+        grid = even_grid(ends, self.steps).to(state[0].device)
+        h, recent = (ends[1] - ends[0]) / self.steps, [field(grid[0], state)]
+        for tau in grid[1:]:
+            ahead = _advanced(state, h, BASHFORTH[len(recent) - 1], recent)
+            recent = [*recent[-2:], field(tau, ahead)]
+            state = _advanced(state, h, MOULTON[len(recent) - 2], recent)
+        return state
+
+
+def _advanced(state: State, h: float, weights: Sequence[float], slopes: Sequence[State]) -> State:
+    """Return y + h Σ w_j f_j, part by part."""
+    moved = []
+    for part, *own in zip(state, *slopes, strict=True):
+        for weight, slope in zip(weights, own, strict=True):
+            part = torch.add(part, slope, alpha=h * weight)  # noqa: PLW2901
+        moved.append(part)
+    return tuple(moved)
 
 
 def even_grid(ends: tuple[float, float], steps: int) -> Tensor:

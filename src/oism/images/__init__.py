@@ -14,6 +14,7 @@ from oism.images._fitting import (
 )
 from oism.images._framed import Directions
 from oism.images._gate import DEFAULT_GATE, ByError, Gate, Open
+from oism.images._gaussian import GaussianPart
 from oism.images._hermite import HermitePrior
 from oism.images._mixture import MixturePrior
 from oism.images._statistics import PCA, ImageStatistics
@@ -28,6 +29,7 @@ __all__ = [
     "Directions",
     "Evaluation",
     "Gate",
+    "GaussianPart",
     "HermitePrior",
     "ImageStatistics",
     "LevelError",

@@ -23,6 +23,7 @@ from oism._core import checks
 from oism._core.transforms import as_given, per_row
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod, TensorModel, TensorSpec
 from oism.images._gate import DEFAULT_GATE, Gate
+from oism.images._gaussian import GaussianPart
 from oism.process import Clock
 from oism.score import Curve, SpectralModule
 
@@ -56,6 +57,15 @@ class Prior(TensorModel, SpectralModule):
     @abstractmethod
     def _sample(self, n: int, generator: torch.Generator | None) -> Tensor:
         """Return clean flat tensors ``(n, d)``."""
+
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether the prior is its Gaussian part, and nothing else."""
+        return False
+
+    @abstractmethod
+    def gaussian_part(self) -> GaussianPart:
+        """Return the Gaussian with the mean and the variances of the prior along its directions."""
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ∇ log ρ_t(x), of the shape of ``x``; t is the process's own time."""

@@ -35,6 +35,7 @@ from oism.estimation import principal_axes
 from oism.flow import Flow, RungeKutta4, log_density
 from oism.images._base import Prior
 from oism.images._error import error_curve
+from oism.images._gaussian import GaussianPart
 from oism.images._stream import Stream, device_of
 from oism.score import FLOOR, Curve
 from oism.storage import storable
@@ -195,6 +196,10 @@ class ConvolutionalPrior(Prior):
             shape = (-1, *[1] * (local.ndim - 1)) if t.ndim else ()
             pieces.append(local / sigma.reshape(shape))
         return torch.cat(pieces)
+
+    def gaussian_part(self) -> GaussianPart:
+        """Return that of the base."""
+        return self.base.gaussian_part()
 
     def _score(self, x: Tensor, t: Tensor) -> Tensor:
         return self.base._score(x, t) - self._corrected(x, t, divergence=False)

@@ -24,6 +24,7 @@ from oism.basis._frame import power_sums
 from oism.flow import TensorSpec
 from oism.images._base import Prior
 from oism.images._error import MEASURED_LEVELS, error_curve
+from oism.images._gaussian import GaussianPart, Rest
 from oism.process import Clock
 from oism.score import FLOOR, Curve
 from oism.storage import External, storable
@@ -159,8 +160,17 @@ class FramedPrior(Prior):
         """Return the log-density of clean coordinates: ``(n,)``."""
 
     @abstractmethod
+    def _line_moments(self) -> tuple[Tensor, Tensor]:
+        """Return means and variances of clean coordinates: ``(k,)`` each."""
+
+    @abstractmethod
     def _line_sample(self, n: int, generator: torch.Generator | None) -> Tensor:
         """Return clean coordinates ``(n, k)``."""
+
+    def gaussian_part(self) -> GaussianPart:
+        """Return the Gaussian with the means and variances of the coordinates and of the rest."""
+        rest = None if self.rest is None else Rest(self._rest_mean, self.rest)
+        return GaussianPart.of(self.frame, self.dim, self._line_moments(), rest)
 
     def _score(self, x: Tensor, t: Tensor) -> Tensor:
         z = self.analyse(x)

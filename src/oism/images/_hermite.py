@@ -108,12 +108,17 @@ class HermitePrior(FramedPrior):
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     @property
-    def _is_gaussian(self) -> bool:
+    def is_gaussian(self) -> bool:
+        """Whether no polynomial has a degree above two."""
         return not self.lines.curve.values.numel()
 
     def _start(self) -> tuple[Tensor, Tensor]:
         """Return m and s of clean coordinates."""
         return self._coordinates().at(self.lines.scale.new_zeros(()))
+
+    def _line_moments(self) -> tuple[Tensor, Tensor]:
+        shift, scale = self._start()
+        return shift, scale.square()
 
     def _coordinates(self) -> Coordinates:
         return Coordinates(self.process, self.lines.shift, self.lines.scale)
@@ -139,7 +144,7 @@ class HermitePrior(FramedPrior):
         progress: bool | None,
     ) -> Tensor:
         """Return log ρ at one draw of the dequantisation; for a Gaussian its exact expectation."""
-        if not self._is_gaussian or method is not None or divergence is not None:
+        if not self.is_gaussian or method is not None or divergence is not None:
             return super()._dequantised_log_density(
                 x, pixels, generator, method=method, divergence=divergence, progress=progress
             )
@@ -164,7 +169,7 @@ class HermitePrior(FramedPrior):
     def _carry(self, u: Tensor, ends: tuple[float, float]) -> tuple[Tensor, Tensor]:
         """Move standardised coordinates along the flow; return them and ∫∇·(du/dt) dt."""
         nothing = u.new_zeros(len(u))
-        if self._is_gaussian:
+        if self.is_gaussian:
             return u, nothing
         clock, coordinates, lines = self.lines.clock, self._coordinates(), self.lines
 

@@ -221,6 +221,12 @@ class MixturePrior(FramedPrior):
         joint = log_joint(z, self.log_weights.to(z), means, variances)
         return joint.logsumexp(dim=1)
 
+    def _line_moments(self) -> tuple[Tensor, Tensor]:
+        share, means = self.log_weights.double().softmax(dim=0)[:, None], self.means.double()
+        mean = (share * means).sum(dim=0)
+        square = (share * (self.variances.double() + means.square())).sum(dim=0)
+        return self.centre.double() + mean, square - mean.square()
+
     def _line_sample(self, n: int, generator: torch.Generator | None) -> Tensor:
         """Return coordinates by drawing a component and then from its Gaussian."""
         chosen = torch.multinomial(

@@ -37,6 +37,9 @@ from oism.storage import External, storable
 INTERVALS = 48
 """The number of intervals of the log-SNR, each about half a unit wide for the default clock."""
 
+LEAST_SHARE = 0.01
+"""The smallest share for which the network counts as having a part in the prediction."""
+
 
 @storable
 class Combined(Informed):
@@ -133,6 +136,15 @@ class Combined(Informed):
         seen = sums[1] > 0  # elsewhere network and prior agree, or nothing was drawn
         share = torch.where(seen, sums[0] / sums[1].where(seen, 1.0), self.share)
         self.share.copy_(share.clamp(0.0, 1.0))
+
+    @property
+    def first_used(self) -> float:
+        """The clock time at the upper end of the highest interval where the share exceeds 0.01."""
+        used = (self.share > LEAST_SHARE).nonzero()
+        # Shares are interpolated: that of an interval reaches the middle of the next.
+        last = min(int(used[-1, 0]) + 1.5, len(self.share)) if len(used) else 0.5
+        log_snr = self._highest + (self._lowest - self._highest) * last / len(self.share)
+        return float(self.prior.noising.tau_of_log_snr(log_snr))
 
     def _share_at(self, tau: Tensor) -> Tensor:
         """Return c(τ), linear between the midpoints of intervals."""

@@ -67,6 +67,11 @@ class Informed(nn.Module, ABC):
     def facts(self) -> dict[str, Any]:
         """Return how network and prior are combined, as plain numbers and texts."""
 
+    @property
+    def first_used(self) -> float:
+        """The largest clock time at which the network has a part in the prediction."""
+        return self.prior.clock.horizon
+
     def calibrate(self, draws: Draws) -> None:
         """Set what depends on the trained network; by default nothing does."""
 
@@ -174,10 +179,13 @@ def described(part: object) -> dict[str, Any]:
 
 
 def _check_shapes(net: nn.Module, prior: Prior, wanted: int) -> None:
-    """Raise where a network states which tensors it takes, and they are not the prior's."""
+    """Raise where a network states its tensors or its clock, and they are not the prior's."""
     shape, extra = getattr(net, "shape", None), getattr(net, "extra", None)
     if shape is not None and tuple(shape) != prior.shape:
         raise ValueError(f"net must take tensors of the prior's shape {prior.shape}, got {shape}")
+    clock = getattr(net, "clock", prior.clock)
+    if clock != prior.clock:
+        raise ValueError(f"net must have the clock of the prior, {prior.clock!r}, got {clock!r}")
     if extra is not None and extra != wanted:
         why = " for the prediction of the prior" if wanted else ""
         raise ValueError(f"net must have extra = {wanted} channels{why}, got {extra}")

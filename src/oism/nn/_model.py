@@ -7,15 +7,18 @@ of order four are enough. The flow starts at the smallest noise level.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from oism._core import checks
+from oism._core.progress import progress_bar
 from oism._core.transforms import one_per_row, per_row
 from oism.flow import (
     FIRST,
+    Adams,
     Divergence,
     Flow,
     Hutchinson,
@@ -27,10 +30,32 @@ from oism.flow import (
     TensorSpec,
     log_density,
 )
+from oism.images import GaussianPart
 from oism.nn._contexts import checked_precision, eval_mode, half_precision, no_gradients_of
 from oism.nn._informed import Informed, as_informed, described, trained_network
+from oism.nn._likelihood import StandardisedFlow
 from oism.process import Logarithmic, first_time
+from oism.sampling import (
+    Denoiser,
+    Plan,
+    Polynomial,
+    Prediction,
+    ResidualStatistics,
+    SamplingMethod,
+    Span,
+    measure_residual,
+    start_level,
+)
 from oism.storage import External, storable
+
+EVALUATIONS = 20
+"""The number of evaluations of the predictor for samples, by default."""
+
+MOST_PREDICTED = 100
+"""The largest number of evaluations for which levels are chosen by statistics."""
+
+PATHS = 64
+"""The number of paths on which the residual is measured, by default."""
 
 
 @storable
@@ -47,6 +72,9 @@ class Diffusion(TensorModel):
         The smallest clock time that it was trained on.
     precision
         "bf16" for layers in bfloat16, or "no".
+    statistics
+        Those of the residual beside the prior, from which samplers choose levels and weights;
+        `measure_residual` sets them.
 
     Examples
     --------
@@ -71,6 +99,7 @@ class Diffusion(TensorModel):
         *,
         first: float = FIRST,
         precision: str = "no",
+        statistics: ResidualStatistics | None = None,
     ) -> None:
         checks.instance(predictor, nn.Module, "predictor")
         informed = as_informed(predictor)
@@ -82,6 +111,9 @@ class Diffusion(TensorModel):
         _check_alike(predictor, spec)
         self.predictor: nn.Module = predictor
         self.first, self.precision = first_time(first, self.clock), checked_precision(precision)
+        checks.optional(statistics, ResidualStatistics, "statistics")
+        self.statistics = statistics
+        self._plans: dict[object, Plan] = {}
 
     def to_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
@@ -90,14 +122,22 @@ class Diffusion(TensorModel):
             "spec": self.spec,
             "first": self.first,
             "precision": self.precision,
+            "statistics": self.statistics,
         }
 
     @classmethod
     def from_config(
-        cls, *, predictor: nn.Module, spec: TensorSpec, first: float, precision: str
+        cls,
+        *,
+        predictor: nn.Module,
+        spec: TensorSpec,
+        first: float,
+        precision: str,
+        statistics: ResidualStatistics | None,
     ) -> Diffusion:
         """Return the model, in evaluation mode."""
-        return cls(predictor, spec, first=first, precision=precision).eval()
+        model = cls(predictor, spec, first=first, precision=precision, statistics=statistics)
+        return model.eval()
 
     def facts(self) -> dict[str, Any]:
         """Return shape, pixels, network, prior, clock and precision."""
@@ -157,26 +197,130 @@ class Diffusion(TensorModel):
         start = float(even.inverse(first))
         return Flow(self, clock=even, span=(start, even.horizon))
 
+    @property
+    def span(self) -> Span:
+        """The range of levels λ = log(α/σ), from the horizon of the clock to ``first``."""
+        ends = torch.tensor([self.clock.horizon, self.first], dtype=torch.float64)
+        return Span(*(self.noising.log_snr(ends) / 2).tolist())
+
+    def gaussian_part(self) -> GaussianPart:
+        """Return that of the prior; without one N(0, 0), which contains nothing about the data."""
+        if self.informed is None:
+            return GaussianPart.isotropic(self.dim, 0.0, self.device)
+        return self.informed.prior.gaussian_part()
+
+    def denoise_at(self, x: Tensor, level: Tensor) -> Tensor:
+        """Return E[x_0 | x] at a level λ, one number: the denoiser of `oism.sampling`."""
+        return self.denoise(x, self.noising.tau_of_log_snr(2 * level))
+
+    @property
+    def sampler(self) -> SamplingMethod:
+        """The default method: `Prediction` with statistics of the residual, or `Polynomial`."""
+        return Polynomial() if self.statistics is None else Prediction(self.statistics)
+
+    def plan(self, evaluations: int = EVALUATIONS, sampler: SamplingMethod | None = None) -> Plan:
+        """Return levels and weights of a method with a number of evaluations."""
+        if sampler is not None:
+            return sampler.plan(self.gaussian_part(), self.span, evaluations)
+        key = (evaluations, self.device, id(self.statistics))
+        if key not in self._plans:
+            self._plans = {key: self._default_plan(evaluations)}  # the last one is kept
+        return self._plans[key]
+
+    def _default_plan(self, evaluations: int) -> Plan:
+        part, span, informed = self.gaussian_part(), self.span, self.informed
+        if self.statistics is not None and evaluations <= MOST_PREDICTED:
+            return self.sampler.plan(part, span, evaluations)
+        start = start_level(part, span, evaluations)
+        if informed is not None and informed.prior.is_gaussian:
+            # Where the network has no part in the prediction, the residual is zero.
+            used = torch.tensor(informed.first_used, dtype=torch.float64)
+            start = max(start, float(self.noising.log_snr(used)) / 2)
+        start = min(start, 0.5 * (span.first + span.last))
+        return Polynomial(start=start).plan(part, span, evaluations)
+
     @torch.no_grad()
     def sample(
         self,
         n: int,
         generator: torch.Generator | None = None,
         *,
+        evaluations: int | None = None,
+        sampler: SamplingMethod | None = None,
         method: OrdinaryMethod | StochasticMethod | None = None,
         progress: bool | None = None,
     ) -> Tensor:
         """Return n tensors ``(n, *shape)`` in the model's units.
 
-        Along the flow, by default with `Diffusion.method`, or by the reverse SDE. For the flow the
-        noise is drawn on the CPU, so that a seed gives the same on every device.
+        Parameters
+        ----------
+        n
+            The number of tensors.
+        generator
+            The source of noise. Noise is drawn on the CPU, so that a seed gives the same on every
+            device, except by a method of the reverse SDE.
+        evaluations
+            The number of evaluations of the predictor, 20 by default. Without a prior and without
+            this number, `Diffusion.method` is used.
+        sampler
+            A method of `oism.sampling`, by default `Diffusion.sampler`.
+        method
+            A method of `oism.flow` instead, for the probability flow or the reverse SDE.
         """
-        method = self.method if method is None else method
-        if method.is_random:
+        if method is not None and (evaluations is not None or sampler is not None):
+            raise TypeError("method must not be given together with evaluations or sampler")
+        if method is None and sampler is None and evaluations is None and self.informed is None:
+            method = self.method
+        if method is not None and method.is_random:
             return super().sample(n, generator, method=method, progress=progress)
         flow = self.flow
-        z = flow.start(n, generator=generator).to(self.device)
-        return flow.pull(z, method=method, chunk=self.chunk, progress=progress)  # type: ignore[arg-type]
+        noise = flow.start(n, generator=generator).to(self.device)
+        if method is not None:
+            return flow.pull(noise, method=method, chunk=self.chunk, progress=progress)  # type: ignore[arg-type]
+        count = EVALUATIONS if evaluations is None else evaluations
+        plan = self.plan(checks.integer(count, "evaluations", minimum=1), sampler)
+        return self._sampled(plan, noise, generator, progress)
+
+    def _sampled(
+        self, plan: Plan, noise: Tensor, generator: torch.Generator | None, progress: bool | None
+    ) -> Tensor:
+        """Return the results of a plan, a bounded number of tensors at a time."""
+        parts = torch.split(noise, self.chunk)
+        with progress_bar(progress) as bar:
+            bar.stage("sampling", plan.evaluations * len(parts))
+
+            def denoiser(x: Tensor, level: Tensor) -> Tensor:
+                bar.advance(1)
+                return self.denoise_at(x, level)
+
+            found = [plan.sample(denoiser, part, generator, progress=False) for part in parts]
+        return torch.cat(found)
+
+    def measure_residual(
+        self,
+        count: int = PATHS,
+        generator: torch.Generator | None = None,
+        *,
+        progress: bool | None = None,
+    ) -> ResidualStatistics:
+        """Measure the residual beside the prior along ``count`` paths; return and keep the result.
+
+        It takes 48 evaluations of so many tensors, once for a trained model. Samplers then choose
+        levels and weights for any number of evaluations (`oism.sampling.Prediction`).
+        """
+        generator = _seeded(torch.device("cpu")) if generator is None else generator
+        noise = self.flow.start(checks.integer(count, "count", minimum=1), generator=generator)
+        self.statistics = measure_residual(
+            self._chunked_denoiser(), self.gaussian_part(), self.span, noise.to(self.device),
+            progress=progress,
+        )  # fmt: skip
+        return self.statistics
+
+    def _chunked_denoiser(self) -> Denoiser:
+        def denoiser(x: Tensor, level: Tensor) -> Tensor:
+            return torch.cat([self.denoise_at(part, level) for part in torch.split(x, self.chunk)])
+
+        return denoiser
 
     def log_density(
         self,
@@ -188,19 +332,37 @@ class Diffusion(TensorModel):
     ) -> Tensor:
         """Return log ρ(x) in the model's units: ``(n,)``.
 
-        By default with `Diffusion.method` and `Hutchinson`'s estimate of divergences, of seed 0.
+        By default with `likelihood_method` and `divergence` of a generator with seed 0. Beside a
+        prior only its residual is integrated, in standardised coordinates.
         """
-        if divergence is None:
-            divergence = Hutchinson(_seeded(x.device))
+        method = self.likelihood_method() if method is None else method
+        divergence = self.divergence(_seeded(x.device)) if divergence is None else divergence
+        known = self.informed
+        along = (
+            partial(log_density, self.flow)
+            if known is None
+            else StandardisedFlow(self, known.prior.gaussian_part()).log_density
+        )
         with no_gradients_of(self.predictor):
-            return log_density(
-                self.flow,
-                x,
-                method=self.method if method is None else method,
-                divergence=divergence,
-                chunk=self.chunk,
-                progress=progress,
+            return along(
+                x, method=method, divergence=divergence, chunk=self.chunk, progress=progress
             )
+
+    def likelihood_method(self, evaluations: int | None = None) -> OrdinaryMethod:
+        """Return how densities are computed with a number of evaluations of the predictor.
+
+        By default 32 beside a prior, and 96 without one.
+        """
+        if evaluations is not None:
+            return Adams(checks.integer(evaluations, "evaluations", minimum=2) - 1)
+        return RungeKutta4(24) if self.informed is None else Adams(31)
+
+    def divergence(
+        self, generator: torch.Generator, probes: int = 1, *, fixed: bool = False
+    ) -> Hutchinson:
+        """Return Hutchinson's estimate of divergences, beside a prior that of its residual only."""
+        known = None if self.informed is None else self.informed.prior
+        return Hutchinson(generator, probes, known, fixed)
 
     def bits_per_dim(
         self,
@@ -217,7 +379,7 @@ class Diffusion(TensorModel):
         divergence unless another is given. It must be on the model's device.
         """
         generator = _seeded(self.device) if generator is None else generator
-        divergence = Hutchinson(generator) if divergence is None else divergence
+        divergence = self.divergence(generator) if divergence is None else divergence
         return super().bits_per_dim(
             values, generator, method=method, divergence=divergence, progress=progress
         )
@@ -233,6 +395,11 @@ def _check_alike(predictor: nn.Module, spec: TensorSpec) -> None:
     if shape is not None and tuple(shape) != spec.shape:
         raise ValueError(
             f"predictor must take tensors of the shape {spec.shape} of the spec, got {tuple(shape)}"
+        )
+    clock = getattr(predictor, "clock", spec.clock)
+    if clock != spec.clock:
+        raise ValueError(
+            f"predictor must have the clock of the spec, {spec.clock!r}, got {clock!r}"
         )
     if informed is not None and informed.spec.clock != spec.clock:
         raise ValueError(

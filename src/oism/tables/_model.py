@@ -348,6 +348,10 @@ class _Watched(OrdinaryMethod):
 
         return self._method.solve(watched, state, ends)
 
+    def finer(self) -> OrdinaryMethod:
+        """Return that of the other method."""
+        return self._method.finer()
+
 
 def _on_the_host(generator: torch.Generator | None) -> torch.Generator:
     """Return a generator of the CPU, which draws rows: the one given, or one seeded by it."""

@@ -19,9 +19,10 @@ from oism._core.atomic import remove_drafts, replacing
 from oism._core.plain import plain
 from oism._core.progress import Progress, progress_bar
 from oism.flow import TensorSpec
-from oism.nn import Diffusion, as_informed
+from oism.nn import PATHS, Diffusion, as_informed
 from oism.objectives import DenoisingScoreMatching, NoiseLevels, UniformLogSNR
 from oism.process import Clock, Noising, OrnsteinUhlenbeck, VariancePreserving
+from oism.sampling import LEVELS
 from oism.training import _checkpoint as checkpoint
 from oism.training import _folder as places
 from oism.training._checkpoint import Checkpoint, CheckpointError
@@ -34,11 +35,17 @@ from oism.training._compatibility import (
 )
 from oism.training._config import TrainingConfig
 from oism.training._data import rows_of
-from oism.training._loop import DivergedError, Loop, ModelError, new_accelerator
+from oism.training._loop import NEVER, DivergedError, Loop, ModelError, new_accelerator
 from oism.training._metrics import Metrics
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+FEWEST_PATHS = 16
+"""The smallest number of paths on which the residual of a prior is measured.
+
+As in calibration, a run of a few steps does not end with a long measurement.
+"""
 
 Draw = Callable[[Path, Diffusion], None]
 """Draws samples of a model to a file."""
@@ -144,6 +151,7 @@ class Run:
         self.model = Diffusion(predictor, spec, first=levels.first, precision=config.precision)
         self._settings: dict[str, Any] = plain(settings_of(self.model, rows, levels, config))
         self._stop_error: BaseException | None = None
+        self._measured = NEVER
         self.error: ModelError | None = None
         found = checkpoint.read_latest(self.checkpoints)
         if found is not None:
@@ -181,6 +189,8 @@ class Run:
         """Return the model, in evaluation mode, whose network has the average weights for good."""
         with self._naming_checkpoint():
             self.loop.finish()
+            with torch.compiler.set_stance("force_eager"):
+                self._measure_residual()
         return self.model.eval()
 
     def stop(self, error: BaseException) -> None:
@@ -252,7 +262,16 @@ class Run:
 
     def _write_model(self) -> None:
         with self._averaged():
+            self._measure_residual()
             self.model.save(self.folder / places.MODEL)
+
+    def _measure_residual(self) -> None:
+        """Measure what samplers choose levels and weights by, once for every step."""
+        if self.model.informed is None or self._measured == self.loop.step_number:
+            return
+        seen = self.loop.step_number * self.config.batch // LEVELS
+        self.model.measure_residual(min(max(seen, FEWEST_PATHS), PATHS))
+        self._measured = self.loop.step_number
 
     def _draw(self, k: int) -> None:
         if self.draw is None or not self.accelerator.is_main_process:
@@ -261,6 +280,7 @@ class Run:
         path = self.folder / places.SAMPLES / f"step-{k:08d}.png"
         path.parent.mkdir(exist_ok=True)
         with self._averaged():  # random numbers are seeded in every step
+            self._measure_residual()
             self.draw(path, self.model)
 
     @contextmanager
@@ -343,7 +363,8 @@ def levels_of(
             raise ValueError(f"clock must be that of levels, or not be given, got {clock!r}")
         return levels
     informed = as_informed(predictor)
-    default = VariancePreserving() if informed is None else informed.spec.clock
+    own = getattr(predictor, "clock", None) if informed is None else informed.spec.clock
+    default = VariancePreserving() if own is None else own
     if informed is not None and clock is not None:
         check_clock(default, clock)
     noising = Noising(OrnsteinUhlenbeck(), default if clock is None else clock)

@@ -1,0 +1,188 @@
+"""Plans: every number of a multistep method, before the first evaluation.
+
+A method evaluates the residual R_k at levels λ_0 < … < λ_{N-1} and ends at λ_N. In standardised
+coordinates (`oism.sampling._coordinates`) every linear multistep method, with or without a
+corrector, has the form
+
+    u_{k+1} = a_k u_k + Σ_j W_{kj} R_{k-j} + n_k ξ_k,    ξ_k ~ N(0, 1),
+
+with numbers for each coordinate that do not depend on the data. They are computed in float64 when
+the plan is made. A plan is all that a sampler needs, in a loop of its own or step by step in
+somebody else's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism._core.progress import progress_bar
+from oism.images import GaussianPart
+from oism.sampling._coordinates import Level
+
+Denoiser = Callable[[Tensor, Tensor], Tensor]
+"""D(x, λ): clean tensors to expect from noised ones ``(n, *shape)`` at a level λ, one number."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The levels of a model: ``first`` that of pure noise, ``last`` that of the least noise."""
+
+    first: float
+    last: float
+
+    def __post_init__(self) -> None:
+        first, last = checks.number(self.first, "first"), checks.number(self.last, "last")
+        if not first < last:
+            raise ValueError(f"first must be below last = {last:g}, got {first:g}")
+        checks.assign(self, first=first, last=last)
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """a ``(K,)`` or None for 1, W ``(q, K)`` with the newest residual first, n ``(K,)`` or None."""
+
+    weights: Tensor
+    decay: Tensor | None = None
+    noise: Tensor | None = None
+
+
+@dataclass
+class History:
+    """The residuals of past steps, the newest first, and the coordinates of the last result."""
+
+    residuals: deque[Tensor] = field(default_factory=deque)
+    x: Tensor | None = None
+    u: Tensor | None = None
+
+
+class Plan:
+    """A multistep method for one Gaussian part and one set of levels.
+
+    Parameters
+    ----------
+    part
+        The Gaussian whose flow is exact.
+    span
+        The range of levels. Noise is that of its first level.
+    levels
+        λ_0 < … < λ_N: the N levels of the evaluations, then that of the result.
+    steps
+        The numbers of each step.
+    expected_error
+        An estimate of the root mean squared error of the result, per dimension, or None.
+    """
+
+    def __init__(
+        self,
+        part: GaussianPart,
+        span: Span,
+        levels: Tensor,
+        steps: list[Step],
+        expected_error: float | None = None,
+    ) -> None:
+        self.part, self.span, self.steps = part, span, steps
+        self.levels, self.expected_error = levels.double().cpu(), expected_error
+        self._tables: dict[tuple[int, torch.dtype, torch.device], Level] = {}
+
+    @property
+    def evaluations(self) -> int:
+        """The number of evaluations of the denoiser."""
+        return len(self.steps)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether steps add noise."""
+        return any(step.noise is not None for step in self.steps)
+
+    def start(self, noise: Tensor) -> tuple[Tensor, History]:
+        """Return tensors at the first evaluation's level from noise of the first level.
+
+        The Gaussian's flow is exact, so no evaluation is needed in between.
+        """
+        first = Level.of(self.part, torch.tensor(self.span.first), noise)
+        u = first.standardised(self.part, noise.flatten(1))
+        return self._result(0, u, noise, History())
+
+    def step(
+        self,
+        k: int,
+        x: Tensor,
+        denoised: Tensor,
+        history: History,
+        noise: Tensor | None = None,
+    ) -> tuple[Tensor, History]:
+        """Return tensors at level k + 1 from those at level k, and the history for the next step.
+
+        ``denoised`` is D(x, λ_k). ``noise``, of the shape of ``x``, is needed where the step adds
+        noise.
+        """
+        own = self.steps[k]
+        u, residual = self.residual(k, x, denoised, history)
+        kept = len(self.steps[k + 1].weights) - 1 if k + 1 < len(self.steps) else 0
+        past = [residual, *history.residuals]
+        u = u if own.decay is None else own.decay.to(u) * u
+        weights = own.weights.to(u)
+        for number, old in zip(weights, past, strict=False):
+            u = torch.addcmul(u, number, old)
+        if own.noise is not None:
+            if noise is None:
+                raise ValueError("noise must be given: the plan adds noise in every step")
+            u = torch.addcmul(u, own.noise.to(u), self.part.analyse(noise.flatten(1)))
+        return self._result(k + 1, u, x, History(deque(past[:kept])))
+
+    def residual(
+        self, k: int, x: Tensor, denoised: Tensor, history: History
+    ) -> tuple[Tensor, Tensor]:
+        """Return u and R = D - D_Gauss at level k in coordinates: ``(n, K)`` each."""
+        here = self._level(k, x)
+        # The coordinates of what the last step returned need not be computed again.
+        known = history.u if history.x is x else None
+        u = here.standardised(self.part, x.flatten(1)) if known is None else known
+        return u, here.residual(self.part, u, denoised.to(x.dtype).flatten(1))
+
+    @torch.no_grad()
+    def sample(
+        self,
+        denoiser: Denoiser,
+        noise: Tensor,
+        generator: torch.Generator | None = None,
+        *,
+        progress: bool | None = None,
+    ) -> Tensor:
+        """Return tensors at the last level, from noise ``(n, *shape)`` of the first.
+
+        The generator draws the noise of a random plan, on its own device.
+        """
+        x, history = self.start(checks.floating(noise, "noise"))
+        with progress_bar(progress) as bar:
+            bar.stage("sampling", self.evaluations)
+            for k, level in enumerate(self.levels[:-1]):
+                fresh = None
+                if self.steps[k].noise is not None:
+                    fresh = _normal_like(x, generator)
+                x, history = self.step(k, x, denoiser(x, level), history, fresh)
+                bar.advance(1)
+        return x
+
+    def _level(self, k: int, like: Tensor) -> Level:
+        """Return the table of a level; one is made for each dtype and device."""
+        key = (k, like.dtype, like.device)
+        if key not in self._tables:
+            self._tables[key] = Level.of(self.part, self.levels[k], like)
+        return self._tables[key]
+
+    def _result(self, k: int, u: Tensor, like: Tensor, history: History) -> tuple[Tensor, History]:
+        x = self._level(k, like).tensors(self.part, u).reshape(like.shape)
+        history.x, history.u = x, u
+        return x, history
+
+
+def _normal_like(x: Tensor, generator: torch.Generator | None) -> Tensor:
+    device = x.device if generator is None else generator.device
+    return torch.randn(x.shape, generator=generator, device=device, dtype=x.dtype).to(x.device)

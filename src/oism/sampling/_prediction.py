@@ -1,0 +1,249 @@
+"""The best linear prediction of the residual: weights and levels from its measured covariances.
+
+Multistep methods extrapolate the residual by polynomials, because they know nothing about it. With
+its second moments K(λ, λ') (`oism.sampling.ResidualStatistics`) the prediction of R(λ) from
+R_0, …, R_{k-1} that has the smallest mean squared error, and with it that of the integral, is a
+linear solve:
+
+    R̂(λ) = Σ_j A_j(λ) R_j,    A(λ) = (K_pp + E_p)⁻¹ K_p(λ),
+    u_k = u_0 + Σ_j B_kj R_j,    B_kj = ∫ A_j(λ) w(λ) dλ from the first level to λ_k,
+    e_k² = E[(u_k - û_k)²] = ∬ w w' K - r_kᵀ (K_pp + E_p)⁻¹ r_k,    r_k = ∫ w K_p.
+
+Each step computes the whole integral again with everything that is known, so no corrector is
+needed, and a first evaluation below pure noise costs little: what was passed over is predicted too.
+
+E_p is the diagonal matrix of the errors of R_j, which was evaluated at a û_j that has an error
+itself. Relative to a Gaussian's denoiser, whose derivative is c·w, a fixed part φ of that error
+enters the residual: E_j = (φ c w(λ_j) e_j)². The recursion for e_1, e_2, …, e_N, in closed form and
+without any evaluation, ends with the expected error of the samples. The levels are those for which
+it is smallest: found by a coordinate search on a fine grid.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism.images import GaussianPart
+from oism.sampling._coordinates import weight
+from oism.sampling._method import SamplingMethod, checked_levels
+from oism.sampling._plan import Plan, Span, Step
+from oism.sampling._statistics import ResidualStatistics
+from oism.storage import storable
+
+FINE = 241
+"""The number of levels of the fine grid, on which integrals are computed and levels chosen."""
+
+FEEDBACK = 0.8
+"""φ, the part of an error of u that enters the next residual. Results change little from 0.5 to 1.
+
+On CIFAR-10, with mixtures and local terms in place of a network, the expected error agrees with the
+measured one within a third for 5 to 15 evaluations.
+"""
+
+SEARCHED = 24
+"""The largest number of levels that are chosen one by one."""
+
+NUGGET = 1e-6
+"""The relative error of residuals by rounding: it bounds the condition of the linear solves."""
+
+
+@storable
+@dataclass(frozen=True, eq=False)
+class Prediction(SamplingMethod):
+    """The method with the smallest expected error, from measured statistics of the residual.
+
+    Parameters
+    ----------
+    statistics
+        The second moments of the residual of the model that is sampled.
+    feedback
+        φ, the part of an error of the state that enters the next residual.
+
+    The number of evaluations may be anything; the levels are chosen for it.
+    """
+
+    statistics: ResidualStatistics
+    feedback: float = FEEDBACK
+
+    def __post_init__(self) -> None:
+        checks.instance(self.statistics, ResidualStatistics, "statistics")
+        checks.assign(self, feedback=checks.positive(self.feedback, "feedback"))
+
+    def plan(self, part: GaussianPart, span: Span, evaluations: int) -> Plan:
+        """Return the plan with the levels and weights of the smallest expected error."""
+        count = checks.integer(evaluations, "evaluations", minimum=1)
+        if count > FINE // 2:
+            raise ValueError(f"evaluations must be at most {FINE // 2}, got {count}")
+        own = self.statistics.span
+        if abs(own.first - span.first) + abs(own.last - span.last) > 1e-6 * (own.last - own.first):
+            raise ValueError(
+                f"statistics must be those of levels {span.first:g} to {span.last:g}, got "
+                f"{own.first:g} to {own.last:g}"
+            )
+        problem = _Problem(self.statistics, part.variances.cpu(), self.feedback)
+        places, error = problem.best(count)
+        matrices = problem.weights(places, part.variances.cpu())
+        steps, before = [], None
+        for total in matrices:  # rows by residual, the oldest first
+            change = total.clone()
+            if before is not None:
+                change[: len(before)] -= before
+            steps.append(Step(change.flip(0).to(part.variances.device)))
+            before = total
+        levels = torch.cat((problem.grid[places], problem.grid[-1:]))
+        return Plan(part, span, checked_levels(levels, span), steps, error)
+
+
+class _Problem:
+    """The choice of levels on the fine grid, for bands that stand for their coordinates."""
+
+    def __init__(self, statistics: ResidualStatistics, variances: Tensor, feedback: float) -> None:
+        span = statistics.span
+        self.grid = torch.linspace(span.first, span.last, FINE, dtype=torch.float64)
+        self.band = statistics.bands(variances)
+        bands = len(statistics.covariance)
+        self.size = torch.bincount(self.band, minlength=bands).double()
+        sums = torch.zeros(bands, dtype=torch.float64).index_add(0, self.band, variances)
+        self.variance = sums / self.size.clamp(min=1)  # (B,)
+        self.kernel = statistics.interpolated(self.grid)
+        self.rule = cumulative_rule(FINE, float(self.grid[1] - self.grid[0]))
+        w = weight(self.variance, self.grid).mT  # (B, F)
+        self.moment = torch.einsum("ef,bf,bfg->beg", self.rule, w, self.kernel)  # ∫ w K(·, g)
+        self.spread = torch.einsum("ef,bf,bef->be", self.rule, w, self.moment).clamp(min=0)
+        self.echo = (feedback * self.variance[:, None] * w).square()
+
+    def _errors(self, places: Tensor) -> tuple[Tensor, Tensor]:
+        """Return e_N² ``(C, B)`` and the variances E ``(C, B, N)`` of residuals at ``(C, N)``.
+
+        Cholesky's factor of K_pp + E_p and its product with r, row by row: the variance E_j of a
+        row is known when the rows before it are.
+        """
+        ends = torch.cat((places, torch.full_like(places[:, :1], FINE - 1)), dim=1)
+        kernel = self.kernel[:, places[:, :, None], places[:, None, :]].transpose(0, 1)
+        moment = self.moment[:, ends[:, :, None], places[:, None, :]].transpose(0, 1)
+        error = self.spread[:, ends].transpose(0, 1).clone()  # (C, B, N + 1), reduced row by row
+        rows = torch.cat((kernel, moment), dim=2)  # K(p, p_j) and ∫ w K(·, p_j): (C, B, 2N + 1, N)
+        n, factor = places.shape[1], torch.zeros_like(rows)
+        diagonal = self._nugget(kernel.diagonal(dim1=-2, dim2=-1))
+        noise = torch.zeros_like(diagonal)
+        for j in range(n):
+            noise[:, :, j] = self.echo[:, places[:, j]].mT * error[:, :, j].clamp(min=0)
+            own = factor[:, :, j, :j, None]
+            column = rows[..., j] - (factor[..., :j] @ own)[..., 0]
+            pivot = (column[:, :, j] + noise[:, :, j] + diagonal[:, :, j]).clamp(min=1e-300)
+            factor[..., j] = column / pivot.sqrt()[..., None]
+            error -= factor[:, :, n:, j].square()
+        return error[:, :, n].clamp(min=0), noise
+
+    @staticmethod
+    def _nugget(diagonal: Tensor) -> Tensor:
+        """Return what is added to a diagonal so that the matrix can be factored."""
+        largest = diagonal.amax(dim=-1, keepdim=True).clamp(min=1e-30)
+        return NUGGET * (diagonal + 1e-3 * largest)
+
+    def cost(self, places: Tensor) -> Tensor:
+        """Return the expected root mean squared error of results, per dimension: ``(C,)``."""
+        error, _ = self._errors(places)
+        return ((error * self.variance * self.size).sum(dim=1) / self.size.sum()).sqrt()
+
+    def best(self, count: int) -> tuple[Tensor, float]:
+        """Return the places on the grid with the smallest expected error, and the error.
+
+        A search that moves levels by 16, 8, …, 1 places: all moves of a single level are tried
+        together, and either all that lower the error are made or, if that is worse, the best one.
+        More than `SEARCHED` levels have the density of so many.
+        """
+        if count > SEARCHED:
+            fewer, _ = self.best(SEARCHED)
+            part = torch.linspace(0, SEARCHED - 1, count, dtype=torch.float64)
+            low = part.long().clamp(max=SEARCHED - 2)
+            places = torch.lerp(fewer[low].double(), fewer[low + 1].double(), part - low)
+            places = _increasing(places.round().long())
+            return places, float(self.cost(places[None]))
+        places = self._initial(count)
+        best, step = float(self.cost(places[None])), 16
+        units = torch.cat((torch.eye(count), -torch.eye(count))).long()
+        while step:
+            moves = step * units
+            moves = moves[_is_valid(places + moves)]
+            costs = self.cost(places + moves)
+            gains = costs < best * (1 - 1e-4)
+            if not bool(gains.any()):
+                step //= 2
+                continue
+            together = places + moves[gains].sum(dim=0)
+            several = self.cost(together[None]) if bool(_is_valid(together[None])) else costs.max()
+            if float(several) < float(costs.min()):
+                best, places = float(several), together
+            else:
+                best, places = float(costs.min()), places + moves[costs.argmin()]
+        return places, best
+
+    def _initial(self, count: int) -> Tensor:
+        """Return equally spaced places where the residual matters."""
+        share = (self.spread * (self.variance * self.size)[:, None]).sum(dim=0)
+        done = (share / share.max().clamp(min=1e-30)).cummax(dim=0).values
+        ends = torch.tensor([0.001, 0.9], dtype=torch.float64)
+        low, high = torch.searchsorted(done, ends).clamp(max=FINE - 1).tolist()
+        places = torch.linspace(low, max(high, low + count), count).round().long()
+        return _increasing(places)
+
+    def weights(self, places: Tensor, variances: Tensor) -> list[Tensor]:
+        """Return B_k of the steps k = 1, …, N for each coordinate, the oldest residual first."""
+        n = len(places)
+        _, noise = self._errors(places[None])
+        w = weight(variances, self.grid).mT  # (K, F)
+        found = []
+        for k in range(1, n + 1):
+            end = int(places[k]) if k < n else FINE - 1
+            known = places[:k]
+            matrix = self.kernel[:, known][:, :, known]
+            added = noise[0, :, :k] + self._nugget(self.kernel[:, places, places])[:, :k]
+            matrix = matrix + torch.diag_embed(added)
+            functions = torch.linalg.solve(matrix, self.kernel[:, known])  # (B, k, F)
+            weighted = self.rule[end] * w
+            own = torch.empty(k, len(variances), dtype=torch.float64)
+            for band in range(len(functions)):
+                rows = self.band == band
+                own[:, rows] = functions[band] @ weighted[rows].mT
+            found.append(own)
+        return found
+
+
+def _is_valid(places: Tensor) -> Tensor:
+    """Return which rows of places increase and lie on the grid, before its end."""
+    inside = (places[:, 0] >= 0) & (places[:, -1] < FINE - 1)
+    return inside & (places.diff(dim=1) > 0).all(dim=1)
+
+
+def _increasing(places: Tensor) -> Tensor:
+    """Return places that increase, moved as little as is simple, within the grid."""
+    count = torch.arange(len(places))
+    places = (places - count).cummax(dim=0).values + count
+    return torch.minimum(places, FINE - 1 - len(places) + count)
+
+
+@lru_cache(maxsize=8)
+def cumulative_rule(count: int, step: float) -> Tensor:
+    """Return weights ``(count, count)`` of integrals from the first point of a grid to each.
+
+    Over each cell the cubic through the four points around it is integrated, at the ends the
+    parabola through three: an error of O(step⁴).
+
+    >>> rule = cumulative_rule(5, 0.25)
+    >>> points = torch.linspace(0, 1, 5).double()
+    >>> rule @ points**2 * 3  # x³
+    tensor([0.0000, 0.0156, 0.1250, 0.4219, 1.0000], dtype=torch.float64)
+    """
+    cells = torch.zeros(count - 1, count, dtype=torch.float64)
+    cells[0, :3] = torch.tensor([5.0, 8.0, -1.0]) * 2
+    cells[-1, -3:] = torch.tensor([-1.0, 8.0, 5.0]) * 2
+    for k in range(1, count - 2):
+        cells[k, k - 1 : k + 3] = torch.tensor([-1.0, 13.0, 13.0, -1.0])
+    zero = torch.zeros(1, count, dtype=torch.float64)
+    return torch.cat((zero, cells.cumsum(dim=0))) * (step / 24)

@@ -1,0 +1,1 @@
+"""Sampling in the prior's coordinates, compared with the schedulers of diffusers."""

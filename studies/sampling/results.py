@@ -1,0 +1,157 @@
+"""The stored numbers of a case, as the report and the figures need them."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from studies.sampling.peers import PEERS
+from studies.sampling.stages import ALONE, CONVERGED, OWN
+
+FILES = ("train", "rmse", "frechet", "times")
+
+
+@dataclass(frozen=True)
+class CaseResults:
+    """The contents of the JSON files of a case, by name, and the numbers of evaluations."""
+
+    name: str
+    parts: dict[str, Any]
+    evaluations: tuple[int, ...]
+
+    @classmethod
+    def read(cls, folder: Path, name: str, evaluations: tuple[int, ...]) -> CaseResults:
+        """Return the stored results of a case."""
+        parts = {part: _read(folder / name / f"{part}.json") for part in FILES}
+        return cls(name, parts, evaluations)
+
+    @property
+    def step(self) -> int:
+        """The number of steps of the network that was sampled."""
+        return int(self.parts["rmse"]["step"])
+
+    @property
+    def marks(self) -> list[int]:
+        """The numbers of steps whose converged samples were measured."""
+        rows = self.frechet_rows
+        return sorted({row["step"] for row in rows if row["method"] == CONVERGED})
+
+    @property
+    def rmse_rows(self) -> list[dict[str, Any]]:
+        """The rows of distances to the reference."""
+        rows: list[dict[str, Any]] = self.parts["rmse"].get("rows", [])
+        return [row for row in rows if row["step"] == self.step]
+
+    @property
+    def frechet_rows(self) -> list[dict[str, Any]]:
+        """The rows of Fréchet distances."""
+        rows: list[dict[str, Any]] = self.parts["frechet"].get("rows", [])
+        return rows
+
+    @property
+    def ours(self) -> list[str]:
+        """The names of the library's samplers that were measured."""
+        return list(dict.fromkeys(r["method"] for r in self.rmse_rows if r["grid"] == OWN))
+
+    def best_row(self, form: str, name: str, evaluations: int) -> dict[str, Any] | None:
+        """Return the row of a method with its best grid."""
+        rows = [
+            row
+            for row in self.rmse_rows
+            if (row["form"], row["method"], row["evaluations"]) == (form, name, evaluations)
+            and row["rmse"] is not None
+        ]
+        return min(rows, key=lambda row: float(row["rmse"]), default=None)
+
+    def best_key(self, form: str, name: str, evaluations: int) -> str | None:
+        """Return the name of the pictures of a method with its best grid."""
+        row = self.best_row(form, name, evaluations)
+        return None if row is None else f"{form}|{name}|{row['grid']}|{evaluations}"
+
+    def rmse(self, form: str, name: str, evaluations: int) -> float:
+        """Return the distance of a method with its best grid, NaN if it was not measured."""
+        row = self.best_row(form, name, evaluations)
+        return math.nan if row is None else float(row["rmse"])
+
+    def best_peer(self, form: str, evaluations: int) -> tuple[float, str, str]:
+        """Return the smallest distance of a peer, its name and its grid."""
+        rows = [self.best_row(form, name, evaluations) for name in PEERS]
+        found = min(
+            (row for row in rows if row is not None),
+            key=lambda row: float(row["rmse"]),
+            default=None,
+        )
+        if found is None:
+            return math.nan, "", ""
+        return float(found["rmse"]), found["method"], found["grid"]
+
+    def frechet(self, form: str, name: str, evaluations: int) -> float:
+        """Return the Fréchet distance of a method, NaN if it was not measured."""
+        return next(
+            (
+                float(row["distance"])
+                for row in self.frechet_rows
+                if (row["step"], row["form"], row["method"], row["evaluations"])
+                == (self.step, form, name, evaluations)
+            ),
+            math.nan,
+        )
+
+    def converged(self, step: int, form: str) -> float:
+        """Return the Fréchet distance of converged samples, NaN if it was not measured."""
+        return next(
+            (
+                float(row["distance"])
+                for row in self.frechet_rows
+                if (row["step"], row["form"], row["method"]) == (step, form, CONVERGED)
+            ),
+            math.nan,
+        )
+
+    def overhead(self, form: str, name: str) -> float:
+        """Return the time of a sampler per evaluation beyond that of an evaluation, relative.
+
+        The unit is an evaluation of the network alone.
+        """
+        seconds = self.parts["times"].get("seconds", {})
+        own, alone = seconds.get(f"{form}, {name}"), seconds.get(f"{form}, {ALONE}")
+        unit = seconds.get(f"bare, {ALONE}")
+        return math.nan if None in (own, alone, unit) else (own - alone) / unit
+
+    @property
+    def seconds(self) -> float:
+        """The time of all stages but the timing of evaluations."""
+        rows = [*self.parts["rmse"].get("rows", []), *self.frechet_rows]
+        heads = [
+            self.parts["train"].get("seconds"),
+            (self.parts["frechet"].get("classifier") or {}).get("train_seconds"),
+            *(v for k, v in self.parts["rmse"].items() if k.endswith("_reference_seconds")),
+        ]
+        return sum(float(row["seconds"]) for row in rows) + sum(float(one or 0) for one in heads)
+
+    @property
+    def accuracy(self) -> float:
+        """The accuracy of the classifier."""
+        return float((self.parts["frechet"].get("classifier") or {}).get("accuracy", math.nan))
+
+
+def pictures(folder: Path, name: str) -> dict[str, NDArray[np.uint8]]:
+    """Return the stored samples of a case by method, grid and evaluations."""
+    path = folder / name / "samples.npz"
+    if not path.exists():
+        return {}
+    with np.load(path) as found:
+        return {key: found[key] for key in found.files}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found

@@ -1,0 +1,279 @@
+"""Pipelines with a prior: folders, the Hub's rules for code, exported models, statistics."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from diffusers import DDIMScheduler, DDPMPipeline, DDPMScheduler, DiffusionPipeline
+from diffusers.pipelines.pipeline_loading_utils import _get_custom_components_and_folders
+from torch import Tensor
+
+import oism
+from oism import Combined, Diffusion, VariancePreserving, fit_mixture, fit_prior
+from oism.diffusers import (
+    OperatorNetwork,
+    OperatorPipeline,
+    OperatorPrior,
+    OperatorScheduler,
+    pipeline,
+    predictor,
+    read_model,
+)
+from oism.flow import Pixels, TensorSpec
+from oism.images import GaussianPart, Prior
+from oism.nn import unet_for
+from oism.sampling import Polynomial, Prediction, Span
+from oism.storage import StorageError
+from tests.diffusers.small import digits, digits_prior, normal, small_unet
+
+
+@pytest.fixture(scope="module")
+def prior() -> Prior:
+    return digits_prior()
+
+
+def quiet(pipe: Any) -> Any:
+    pipe.set_progress_bar_config(disable=True)
+    return pipe
+
+
+def loaded(folder: Path) -> Any:
+    return quiet(DiffusionPipeline.from_pretrained(folder, trust_remote_code=True))
+
+
+def images_of(pipe: Any, count: int = 3, **more: Any) -> Tensor:
+    source = torch.Generator().manual_seed(0)
+    found: Tensor = pipe(count, source, output_type="pt", **more).images
+    return found
+
+
+def library_model(kind: str, prior: Prior) -> Diffusion:
+    """Models of the library with random weights and shares."""
+    torch.manual_seed(0)
+    if kind == "DDPMpp":
+        net: Any = unet_for(prior.shape, width=8)
+        for part in net.parameters():
+            torch.nn.init.normal_(part, std=0.1)
+    else:
+        net = predictor(small_unet(), DDIMScheduler(prediction_type="v_prediction"))
+    if kind == "alone":
+        spec = TensorSpec((1, 8, 8), VariancePreserving(), Pixels())
+        return Diffusion(net, spec, first=net.first).eval()
+    combined = Combined(net, prior)
+    combined.share.copy_(torch.linspace(1, 0, len(combined.share)))
+    return Diffusion(combined).eval()
+
+
+def sampled(model: Diffusion, part: GaussianPart, noise: Tensor, evaluations: int) -> Tensor:
+    """The library's own loop, without any part of a pipeline."""
+    ends = torch.tensor([model.clock.horizon, model.first], dtype=torch.float64)
+    span = Span(*(model.noising.log_snr(ends) / 2).tolist())
+
+    def denoiser(x: Tensor, level: Tensor) -> Tensor:
+        return model.denoise(x, model.noising.tau_of_log_snr(2 * level))
+
+    return Polynomial().plan(part, span, evaluations).sample(denoiser, noise, progress=False)
+
+
+@pytest.mark.parametrize("kind", ["DDPMpp", "UNet2DModel", "alone"])
+def test_an_exported_model_gives_the_images_of_the_library(
+    prior: Prior, kind: str, tmp_path: Path
+) -> None:
+    model = library_model(kind, prior)
+    pipeline(model).save_pretrained(tmp_path)
+    pipe = loaded(tmp_path)
+    part = GaussianPart.isotropic(64, 0.0) if kind == "alone" else prior.gaussian_part()
+    noise = normal(3, 1, 8, 8)
+    wanted = (sampled(model, part, noise, 6) / 2 + 0.5).clamp(0, 1)
+    found = images_of(pipe, num_inference_steps=6)
+    assert float((found == 0.5).float().mean()) < 0.1, "images that are not all alike"
+    assert torch.allclose(found, wanted, atol=1e-4)
+    assert not torch.allclose(images_of(pipe, num_inference_steps=3), wanted, atol=1e-2)
+
+
+def test_an_exported_folder_is_a_model_again(prior: Prior, tmp_path: Path) -> None:
+    model, x = library_model("DDPMpp", prior), normal(2, 1, 8, 8)
+    pipeline(model).save_pretrained(tmp_path)
+    again = read_model(tmp_path)
+    assert torch.equal(again.noise(x, 0.3), model.noise(x, 0.3))
+    file = tmp_path / "unet" / "diffusion_pytorch_model.safetensors"
+    assert torch.equal(oism.load(file).noise(x, 0.3), model.noise(x, 0.3))
+
+
+def test_an_exported_network_has_timesteps_for_other_schedulers(prior: Prior) -> None:
+    model, x = library_model("DDPMpp", prior), normal(2, 1, 8, 8)
+    network = OperatorNetwork(model)
+    for j in (0, 400, 999):
+        wanted = model.noise(x, (j + 1) / 1000)
+        assert torch.allclose(network(x, j).sample, wanted, atol=1e-6)
+        assert torch.equal(network(x, torch.tensor([j, j]), return_dict=False)[0], network(x, j)[0])
+    scheduler = DDPMScheduler(**network.timesteps.schedule)
+    pipe = quiet(DDPMPipeline(network, scheduler))
+    assert images_of(pipe, num_inference_steps=5).isfinite().all()
+
+
+def test_a_folder_round_trips_to_the_bit(prior: Prior, tmp_path: Path) -> None:
+    first = quiet(OperatorPipeline(small_unet(), OperatorScheduler(), OperatorPrior(prior)))
+    first.measure(8, torch.Generator().manual_seed(0))
+    first.save_pretrained(tmp_path / "first")
+    second = loaded(tmp_path / "first")
+    assert type(second) is OperatorPipeline
+    assert torch.equal(images_of(first), images_of(second))
+    second.save_pretrained(tmp_path / "second")
+    for name in ("prior", "unet"):
+        file = Path(name) / "diffusion_pytorch_model.safetensors"
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+    settings = Path("scheduler") / "scheduler_config.json"
+    assert (tmp_path / "first" / settings).read_text() == (
+        tmp_path / "second" / settings
+    ).read_text()
+    model = read_model(tmp_path / "first")
+    assert isinstance(model.predictor, Combined)
+    assert bool((model.predictor.share == 1).all()), "the network predicts alone"
+
+
+def test_code_of_a_folder_is_one_import_and_needs_trust(prior: Prior, tmp_path: Path) -> None:
+    OperatorPipeline(small_unet(), OperatorScheduler(), OperatorPrior(prior)).save_pretrained(
+        tmp_path
+    )
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        DiffusionPipeline.from_pretrained(tmp_path)
+    code = list(tmp_path.rglob("*.py"))
+    assert len(code) == 3
+    for path in code:
+        lines = [line for line in path.read_text().splitlines() if not line.startswith("#")]
+        assert len(lines) == 1
+        assert lines[0].startswith("from oism.diffusers import Operator")
+
+
+def test_the_hub_accepts_the_index(prior: Prior, tmp_path: Path) -> None:
+    """diffusers' own rule for repositories: a file beside each part that is not its own."""
+    pipeline(library_model("DDPMpp", prior)).save_pretrained(tmp_path)
+    index = json.loads((tmp_path / "model_index.json").read_text())
+    names = [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")]
+    custom, _ = _get_custom_components_and_folders("user/name", index, names)
+    assert custom == {"scheduler": "oism_part", "unet": "oism_part"}
+    assert f"{index['_class_name'][0]}.py" in names
+
+
+def test_an_exported_prior_is_its_own_file(prior: Prior, tmp_path: Path) -> None:
+    OperatorPrior(prior).save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "diffusion_pytorch_model.safetensors",
+    ]
+    part = OperatorPrior.from_pretrained(tmp_path, torch_dtype=torch.float16)
+    x = normal(2, 1, 8, 8)
+    assert torch.equal(part.prior.noise(x, 0.4), prior.noise(x, 0.4)), "the dtypes of the file"
+    with pytest.raises(StorageError, match="not 'oism"):
+        OperatorNetwork.from_pretrained(tmp_path)
+
+
+class Mixture(torch.nn.Module):
+    """The exact noise of a mixture of Gaussians as a network with the timesteps of a scheduler."""
+
+    def __init__(self, scheduler: OperatorScheduler, prior: Prior) -> None:
+        super().__init__()
+        self.table, self.source, self.calls = scheduler.table, prior, 0
+
+    def forward(self, x: Tensor, timestep: Tensor) -> Any:
+        self.calls += 1
+        tau = self.source.clock.inverse(self.table.time(torch.as_tensor(timestep)))
+        return type("Output", (), {"sample": self.source.noise(x, tau)})
+
+
+def ended(scheduler: OperatorScheduler, network: Any, noise: Tensor, count: int) -> Tensor:
+    scheduler.set_timesteps(count)
+    x = noise
+    for timestep in scheduler.timesteps:
+        x = scheduler.step(network(x, timestep).sample, timestep, x).prev_sample
+    return x
+
+
+@torch.no_grad()
+def test_a_measured_residual_makes_fewer_evaluations_enough() -> None:
+    """The exact denoiser of a mixture in the coordinates of one Gaussian, the data's own."""
+    values = digits(800)
+    gauss, network_prior = fit_prior(values, order=2), fit_mixture(values, components=4)
+    scheduler = OperatorScheduler(beta_end=0.0195, prior=gauss)
+    network, noise = Mixture(scheduler, network_prior), normal(64, 1, 8, 8)
+    reference = ended(scheduler, network, noise, 200)
+    plain = [float((ended(scheduler, network, noise, n) - reference).std()) for n in (4, 8, 16)]
+    assert plain == sorted(plain, reverse=True)
+    assert scheduler.method == scheduler.polynomial
+    scheduler.measure(network, 64, torch.Generator().manual_seed(1))
+    assert isinstance(scheduler.method, Prediction)
+    network.calls = 0
+    better = [float((ended(scheduler, network, noise, n) - reference).std()) for n in (4, 8, 16)]
+    assert network.calls == 4 + 8 + 16
+    assert scheduler.timesteps[0] == scheduler.table.last, "a pipeline begins with pure noise"
+    assert better[0] < plain[0]
+    assert better[1] < plain[1]
+    scheduler.set_timesteps(150)
+    assert len(scheduler.timesteps) == 150
+    scheduler.set_timesteps(8, from_noise=False)
+    assert scheduler.timesteps[0] < scheduler.table.last
+    x = scheduler.start(noise)
+    for timestep in scheduler.timesteps:
+        x = scheduler.step(network(x, timestep).sample, timestep, x).prev_sample
+    assert float((x - reference).std()) < better[1], "all eight evaluations are used"
+
+
+def test_noise_in_the_steps_is_that_of_the_generator(prior: Prior) -> None:
+    scheduler = OperatorScheduler(eta=1.0)
+    pipe = quiet(OperatorPipeline(small_unet(), scheduler, OperatorPrior(prior)))
+    first, second = images_of(pipe), images_of(pipe)
+    assert torch.equal(first, second)
+    pipe.scheduler = OperatorScheduler(prior=prior)
+    assert not torch.allclose(images_of(pipe), first, atol=1e-2)
+
+
+def test_half_precision_is_that_of_the_network_only(prior: Prior) -> None:
+    pipe = quiet(OperatorPipeline(small_unet(), OperatorScheduler(), OperatorPrior(prior)))
+    noise = {"num_inference_steps": 3}
+    wanted = images_of(pipe, **noise)
+    pipe.to(torch.bfloat16)
+    assert pipe.unet.dtype == torch.bfloat16
+    assert pipe.scheduler.prior.mean.dtype == torch.float32
+    found = images_of(pipe, **noise)
+    assert found.dtype == torch.bfloat16
+    assert found.isfinite().all()
+    assert float((found.float() - wanted).abs().mean()) < 0.1
+
+
+@pytest.mark.parametrize(("form", "kind"), [("np", "ndarray"), ("pil", "list"), ("pt", "Tensor")])
+def test_images_come_in_three_forms(prior: Prior, form: str, kind: str) -> None:
+    pipe = quiet(OperatorPipeline(small_unet(), OperatorScheduler(), OperatorPrior(prior)))
+    images = pipe(2, num_inference_steps=2, output_type=form, return_dict=False)[0]
+    assert type(images).__name__ == kind
+    assert len(images) == 2
+    with pytest.raises(ValueError, match="output_type must be"):
+        pipe(output_type="jpeg")
+
+
+def test_models_that_are_no_images_are_refused() -> None:
+    from_rows = Diffusion(oism.nn.MLP(2), TensorSpec((2,), VariancePreserving()))
+    with pytest.raises(ValueError, match="model must be one of images"):
+        pipeline(from_rows)
+
+
+@pytest.mark.slow
+def test_a_process_that_has_not_imported_the_library_loads_a_folder(
+    prior: Prior, tmp_path: Path
+) -> None:
+    pipeline(library_model("DDPMpp", prior)).save_pretrained(tmp_path)
+    code = (
+        "from diffusers import DiffusionPipeline\n"
+        f"pipe = DiffusionPipeline.from_pretrained({str(tmp_path)!r}, trust_remote_code=True)\n"
+        "print(pipe(2, num_inference_steps=2, output_type='np').images.shape)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.stdout.strip() == "(2, 8, 8, 1)", done.stderr
