@@ -6,6 +6,7 @@
     long-grids   the same for the grids of the peers over all levels
     frechet      Fréchet distance to the training images, in the features of the classifier
     times        the time of an evaluation, with and without the coordinates
+    bits         bits per dimension by evaluations, and their deviation by one probe
 
 Each writes its numbers to ``STAGE.json`` in the folder of the case as it goes.
 """
@@ -26,6 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oism.flow import Hutchinson, RungeKutta4, log_density
 from oism.training import FeatureMoments, features_of, frechet_distance
 from studies.sampling import classifier, networks, peers
 from studies.sampling.data import Labelled, labelled_sets
@@ -54,6 +56,9 @@ ALONE = "an evaluation"
 """The name of the time of a predictor without a sampler."""
 
 CHECKED = 128
+
+BIT_IMAGES = 100
+"""The number of test images whose bits per dimension are computed."""
 
 Method = Callable[[Counted, Tensor, int], Tensor]
 
@@ -482,6 +487,43 @@ def _now() -> float:
     return time.perf_counter()
 
 
+def bits(context: Context) -> None:
+    """Measure bits per dimension of test images by evaluations, and the deviation by one probe.
+
+    Each estimate is computed twice, with other probes and the same dequantisation: half the mean
+    square of the difference is the variance due to one probe.
+    """
+    model = context.networks.models[COMBINED]
+    values = context.images.sets.test[:BIT_IMAGES].to(device())
+    table = Table(context.place / "bits.json", ("name",), images=len(values))
+    whole = partial(Hutchinson, probes=1, known=None, fixed=True)
+    ways: dict[str, tuple[Any, Any]] = {
+        "whole score, fixed signs, RK4 in log t": (RungeKutta4(24), whole),
+        **{
+            f"residual, {n} evaluations": (model.likelihood_method(n), model.divergence)
+            for n in (96, 48, 32, 24, 16)
+        },
+    }
+    flow = partial(log_density, model.flow, chunk=len(values), progress=False)
+    for name, (way, divergence) in ways.items():
+        found = []
+        for seed in (1, 2):
+            torch.manual_seed(0)
+            generator = torch.Generator(device()).manual_seed(0)
+            x = model.prepare(values, generator)
+            estimate = divergence(torch.Generator(device()).manual_seed(seed))
+            along = flow if divergence is whole else partial(model.log_density, progress=False)
+            nats = along(x, method=way, divergence=estimate)
+            assert model.pixels is not None
+            found.append(model.pixels.bits(nats, model.dim))
+        mean = float(torch.stack(found).mean())
+        probe = float((found[0] - found[1]).square().mean().div(2).sqrt())
+        table.add(name=name, bits=mean, deviation=probe)
+        context.say(f"{name}: {mean:.4f} bits, deviation by one probe {probe:.4f}")
+        if context.left < 10:
+            break
+
+
 STAGES: Mapping[str, Callable[[Context], None]] = {
     "train": train,
     "classifier": fit_classifier,
@@ -489,5 +531,6 @@ STAGES: Mapping[str, Callable[[Context], None]] = {
     "long-grids": long_grids,
     "frechet": frechet,
     "times": times,
+    "bits": bits,
 }
 """The stages by name, in their order."""

@@ -118,7 +118,8 @@ class ExactTrace(Divergence):
                 flat = process._diffuse(value).flatten(1)
                 trace = torch.zeros_like(flat[:, 0])
                 for j in range(flat.shape[1]):
-                    trace += _gradient(flat[:, j].sum(), x).flatten(1)[:, j]
+                    again = j + 1 < flat.shape[1]
+                    trace += _gradient(flat[:, j].sum(), x, again=again).flatten(1)[:, j]
             return value.detach(), trace
 
         return joint
@@ -160,8 +161,8 @@ class Hutchinson(Divergence):
                 value = score(x, t)
                 rest, trace = residual(value, x, t)
                 moved, total = process._diffuse(rest), torch.zeros_like(trace)
-                for v in signs:
-                    product = _gradient((moved * v).sum(), x) * v
+                for k, v in enumerate(signs):
+                    product = _gradient((moved * v).sum(), x, again=k + 1 < len(signs)) * v
                     total += product.flatten(1).sum(dim=1)
             return value.detach(), trace.detach() + total / self.probes
 
@@ -189,13 +190,14 @@ class Hutchinson(Divergence):
         return residual
 
 
-def _gradient(value: Tensor, x: Tensor) -> Tensor:
+def _gradient(value: Tensor, x: Tensor, *, again: bool) -> Tensor:
+    """Return the gradient; a graph that is not used ``again`` is freed, as compiled layers need."""
     if value.grad_fn is None:
         raise ValueError(
             "score must be differentiable in x for ExactTrace() and Hutchinson(...), but it has no "
             "gradient: it was computed under torch.inference_mode or no_grad, or not from x"
         )
-    return torch.autograd.grad(value, x, retain_graph=True, materialize_grads=True)[0]
+    return torch.autograd.grad(value, x, retain_graph=again, materialize_grads=True)[0]
 
 
 def log_density(

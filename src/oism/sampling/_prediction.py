@@ -12,11 +12,12 @@ linear solve:
 Each step computes the whole integral again with everything that is known, so no corrector is
 needed, and a first evaluation below pure noise costs little: what was passed over is predicted too.
 
-E_p is the diagonal matrix of the errors of R_j, which was evaluated at a û_j that has an error
-itself. Relative to a Gaussian's denoiser, whose derivative is c·w, a fixed part φ of that error
-enters the residual: E_j = (φ c w(λ_j) e_j)². The recursion for e_1, e_2, …, e_N, in closed form and
-without any evaluation, ends with the expected error of the samples. The levels are those for which
-it is smallest: found by a coordinate search on a fine grid.
+E_p is the diagonal matrix of the errors of R_j: noise, because networks are not smooth in λ, and
+the error that R_j has because it was evaluated at a û_j that has an error itself. Relative to a
+Gaussian's denoiser, whose derivative is c·w, a fixed part φ of the latter enters the residual:
+E_j = (φ c w(λ_j) e_j)² + noise. The recursion for e_1, e_2, …, e_N, in closed form and without any
+evaluation, ends with the expected error of the samples. The levels are those for which it is
+smallest: found by a coordinate search on a fine grid.
 """
 
 from __future__ import annotations
@@ -48,8 +49,12 @@ measured one within a third for 5 to 15 evaluations.
 SEARCHED = 24
 """The largest number of levels that are chosen one by one."""
 
-NUGGET = 1e-6
-"""The relative error of residuals by rounding: it bounds the condition of the linear solves."""
+LEAST_NOISE, MOST_NOISE = 1e-6, 1e-3
+"""Bounds of the relative variance of noise in residuals, which is measured.
+
+The lower one bounds the condition of the linear solves. Above the upper one, what is measured as
+noise is mostly a residual that changes quickly, which more evaluations do resolve.
+"""
 
 
 @storable
@@ -115,6 +120,7 @@ class _Problem:
         w = weight(self.variance, self.grid).mT  # (B, F)
         self.moment = torch.einsum("ef,bf,bfg->beg", self.rule, w, self.kernel)  # ∫ w K(·, g)
         self.spread = torch.einsum("ef,bf,bef->be", self.rule, w, self.moment).clamp(min=0)
+        self.noise = statistics.roughness().clamp(LEAST_NOISE, MOST_NOISE)
         self.echo = (feedback * self.variance[:, None] * w).square()
 
     def _errors(self, places: Tensor) -> tuple[Tensor, Tensor]:
@@ -140,11 +146,10 @@ class _Problem:
             error -= factor[:, :, n:, j].square()
         return error[:, :, n].clamp(min=0), noise
 
-    @staticmethod
-    def _nugget(diagonal: Tensor) -> Tensor:
-        """Return what is added to a diagonal so that the matrix can be factored."""
+    def _nugget(self, diagonal: Tensor) -> Tensor:
+        """Return the variance of noise in residuals ``(..., B, N)``, which is never zero."""
         largest = diagonal.amax(dim=-1, keepdim=True).clamp(min=1e-30)
-        return NUGGET * (diagonal + 1e-3 * largest)
+        return self.noise[:, None] * (diagonal + 1e-3 * largest)
 
     def cost(self, places: Tensor) -> Tensor:
         """Return the expected root mean squared error of results, per dimension: ``(C,)``."""

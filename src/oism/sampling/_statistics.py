@@ -65,6 +65,21 @@ class ResidualStatistics:
         """Return the band of each coordinate, from its variance: ``(K,)``."""
         return _bands(variances, self.edges)
 
+    def roughness(self) -> Tensor:
+        """Return the part of the second moments that is noise from level to level: ``(B,)``.
+
+        The output of a network is not smooth in λ, and in half precision it is rounded. Fourth
+        differences remove what is smooth; those of white noise of variance one have variance 70.
+        The median over levels is returned.
+        """
+        count = len(self.levels)
+        differences = torch.zeros(count - 4, count, dtype=torch.float64)
+        for row in range(count - 4):
+            differences[row, row : row + 5] = torch.tensor([1.0, -4.0, 6.0, -4.0, 1.0])
+        noise = (differences @ self.covariance @ differences.mT).diagonal(dim1=1, dim2=2) / 70
+        whole = self.covariance.diagonal(dim1=1, dim2=2)[:, 2:-2]
+        return (noise / whole.clamp(min=1e-30)).median(dim=1).values
+
     def interpolated(self, levels: Tensor) -> Tensor:
         """Return the second moments between other levels: ``(B, n, n)``."""
         basis = CubicSpline(self.levels.numpy(), torch.eye(len(self.levels)).double().numpy())
@@ -112,7 +127,7 @@ def measure_residual(
     levels
         The number of levels: as many evaluations of n tensors each.
     """
-    count = checks.integer(levels, "levels", minimum=4)
+    count = checks.integer(levels, "levels", minimum=6)
     grid = torch.linspace(span.first, span.last, count, dtype=torch.float64)
     plan = Polynomial(levels=tuple(grid.tolist())).plan(part, span, count - 1)
     x, history = plan.start(checks.floating(noise, "noise"))
