@@ -54,7 +54,7 @@ def exact_denoiser(part: GaussianPart) -> Denoiser:
     def denoise(x: Tensor, level: Tensor) -> Tensor:
         alpha, sigma = alpha_sigma(level)
         total = alpha**2 * covariance + sigma**2 * eye
-        gain = alpha * torch.linalg.solve(total, covariance)
+        gain: Tensor = alpha * torch.linalg.solve(total, covariance)
         return mean + (x - alpha * mean) @ gain
 
     return denoise
