@@ -66,7 +66,7 @@ def test_a_pipeline_is_evaluated_and_sampled(here: Run, place: Path, tmp_path: P
     assert found["images"] == 4
     lowest = float(read_model(place / "pipeline").noising.log_snr(found["noise"][0]["tau"][0]))
     assert lowest == pytest.approx(9.21, abs=0.01), "that of timestep 0, log(0.9999/0.0001)"
-    ended = here(f"sample pipeline -n 3 --seed 0 --steps 2 -o {tmp_path / 'drawn.npy'}")
+    ended = here(f"sample pipeline -n 3 --seed 0 --evaluations 2 -o {tmp_path / 'drawn.npy'}")
     assert ended.code == 0, ended.err
     assert np.load(tmp_path / "drawn.npy").shape == (3, 8, 8)
 

@@ -32,10 +32,11 @@ from oism.cli.reports import decimals
 from oism.cli.runs import CONFIG, FORM, SIZES, Lines, config_of
 from oism.cli.train import Train
 from oism.data.files import write_images
-from oism.flow import Adams, Adaptive, RungeKutta4, TensorSpec
+from oism.flow import Adams, Adaptive, TensorSpec
 from oism.images import DEFAULT_GATE, ByError, Open, Prior, as_images
 from oism.nn import MLP, Combined, DDPMpp, Diffusion, Informed, OperatorInformed, unet_for
 from oism.objectives import errors_by_level
+from oism.sampling import Polynomial
 from oism.training import CHANGEABLE, Loop, TrainingConfig, bits_per_dim, read_metrics
 
 Run = Callable[..., Any]
@@ -374,7 +375,7 @@ def test_a_run_that_is_not_over(
             assert here(f"{words} -o {tmp_path}/{name} --steps 6").code == 130
         assert here(f"{words} -o {tmp_path}/{name}-4 --steps 4").code == 0
         assert equal(weights(tmp_path / name), weights(tmp_path / f"{name}-4"))
-        assert here(f"sample {tmp_path}/{name} -n 2 --steps 2 -o {tmp_path}/{name}.png").code == 0
+        assert here(f"sample {tmp_path}/{name} -n 2 --evaluations 2 -o {tmp_path}/x.png").code == 0
         assert "run         4 of 6 steps" in here(f"info {tmp_path}/{name}").text
     (tmp_path / "bare" / "model.safetensors").unlink()
     ended = here(f"info {tmp_path}/bare")
@@ -502,14 +503,22 @@ def test_info_of_a_network_for_the_residual(
 
 def test_samples_are_those_of_the_model(here: Run, place: Path, tmp_path: Path) -> None:
     model: Diffusion = load(place / "run")
-    x = model.sample(3, torch.Generator().manual_seed(5), method=RungeKutta4(3))
+    assert model.statistics is not None
+    x = model.sample(3, torch.Generator().manual_seed(5), evaluations=3)
     for source in ("run", "run/model.safetensors"):
         out = tmp_path / "x.npy"
-        ended = here(f"sample {source} -n 3 --steps 3 --seed 5 -o {out} --device cpu")
+        ended = here(f"sample {source} -n 3 --evaluations 3 --seed 5 -o {out} --device cpu")
         assert (ended.code, ended.text) == (0, f"3 images written to {out}\n")
         assert np.array_equal(np.load(out), as_images(model.spec, x)[:, 0].numpy())
-    assert here(f"sample run -n 2 --steps 1 -o {tmp_path}/drawn").code == 0
+    assert here(f"sample run -n 2 --evaluations 1 -o {tmp_path}/drawn").code == 0
     assert len(list((tmp_path / "drawn").iterdir())) == 2
+    y = model.sample(
+        3, torch.Generator().manual_seed(5), evaluations=4, sampler=Polynomial(3, eta=0.5)
+    )
+    words = f"sample run -n 3 --evaluations 4 --order 3 --eta 0.5 --seed 5 -o {tmp_path}/y.npy"
+    assert here(f"{words} --device cpu").code == 0
+    found = np.load(tmp_path / "y.npy")
+    assert np.array_equal(found, as_images(model.spec, y)[:, 0].numpy())
     assert here(f"sample plane -n 2 -o {tmp_path}/points.npy").code == 0
     assert np.load(tmp_path / "points.npy").shape == (2, 2)
 
@@ -576,7 +585,7 @@ def test_frechet_distance(here: Run, place: Path) -> None:
     words = "evaluate run digits.npz -n 30 --no-bits --intervals 0 --evaluations 8 --seed 4 --json"
     found = json.loads(here(f"{words} --features pixels").text)["frechet"]
     model, data = load(place / "run"), images(place, 30)
-    x = model.sample(30, torch.Generator().manual_seed(4), method=Adams(7))
+    x = model.sample(30, torch.Generator().manual_seed(4), evaluations=8)
     moments = [
         frechet.features_of(frechet.pixels, [one]) for one in (data, as_images(model.spec, x))
     ]
@@ -693,12 +702,17 @@ USAGE = [
         "evaluate test.safetensors test --evaluations 3",
         "--evaluations: an option for trained models, not for",
     ),
-    ("sample run -o x.png --steps 0", "--steps: must be an integer >= 1, got 0"),
+    ("sample run -o x.png --evaluations 0", "--evaluations: expected at least 1, got 0"),
+    ("sample run -o x.png --order 4", "--order: must be 1 to 3, got 4"),
+    ("sample run -o x.png --eta -1", "--eta: must be at least 0, got -1"),
     ("sample run -o x.png --density", "--density: an option for tables, and run is a trained mod"),
     ("sample run -o x.csv", "-o: x.csv: samples of images go to a grid (.png)"),
     ("sample run", "not to standard output"),
     ("sample plane -o x.png", "are not images; they go to an .npy file"),
-    ("sample test.safetensors -o x.png --steps 3", "--steps: an option for trained models, not"),
+    (
+        "sample test.safetensors -o x.png --evaluations 3",
+        "--evaluations: an option for trained models, not",
+    ),
     ("sample moons.safetensors --device cpu", "--device: an option for trained models, not for"),
 ]
 

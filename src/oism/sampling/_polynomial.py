@@ -139,7 +139,7 @@ def start_level(part: GaussianPart, span: Span, evaluations: int) -> float:
     error by starting late decreases with N like that of a method of order two.
 
     >>> round(start_level(GaussianPart.isotropic(1, 1.0), Span(-5.0, 5.0), 8), 2)  # skill 1/4
-    -0.55
+    -0.59
     """
     c = part.variances[part.variances > 0]
     if not len(c):

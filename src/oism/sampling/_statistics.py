@@ -136,13 +136,15 @@ def measure_residual(
         bar.stage("residual of the prior", count)
         for k, level in enumerate(grid):
             denoised = denoiser(x, level)
+            if not bool(denoised.isfinite().all()):
+                raise FloatingPointError(
+                    f"denoiser must return finite tensors, and does not at level {float(level):g}"
+                )
             found.append(plan.residual(k, x, denoised, history)[1].float())
             if k + 1 < count:
                 x, history = plan.step(k, x, denoised, history)
             bar.advance(1)
     residuals = torch.stack(found)  # (L, n, K)
-    if not bool(residuals.isfinite().all()):
-        raise FloatingPointError("denoiser must return finite tensors")
     edges = band_edges(part.variances)
     covariance = _second_moments(residuals, _bands(part.variances, edges), len(edges) + 1)
     return ResidualStatistics(grid, edges, covariance, len(noise))

@@ -270,7 +270,10 @@ class Run:
         if self.model.informed is None or self._measured == self.loop.step_number:
             return
         seen = self.loop.step_number * self.config.batch // LEVELS
-        self.model.measure_residual(min(max(seen, FEWEST_PATHS), PATHS))
+        try:
+            self.model.measure_residual(min(max(seen, FEWEST_PATHS), PATHS))
+        except FloatingPointError:  # the next loss will tell; samplers do without statistics
+            self.model.statistics = None
         self._measured = self.loop.step_number
 
     def _draw(self, k: int) -> None:
