@@ -12,7 +12,6 @@ from functools import partial
 from types import MappingProxyType
 from typing import cast
 
-import torch
 from torch import Tensor
 
 from oism.images import Prior
@@ -23,7 +22,6 @@ from oism.sampling import (
     Prediction,
     ResidualStatistics,
     SamplingMethod,
-    Span,
     alpha_sigma,
     measure_residual,
 )
@@ -50,20 +48,13 @@ def denoiser_of(predictor: Counted) -> Denoiser:
     return denoise
 
 
-def span_of(predictor: Counted) -> Span:
-    """Return the range of the levels of a model, λ = log(α/σ)."""
-    clock, first = predictor.noising.clock, predictor.model.first
-    ends = torch.tensor([clock.horizon, first], dtype=torch.float64)
-    return Span(*(predictor.noising.log_snr(ends) / 2).tolist())
-
-
 def statistics_of(predictor: Counted, prior: Prior) -> ResidualStatistics:
     """Return the statistics of the residual of a model, measured once."""
     if "statistics" not in predictor.memory:
         noise = noise_for(prior.shape, min(4 * predictor.batch, MEASURED), seed=2)
         apart = predictor.anew()  # these evaluations are not those of a sampler
         predictor.memory["statistics"] = measure_residual(
-            denoiser_of(apart), prior.gaussian_part(), span_of(predictor), noise, progress=False
+            denoiser_of(apart), prior.gaussian_part(), predictor.model.span, noise, progress=False
         )
     return cast("ResidualStatistics", predictor.memory["statistics"])
 
@@ -73,7 +64,7 @@ def planned(predictor: Counted, prior: Prior, name: str, chosen: Chosen, evaluat
     key = f"{name}, {evaluations}"
     if key not in predictor.memory:
         method = chosen(predictor, prior)
-        part, span = prior.gaussian_part(), span_of(predictor)
+        part, span = prior.gaussian_part(), predictor.model.span
         predictor.memory[key] = method.plan(part, span, evaluations)
     return cast("Plan", predictor.memory[key])
 

@@ -81,7 +81,7 @@ def test_samplers_of_azula_give_the_moments_of_a_prior(
     error = (x.var(dim=0) / variances_after(steps, eta) - 1).abs().max()
     assert error < 0.04, "standard error 0.01 of the samples, and as much of the prior"
     wrong = variances_after(steps, 1 - eta)
-    assert (x.var(dim=0) / wrong - 1).abs().max() > 0.04, "the other sampler is told apart"
+    assert (x.var(dim=0) / wrong - 1).abs().max() > 0.04, "the other sampler has another variance"
 
 
 def test_a_sampler_of_second_order_gives_the_gaussian_itself(prior: Prior) -> None:

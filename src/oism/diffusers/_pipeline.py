@@ -24,10 +24,10 @@ from diffusers.utils.torch_utils import randn_tensor
 
 from oism._core import checks
 from oism.diffusers._components import OperatorNetwork, OperatorPrior
-from oism.diffusers._scheduler import PATHS, OperatorScheduler
+from oism.diffusers._scheduler import OperatorScheduler
 from oism.images import GaussianPart
 from oism.nn import Diffusion
-from oism.sampling import ResidualStatistics
+from oism.sampling import PATHS, ResidualStatistics
 
 PART, PIPELINE, PACKAGE = "oism_part", "pipeline", "oism.diffusers"
 

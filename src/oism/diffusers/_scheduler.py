@@ -34,6 +34,8 @@ from oism.diffusers._predictor import PROCESS
 from oism.diffusers._timesteps import BETAS, PREDICTIONS, Timesteps
 from oism.images import GaussianPart, Prior
 from oism.sampling import (
+    MOST_PREDICTED,
+    PATHS,
     History,
     Plan,
     Polynomial,
@@ -47,12 +49,6 @@ from oism.sampling import (
 
 Network = Callable[[Tensor, Tensor], Any]
 """A network of a pipeline: noised tensors and a timestep to an object with ``sample``."""
-
-MOST_PREDICTED = 100
-"""The largest number of evaluations for which levels are chosen by statistics."""
-
-PATHS = 64
-"""The number of tensors on which the residual is measured."""
 
 
 class OperatorScheduler(SchedulerMixin, ConfigMixin):

@@ -5,14 +5,13 @@ from oism.nn._contexts import eval_mode, full_precision, half_precision
 from oism.nn._ddpmpp import DDPMpp, compile_blocks
 from oism.nn._informed import Informed, OperatorInformed, as_informed, trained_network
 from oism.nn._mlp import MLP
-from oism.nn._model import PATHS, Diffusion
+from oism.nn._model import Diffusion
 from oism.nn._row_network import RowNetwork
 from oism.nn._sizes import unet_for
 from oism.nn._velocity import VelocityScore
 
 __all__ = [
     "MLP",
-    "PATHS",
     "Combined",
     "DDPMpp",
     "Diffusion",

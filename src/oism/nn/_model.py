@@ -36,6 +36,8 @@ from oism.nn._informed import Informed, as_informed, described, trained_network
 from oism.nn._likelihood import StandardisedFlow
 from oism.process import Logarithmic, first_time
 from oism.sampling import (
+    MOST_PREDICTED,
+    PATHS,
     Denoiser,
     Plan,
     Polynomial,
@@ -50,12 +52,6 @@ from oism.storage import External, storable
 
 EVALUATIONS = 20
 """The number of evaluations of the predictor for samples, by default."""
-
-MOST_PREDICTED = 100
-"""The largest number of evaluations for which levels are chosen by statistics."""
-
-PATHS = 64
-"""The number of paths on which the residual is measured, by default."""
 
 
 @storable
@@ -213,24 +209,23 @@ class Diffusion(TensorModel):
         """Return E[x_0 | x] at a level λ, one number: the denoiser of `oism.sampling`."""
         return self.denoise(x, self.noising.tau_of_log_snr(2 * level))
 
-    @property
-    def sampler(self) -> SamplingMethod:
-        """The default method: `Prediction` with statistics of the residual, or `Polynomial`."""
-        return Polynomial() if self.statistics is None else Prediction(self.statistics)
-
     def plan(self, evaluations: int = EVALUATIONS, sampler: SamplingMethod | None = None) -> Plan:
-        """Return levels and weights of a method with a number of evaluations."""
+        """Return levels and weights of a method with a number of evaluations.
+
+        By default `Prediction` if there are statistics of the residual, otherwise `Polynomial`.
+        """
         if sampler is not None:
             return sampler.plan(self.gaussian_part(), self.span, evaluations)
-        key = (evaluations, self.device, id(self.statistics))
-        if key not in self._plans:
-            self._plans = {key: self._default_plan(evaluations)}  # the last one is kept
+        if self.statistics is None or evaluations > MOST_PREDICTED:
+            return self._polynomial_plan(evaluations)
+        key = (evaluations, self.device, self.statistics)
+        if key not in self._plans:  # the search for levels takes time: the last plan is kept
+            found = Prediction(self.statistics).plan(self.gaussian_part(), self.span, evaluations)
+            self._plans = {key: found}
         return self._plans[key]
 
-    def _default_plan(self, evaluations: int) -> Plan:
+    def _polynomial_plan(self, evaluations: int) -> Plan:
         part, span, informed = self.gaussian_part(), self.span, self.informed
-        if self.statistics is not None and evaluations <= MOST_PREDICTED:
-            return self.sampler.plan(part, span, evaluations)
         start = start_level(part, span, evaluations)
         if informed is not None and informed.prior.is_gaussian:
             # Where the network has no part in the prediction, the residual is zero.
@@ -263,7 +258,7 @@ class Diffusion(TensorModel):
             The number of evaluations of the predictor, 20 by default. Without a prior and without
             this number, `Diffusion.method` is used.
         sampler
-            A method of `oism.sampling`, by default `Diffusion.sampler`.
+            A method of `oism.sampling`, by default that of `plan`.
         method
             A method of `oism.flow` instead, for the probability flow or the reverse SDE.
         """

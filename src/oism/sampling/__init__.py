@@ -4,11 +4,13 @@ from oism.sampling._coordinates import alpha_sigma
 from oism.sampling._method import SamplingMethod
 from oism.sampling._plan import Denoiser, History, Plan, Span, Step
 from oism.sampling._polynomial import Polynomial, start_level
-from oism.sampling._prediction import Prediction
-from oism.sampling._statistics import LEVELS, ResidualStatistics, measure_residual
+from oism.sampling._prediction import MOST_PREDICTED, Prediction
+from oism.sampling._statistics import LEVELS, PATHS, ResidualStatistics, measure_residual
 
 __all__ = [
     "LEVELS",
+    "MOST_PREDICTED",
+    "PATHS",
     "Denoiser",
     "History",
     "Plan",

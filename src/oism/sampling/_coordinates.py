@@ -45,10 +45,8 @@ def weight(variances: Tensor, levels: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """What the coordinates need at one level: α and σ, and along each of them s, αm and αc/s."""
+    """What the coordinates need at one level, for each of them: s, αm and αc/s."""
 
-    alpha: Tensor
-    sigma: Tensor
     scale: Tensor
     shift: Tensor
     gain: Tensor
@@ -59,7 +57,7 @@ class Level:
         alpha, sigma = alpha_sigma(level.to(part.mean.device))
         scale = (alpha.square() * part.variances + sigma.square()).sqrt()
         gain = alpha * part.variances / scale
-        numbers = (alpha, sigma, scale, alpha * part.mean, gain)
+        numbers = (scale, alpha * part.mean, gain)
         return cls(*(number.to(like) for number in numbers))
 
     def standardised(self, part: GaussianPart, x: Tensor) -> Tensor:

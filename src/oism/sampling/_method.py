@@ -14,9 +14,6 @@ from oism.sampling._plan import Plan, Span
 class SamplingMethod(ABC):
     """A method that turns a number of evaluations into a `Plan`."""
 
-    is_random: bool = False
-    """Whether samples depend on more than the noise that they start from."""
-
     @abstractmethod
     def plan(self, part: GaussianPart, span: Span, evaluations: int) -> Plan:
         """Return the plan for a Gaussian part, a range of levels and a number of evaluations."""

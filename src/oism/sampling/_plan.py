@@ -95,11 +95,6 @@ class Plan:
         """The number of evaluations of the denoiser."""
         return len(self.steps)
 
-    @property
-    def is_random(self) -> bool:
-        """Whether steps add noise."""
-        return any(step.noise is not None for step in self.steps)
-
     def start(self, noise: Tensor) -> tuple[Tensor, History]:
         """Return tensors at the first evaluation's level from noise of the first level.
 

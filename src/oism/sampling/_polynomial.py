@@ -80,7 +80,7 @@ class Polynomial(SamplingMethod):
         if not 0 <= eta < math.inf:
             raise ValueError(f"eta must be at least 0, got {eta:g}")
         checks.instance(self.corrector, bool, "corrector")
-        checks.assign(self, order=order, eta=eta, is_random=eta > 0)
+        checks.assign(self, order=order, eta=eta)
 
     def plan(self, part: GaussianPart, span: Span, evaluations: int) -> Plan:
         """Return the plan, at equally spaced levels unless others were given."""

@@ -34,10 +34,12 @@ from oism.sampling._coordinates import weight
 from oism.sampling._method import SamplingMethod, checked_levels
 from oism.sampling._plan import Plan, Span, Step
 from oism.sampling._statistics import ResidualStatistics
-from oism.storage import storable
 
 FINE = 241
 """The number of levels of the fine grid, on which integrals are computed and levels chosen."""
+
+MOST_PREDICTED = 100
+"""The largest number of evaluations for which models choose this method; above it polynomials."""
 
 FEEDBACK = 0.8
 """φ, the part of an error of u that enters the next residual. Results change little from 0.5 to 1.
@@ -57,7 +59,6 @@ noise is mostly a residual that changes quickly, which more evaluations do resol
 """
 
 
-@storable
 @dataclass(frozen=True, eq=False)
 class Prediction(SamplingMethod):
     """The method with the smallest expected error, from measured statistics of the residual.

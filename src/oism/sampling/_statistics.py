@@ -33,6 +33,9 @@ BANDS = 12
 LEVELS = 48
 """The number of levels of the measurement."""
 
+PATHS = 64
+"""The number of paths on which models measure their residual, by default."""
+
 
 @storable
 @dataclass(frozen=True, eq=False)
@@ -98,7 +101,7 @@ def band_edges(variances: Tensor, most: int = BANDS) -> Tensor:
     ranks = np.unique(np.rint((len(ordered) + 1.0) ** exponents - 1).astype(int))
     ranks = ranks[(ranks > 0) & (ranks < len(ordered))]
     between = 0.5 * (ordered[ranks - 1] + ordered[ranks])
-    # Equal variances cannot be told apart: they are in one band.
+    # Coordinates of equal variance are in one band.
     return torch.from_numpy(np.unique(between)[::-1].copy())
 
 

@@ -19,10 +19,10 @@ from oism._core.atomic import remove_drafts, replacing
 from oism._core.plain import plain
 from oism._core.progress import Progress, progress_bar
 from oism.flow import TensorSpec
-from oism.nn import PATHS, Diffusion, as_informed
+from oism.nn import Diffusion, as_informed
 from oism.objectives import DenoisingScoreMatching, NoiseLevels, UniformLogSNR
 from oism.process import Clock, Noising, OrnsteinUhlenbeck, VariancePreserving
-from oism.sampling import LEVELS
+from oism.sampling import LEVELS, PATHS
 from oism.training import _checkpoint as checkpoint
 from oism.training import _folder as places
 from oism.training._checkpoint import Checkpoint, CheckpointError
@@ -272,7 +272,7 @@ class Run:
         seen = self.loop.step_number * self.config.batch // LEVELS
         try:
             self.model.measure_residual(min(max(seen, FEWEST_PATHS), PATHS))
-        except FloatingPointError:  # the next loss will tell; samplers do without statistics
+        except FloatingPointError:  # the next loss shows it; samplers need no statistics
             self.model.statistics = None
         self._measured = self.loop.step_number
 
