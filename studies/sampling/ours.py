@@ -76,8 +76,8 @@ def _sample(
     return plan.sample(denoiser_of(predictor), noise, progress=False)
 
 
-def _prediction(predictor: Counted, prior: Prior) -> SamplingMethod:
-    return Prediction(statistics_of(predictor, prior))
+def _prediction(emphasis: float, predictor: Counted, prior: Prior) -> SamplingMethod:
+    return Prediction(statistics_of(predictor, prior), emphasis=emphasis)
 
 
 def _polynomial(order: int, predictor: Counted, prior: Prior) -> SamplingMethod:  # noqa: ARG001
@@ -85,7 +85,9 @@ def _polynomial(order: int, predictor: Counted, prior: Prior) -> SamplingMethod:
 
 
 _CHOSEN: Mapping[str, Chosen] = {
-    "prediction": _prediction,
+    "prediction": partial(_prediction, 1.0),
+    "prediction, γ = 0.7": partial(_prediction, 0.7),
+    "prediction, γ = 0.4": partial(_prediction, 0.4),
     "polynomial, order 2": partial(_polynomial, 2),
     "polynomial, order 3": partial(_polynomial, 3),
 }

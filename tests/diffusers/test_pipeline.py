@@ -206,9 +206,9 @@ def test_a_measured_residual_makes_fewer_evaluations_enough() -> None:
     reference = ended(scheduler, network, noise, 200)
     plain = [float((ended(scheduler, network, noise, n) - reference).std()) for n in (4, 8, 16)]
     assert plain == sorted(plain, reverse=True)
-    assert scheduler.method == scheduler.polynomial
+    assert scheduler.method(8) == scheduler.polynomial
     scheduler.measure(network, 64, torch.Generator().manual_seed(1))
-    assert isinstance(scheduler.method, Prediction)
+    assert isinstance(scheduler.method(8), Prediction)
     network.calls = 0
     better = [float((ended(scheduler, network, noise, n) - reference).std()) for n in (4, 8, 16)]
     assert network.calls == 4 + 8 + 16

@@ -222,8 +222,8 @@ def test_half_precision() -> None:
         assert torch.get_autocast_dtype("cpu") == torch.bfloat16
         assert torch.is_autocast_enabled("cpu")
     with (
-        pytest.raises(ValueError, match="precision must be 'no' or 'bf16', got 'fp16'"),
-        half_precision(torch.device("cpu"), "fp16"),
+        pytest.raises(ValueError, match="precision must be 'no', 'bf16' or 'fp16', got 'fp8'"),
+        half_precision(torch.device("cpu"), "fp8"),
     ):
         pass
 
@@ -335,7 +335,7 @@ def test_mistakes() -> None:
         ValueError, match=r"first must be less than the clock's horizon 1, got 2\.0"
     ):
         Diffusion(net, PLANE, first=2.0)
-    with pytest.raises(ValueError, match="precision must be 'no' or 'bf16', got 'half'"):
+    with pytest.raises(ValueError, match="precision must be 'no', 'bf16' or 'fp16', got 'half'"):
         Diffusion(net, PLANE, precision="half")
     with pytest.raises(ValueError, match=r"the shape \(2,\) of the spec, got \(3,\)"):
         Diffusion(MLP(3), PLANE)

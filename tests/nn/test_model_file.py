@@ -252,7 +252,7 @@ UNREADABLE: dict[str, tuple[Any, str]] = {
     ),
     "precision": (
         lambda about: put(about, "precision", "half"),
-        "cannot be built: precision must be 'no' or 'bf16', got 'half'",
+        "cannot be built: precision must be 'no', 'bf16' or 'fp16', got 'half'",
     ),
     "another class": (
         lambda about: rename_class(about, "predictor.prior", "oism.nn.MLP"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from oism.sampling import (
     SamplingMethod,
     Span,
     alpha_sigma,
+    best_method,
     measure_residual,
     start_level,
 )
@@ -119,11 +121,12 @@ def test_a_gaussian_is_exact_at_any_number_of_evaluations(
 ) -> None:
     part = gaussian()
     noise = torch.randn(7, 3, generator=seeded(1), dtype=torch.float64)
-    x = method.plan(part, SPAN, evaluations).sample(exact_denoiser(part), noise)
+    plan, denoiser = method.plan(part, SPAN, evaluations), exact_denoiser(part)
+    x = plan.sample(denoiser, noise, denoise=False)
     first, last = (Level.of(part, torch.tensor(one), noise) for one in (SPAN.first, SPAN.last))
     expected = last.tensors(part, first.standardised(part, noise))
     assert torch.allclose(x, expected, rtol=0, atol=1e-12)
-    assert torch.allclose(x, true_flow(exact_denoiser(part), noise, 800), rtol=0, atol=1e-6)
+    assert torch.allclose(x, true_flow(denoiser, noise, 800), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("corrector", [False, True])
@@ -132,10 +135,9 @@ def test_polynomials_have_the_declared_order(order: int, *, corrector: bool) -> 
     noise = torch.randn(20, 2, generator=seeded(2), dtype=torch.float64)
     expected = true_flow(MIXTURE, noise)
     method = Polynomial(order, corrector, start=SPAN.first)
-    errors = [
-        float((method.plan(mixture_part(), SPAN, n).sample(MIXTURE, noise) - expected).norm())
-        for n in (200, 400, 800)
-    ]
+    plans = [method.plan(mixture_part(), SPAN, n) for n in (200, 400, 800)]
+    ends = [plan.sample(MIXTURE, noise, denoise=False) for plan in plans]
+    errors = [float((end - expected).norm()) for end in ends]
     slopes = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
     assert slopes[-1] == pytest.approx(order + corrector, abs=0.25)
 
@@ -151,7 +153,8 @@ def test_without_variance_the_method_is_dpm_solver() -> None:
         (alpha, sigma), (to_alpha, to_sigma) = alpha_sigma(low), alpha_sigma(high)
         ratio = to_sigma / sigma
         x = ratio * x + (to_alpha - alpha * ratio) * MIXTURE(x, low)
-    assert torch.allclose(plan.sample(MIXTURE, noise), x, rtol=0, atol=1e-10)
+    found = plan.sample(MIXTURE, noise, denoise=False)
+    assert torch.allclose(found, x, rtol=0, atol=1e-10)
 
 
 def test_the_first_weight_has_a_closed_form() -> None:
@@ -225,6 +228,7 @@ def measured() -> Prediction:
 def test_prediction_beats_polynomials_and_expects_its_error(measured: Prediction) -> None:
     noise = torch.randn(500, 2, generator=seeded(7), dtype=torch.float64)
     expected = true_flow(MIXTURE, noise)
+    clean = MIXTURE(expected, torch.tensor(SPAN.last))
 
     def error(x: Tensor) -> float:
         return float((x - expected).square().mean().sqrt())
@@ -233,20 +237,38 @@ def test_prediction_beats_polynomials_and_expects_its_error(measured: Prediction
     for n in (4, 6, 10):
         plan = measured.plan(part, SPAN, n)
         others = [Polynomial(p, c).plan(part, SPAN, n) for p in (1, 2, 3) for c in (False, True)]
-        own = error(plan.sample(MIXTURE, noise))
+        own = error(plan.sample(MIXTURE, noise, denoise=False))
         assert own < min(error(other.sample(MIXTURE, noise)) for other in others)
         assert plan.expected_error is not None
         assert 0.3 < plan.expected_error / own < 3
+        denoised = float((plan.sample(MIXTURE, noise) - clean).square().mean().sqrt())
+        assert denoised < 1.5 * own
+
+
+def test_the_result_of_a_prediction_has_no_noise() -> None:
+    """Components much narrower than the noise of the last level: samples are their means."""
+    denoiser = mixture_denoiser(MEANS, torch.full((3,), 1e-8, dtype=torch.float64))
+    noise = torch.randn(400, 2, generator=seeded(21), dtype=torch.float64)
+    method = Prediction(measure_residual(denoiser, mixture_part(), SPAN, noise[200:]))
+    plan = method.plan(mixture_part(), SPAN, 30)
+    noisy, result = (plan.sample(denoiser, noise[:200], denoise=which) for which in (False, True))
+    sigma = float(alpha_sigma(torch.tensor(SPAN.last))[1])
+    nearest = [(x[:, None] - MEANS).norm(dim=2).amin(dim=1) for x in (noisy, result)]
+    assert float(nearest[0].median()) == pytest.approx(1.18 * sigma, rel=0.3)  # of a Rayleigh law
+    assert float(nearest[1].median()) < 0.1 * sigma
 
 
 def test_statistics_of_another_model_do_not_break_a_gaussian(measured: Prediction) -> None:
     """Where the residual is zero, so is the result of any weights."""
     part = mixture_part()
     noise = torch.randn(5, 2, generator=seeded(8), dtype=torch.float64)
-    x = measured.plan(part, SPAN, 5).sample(exact_denoiser(part), noise)
+    plan, denoiser = measured.plan(part, SPAN, 5), exact_denoiser(part)
+    x = plan.sample(denoiser, noise, denoise=False)
     first, last = (Level.of(part, torch.tensor(one), noise) for one in (SPAN.first, SPAN.last))
     expected = last.tensors(part, first.standardised(part, noise))
     assert torch.allclose(x, expected, rtol=0, atol=1e-12)
+    clean = denoiser(expected, torch.tensor(SPAN.last))
+    assert torch.allclose(plan.sample(denoiser, noise), clean, rtol=0, atol=1e-12)
 
 
 def test_prediction_is_the_best_linear_one(measured: Prediction) -> None:
@@ -368,3 +390,21 @@ def test_a_denoiser_that_is_not_finite_is_named() -> None:
 
     with pytest.raises(FloatingPointError, match="finite"):
         measure_residual(broken, mixture_part(), SPAN, torch.zeros(2, 2))
+
+
+def test_a_trial_shows_where_predictions_fail() -> None:
+    """A denoiser that jumps with x: paths with errors have other residuals than those measured."""
+
+    def rough(x: Tensor, level: Tensor) -> Tensor:
+        return MIXTURE(x, level) + 0.3 * torch.sign(torch.sin(300 * x))
+
+    noise = torch.randn(64, 2, generator=seeded(20), dtype=torch.float64)
+    smooth = measure_residual(MIXTURE, mixture_part(), SPAN, noise)
+    assert smooth.is_predictable
+    assert isinstance(best_method(smooth, 20), Prediction)
+    assert isinstance(best_method(smooth, 1000), Polynomial)
+    assert isinstance(best_method(None, 20), Polynomial)
+    failed = replace(smooth, trial=torch.tensor([0.2, 0.1]))
+    assert isinstance(best_method(failed, 20), Polynomial)
+    found = measure_residual(rough, mixture_part(), SPAN, noise).trial
+    assert float(found.min()) > 20 * float(smooth.trial[0])

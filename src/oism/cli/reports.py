@@ -88,7 +88,7 @@ def trained_summary(found: Mapping[str, Any]) -> str:
         lines.append(f"prior       {prior['kind']}, {_size(prior)}, {prior['frame']}")
         lines += [] if local is None else [f"local       {local}"]
         lines.append(f"form        {_form(found['form'])}")
-    precision = {"no": "full", "bf16": "bfloat16"}[found["precision"]]
+    precision = {"no": "full", "bf16": "bfloat16", "fp16": "float16"}[found["precision"]]
     lines += [
         f"clock       {clock_text(found['clock'])}, from τ = {found['first']:g}",
         f"precision   {precision}",

@@ -34,16 +34,15 @@ from oism.diffusers._predictor import PROCESS
 from oism.diffusers._timesteps import BETAS, PREDICTIONS, Timesteps
 from oism.images import GaussianPart, Prior
 from oism.sampling import (
-    MOST_PREDICTED,
     PATHS,
     History,
     Plan,
     Polynomial,
-    Prediction,
     ResidualStatistics,
     SamplingMethod,
     Span,
     alpha_sigma,
+    best_method,
     measure_residual,
 )
 
@@ -175,12 +174,10 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
         time = self.table.time(ends)
         return Span(*(-0.5 * torch.log(torch.expm1(2 * time))).tolist())
 
-    @property
-    def method(self) -> SamplingMethod:
-        """The method: by the statistics of the residual, or polynomials without or with noise."""
-        if self.statistics is None or self.config.eta > 0:
-            return self.polynomial
-        return Prediction(self.statistics)
+    def method(self, evaluations: int) -> SamplingMethod:
+        """Return the method: by the statistics of the residual, or polynomials, as with noise."""
+        statistics = None if self.config.eta > 0 else self.statistics
+        return best_method(statistics, evaluations, self.polynomial)
 
     @torch.no_grad()
     def measure(
@@ -299,7 +296,8 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
         if plan.steps[k].noise is not None:
             noise = randn_tensor(x.shape, generator=generator, device=x.device, dtype=x.dtype)
         x, self._history = plan.step(k, x, denoised, self._history, noise)
-        return x
+        is_last = k + 1 == plan.evaluations
+        return plan.finish(x, self._history) if is_last else x
 
     def _denoised(self, output: Tensor, x: Tensor, level: Tensor) -> Tensor:
         """Return D, the denoised x = αx_0 + σε, from what the network predicts."""
@@ -358,8 +356,7 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
     def _plan_for(self, count: int) -> Plan:
         """Return the plan for a number of evaluations, which is made once."""
         if count not in self._plans:
-            method = self.method if count <= MOST_PREDICTED else self.polynomial
-            self._plans[count] = method.plan(self._known_part(), self.span, count)
+            self._plans[count] = self.method(count).plan(self._known_part(), self.span, count)
         return self._plans[count]
 
     def _known_part(self) -> GaussianPart:

@@ -9,19 +9,22 @@ from typing import Any
 import torch
 from torch import nn
 
+HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+"""Half precisions; float16 rounds eight times as finely, and cannot represent large numbers."""
+
 
 def checked_precision(name: str) -> str:
-    """Return a precision if it is one: "bf16" for layers in bfloat16, or "no"."""
-    if name not in ("no", "bf16"):
-        raise ValueError(f"precision must be 'no' or 'bf16', got {name!r}")
+    """Return a precision if it is one: "bf16" or "fp16" for layers in half precision, or "no"."""
+    if name not in ("no", *HALVES):
+        raise ValueError(f"precision must be 'no', 'bf16' or 'fp16', got {name!r}")
     return name
 
 
 def half_precision(device: torch.device, precision: str) -> AbstractContextManager[Any]:
-    """Within, layers compute in bfloat16 for "bf16"; "no" changes nothing."""
+    """Within, layers compute in half precision; "no" changes nothing."""
     if checked_precision(precision) == "no":
         return nullcontext()
-    return torch.autocast(device.type, torch.bfloat16)
+    return torch.autocast(device.type, HALVES[precision])
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[Any]:

@@ -36,15 +36,14 @@ from oism.nn._informed import Informed, as_informed, described, trained_network
 from oism.nn._likelihood import StandardisedFlow
 from oism.process import Logarithmic, first_time
 from oism.sampling import (
-    MOST_PREDICTED,
     PATHS,
     Denoiser,
     Plan,
     Polynomial,
-    Prediction,
     ResidualStatistics,
     SamplingMethod,
     Span,
+    best_method,
     measure_residual,
     start_level,
 )
@@ -67,7 +66,8 @@ class Diffusion(TensorModel):
     first
         The smallest clock time that it was trained on.
     precision
-        "bf16" for layers in bfloat16, or "no".
+        "bf16" or "fp16" for layers in bfloat16 or float16, or "no". Networks are trained in
+        bfloat16; samples of few evaluations are more accurate in float16.
     statistics
         Those of the residual beside the prior, from which samplers choose levels and weights;
         `measure_residual` sets them.
@@ -212,27 +212,26 @@ class Diffusion(TensorModel):
     def plan(self, evaluations: int = EVALUATIONS, sampler: SamplingMethod | None = None) -> Plan:
         """Return levels and weights of a method with a number of evaluations.
 
-        By default `Prediction` if there are statistics of the residual, otherwise `Polynomial`.
+        By default `Prediction` if statistics of the residual allow it, otherwise `Polynomial`.
         """
         if sampler is not None:
+            checks.instance(sampler, SamplingMethod, "sampler")
             return sampler.plan(self.gaussian_part(), self.span, evaluations)
-        if self.statistics is None or evaluations > MOST_PREDICTED:
-            return self._polynomial_plan(evaluations)
         key = (evaluations, self.device, self.statistics)
         if key not in self._plans:  # the search for levels takes time: the last plan is kept
-            found = Prediction(self.statistics).plan(self.gaussian_part(), self.span, evaluations)
-            self._plans = {key: found}
+            method = best_method(self.statistics, evaluations, self._polynomial(evaluations))
+            self._plans = {key: method.plan(self.gaussian_part(), self.span, evaluations)}
         return self._plans[key]
 
-    def _polynomial_plan(self, evaluations: int) -> Plan:
+    def _polynomial(self, evaluations: int) -> Polynomial:
+        """Return the method without statistics, which begins where the network has a part."""
         part, span, informed = self.gaussian_part(), self.span, self.informed
         start = start_level(part, span, evaluations)
         if informed is not None and informed.prior.is_gaussian:
             # Where the network has no part in the prediction, the residual is zero.
             used = torch.tensor(informed.first_used, dtype=torch.float64)
             start = max(start, float(self.noising.log_snr(used)) / 2)
-        start = min(start, 0.5 * (span.first + span.last))
-        return Polynomial(start=start).plan(part, span, evaluations)
+        return Polynomial(start=min(start, 0.5 * (span.first + span.last)))
 
     @torch.no_grad()
     def sample(

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 import torch
 from torch import Tensor
 
+from oism._core import checks
 from oism.images import GaussianPart
 from oism.sampling._plan import Plan, Span
 
@@ -17,6 +18,14 @@ class SamplingMethod(ABC):
     @abstractmethod
     def plan(self, part: GaussianPart, span: Span, evaluations: int) -> Plan:
         """Return the plan for a Gaussian part, a range of levels and a number of evaluations."""
+
+
+def checked_part(part: object, span: object) -> None:
+    """Raise unless the arguments of a plan are a Gaussian part and a range of levels."""
+    if not isinstance(part, GaussianPart):
+        remedy = ": use its gaussian_part()" if hasattr(part, "gaussian_part") else ""
+        raise TypeError(f"part must be a GaussianPart, got {type(part).__name__}{remedy}")
+    checks.instance(span, Span, "span")
 
 
 def checked_levels(levels: Tensor, span: Span) -> Tensor:

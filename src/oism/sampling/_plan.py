@@ -9,6 +9,11 @@ corrector, has the form
 with numbers for each coordinate that do not depend on the data. They are computed in float64 when
 the plan is made. A plan is all that a sampler needs, in a loop of its own or step by step in
 somebody else's.
+
+Tensors at the last level λ_N still have noise of that level. Without it they are D(x_N, λ_N), and
+where a method can predict the residual there, no further evaluation is needed:
+
+    D_N = m + (αc/s) u_N + Σ_j V_j R_{N-1-j}.
 """
 
 from __future__ import annotations
@@ -74,6 +79,9 @@ class Plan:
         λ_0 < … < λ_N: the N levels of the evaluations, then that of the result.
     steps
         The numbers of each step.
+    end
+        V ``(q, K)`` of the denoised result, the newest residual first. None if the result is at
+        the last level, with its noise.
     expected_error
         An estimate of the root mean squared error of the result, per dimension, or None.
     """
@@ -84,9 +92,10 @@ class Plan:
         span: Span,
         levels: Tensor,
         steps: list[Step],
+        end: Tensor | None = None,
         expected_error: float | None = None,
     ) -> None:
-        self.part, self.span, self.steps = part, span, steps
+        self.part, self.span, self.steps, self.end = part, span, steps, end
         self.levels, self.expected_error = levels.double().cpu(), expected_error
         self._tables: dict[tuple[int, torch.dtype, torch.device], Level] = {}
 
@@ -100,6 +109,7 @@ class Plan:
 
         The Gaussian's flow is exact, so no evaluation is needed in between.
         """
+        self._check(noise, "noise")
         first = Level.of(self.part, torch.tensor(self.span.first), noise)
         u = first.standardised(self.part, noise.flatten(1))
         return self._result(0, u, noise, History())
@@ -119,7 +129,9 @@ class Plan:
         """
         own = self.steps[k]
         u, residual = self.residual(k, x, denoised, history)
-        kept = len(self.steps[k + 1].weights) - 1 if k + 1 < len(self.steps) else 0
+        following = self.steps[k + 1] if k + 1 < len(self.steps) else None
+        last = 0 if self.end is None else len(self.end)
+        kept = last if following is None else len(following.weights) - 1
         past = [residual, *history.residuals]
         u = u if own.decay is None else own.decay.to(u) * u
         weights = own.weights.to(u)
@@ -131,15 +143,29 @@ class Plan:
             u = torch.addcmul(u, own.noise.to(u), self.part.analyse(noise.flatten(1)))
         return self._result(k + 1, u, x, History(deque(past[:kept])))
 
+    def finish(self, x: Tensor, history: History) -> Tensor:
+        """Return the result from tensors at the last level, after the last step."""
+        if self.end is None:
+            return x
+        last = self._level(self.evaluations, x)
+        clean = last.gain * self._coordinates(last, x, history)
+        for number, old in zip(self.end.to(clean), history.residuals, strict=False):
+            clean = torch.addcmul(clean, number, old)
+        return self.part.synthesise(self.part.mean.to(clean) + clean).reshape(x.shape)
+
     def residual(
         self, k: int, x: Tensor, denoised: Tensor, history: History
     ) -> tuple[Tensor, Tensor]:
         """Return u and R = D - D_Gauss at level k in coordinates: ``(n, K)`` each."""
+        self._check(denoised, "denoised", x)
         here = self._level(k, x)
-        # The coordinates of what the last step returned need not be computed again.
-        known = history.u if history.x is x else None
-        u = here.standardised(self.part, x.flatten(1)) if known is None else known
+        u = self._coordinates(here, x, history)
         return u, here.residual(self.part, u, denoised.to(x.dtype).flatten(1))
+
+    def _coordinates(self, level: Level, x: Tensor, history: History) -> Tensor:
+        """Return u; that of what the last step returned need not be computed again."""
+        known = history.u if history.x is x else None
+        return level.standardised(self.part, x.flatten(1)) if known is None else known
 
     @torch.no_grad()
     def sample(
@@ -148,12 +174,20 @@ class Plan:
         noise: Tensor,
         generator: torch.Generator | None = None,
         *,
+        denoise: bool = True,
         progress: bool | None = None,
     ) -> Tensor:
-        """Return tensors at the last level, from noise ``(n, *shape)`` of the first.
+        """Return the result, from noise ``(n, *shape)`` of the first level.
 
-        The generator draws the noise of a random plan, on its own device.
+        Without ``denoise`` it is that at the last level, with its noise. The generator draws the
+        noise of a random plan, on its own device.
         """
+        if not callable(denoiser):
+            raise TypeError(
+                f"denoiser must be a function of tensors and a level λ, got "
+                f"{type(denoiser).__name__}"
+            )
+        checks.optional(generator, torch.Generator, "generator")
         x, history = self.start(checks.floating(noise, "noise"))
         with progress_bar(progress) as bar:
             bar.stage("sampling", self.evaluations)
@@ -163,7 +197,22 @@ class Plan:
                     fresh = _normal_like(x, generator)
                 x, history = self.step(k, x, denoiser(x, level), history, fresh)
                 bar.advance(1)
-        return x
+        return self.finish(x, history) if denoise else x
+
+    def _check(self, x: object, name: str, like: Tensor | None = None) -> None:
+        """Raise unless tensors have the size of the Gaussian part, or the shape of others."""
+        if not isinstance(x, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(x).__name__}")
+        if like is not None and x.shape != like.shape:
+            raise ValueError(
+                f"{name} must have the shape {tuple(like.shape)} of the tensors, got "
+                f"{tuple(x.shape)}"
+            )
+        if x.ndim < 2 or x.shape[1:].numel() != self.part.dim:
+            raise ValueError(
+                f"{name} must be tensors (n, *shape) of {self.part.dim} entries each, got shape "
+                f"{tuple(x.shape)}"
+            )
 
     def _level(self, k: int, like: Tensor) -> Level:
         """Return the table of a level; one is made for each dtype and device."""

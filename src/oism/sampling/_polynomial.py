@@ -28,7 +28,7 @@ from oism._core import checks
 from oism._core.quadrature import gauss_legendre
 from oism.images import GaussianPart
 from oism.sampling._coordinates import weight
-from oism.sampling._method import SamplingMethod, checked_levels
+from oism.sampling._method import SamplingMethod, checked_levels, checked_part
 from oism.sampling._plan import Plan, Span, Step
 
 NODES = 16
@@ -84,13 +84,16 @@ class Polynomial(SamplingMethod):
 
     def plan(self, part: GaussianPart, span: Span, evaluations: int) -> Plan:
         """Return the plan, at equally spaced levels unless others were given."""
+        checked_part(part, span)
         if self.levels is not None:
             levels = checked_levels(torch.tensor(self.levels), span)
         else:
             count = checks.integer(evaluations, "evaluations", minimum=1)
             start = start_level(part, span, count) if self.start is None else self.start
-            ends = (start, span.last)
-            levels = checked_levels(torch.linspace(*ends, count + 1, dtype=torch.float64), span)
+            even = torch.linspace(start, span.last, count + 1, dtype=torch.float64)
+            levels = checked_levels(even, span)
+        # No denoised result: the end of a polynomial is less accurate than its integral, and with
+        # few evaluations by more than the noise of the last level.
         return Plan(part, span, levels, self._steps(part.variances, levels))
 
     def _steps(self, variances: Tensor, levels: Tensor) -> list[Step]:

@@ -11,13 +11,19 @@ linear solve:
 
 Each step computes the whole integral again with everything that is known, so no corrector is
 needed, and a first evaluation below pure noise costs little: what was passed over is predicted too.
+The residual of the denoised result is R̂(λ_N).
 
 E_p is the diagonal matrix of the errors of R_j: noise, because networks are not smooth in λ, and
 the error that R_j has because it was evaluated at a û_j that has an error itself. Relative to a
 Gaussian's denoiser, whose derivative is c·w, a fixed part φ of the latter enters the residual:
 E_j = (φ c w(λ_j) e_j)² + noise. The recursion for e_1, e_2, …, e_N, in closed form and without any
 evaluation, ends with the expected error of the samples. The levels are those for which it is
-smallest: found by a coordinate search on a fine grid.
+smallest, with errors weighted by c^γ: found by a coordinate search on a fine grid.
+
+The noise u_0 is known as well, and correlated with the residuals. A prediction that uses it has an
+expected error that is a tenth lower with 5 evaluations, and a larger one in fact: a prediction has
+less variance than what it predicts, and networks take noised tensors with too little noise for
+smoother images. Without u_0 the noise stays as it is.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ from torch import Tensor
 from oism._core import checks
 from oism.images import GaussianPart
 from oism.sampling._coordinates import weight
-from oism.sampling._method import SamplingMethod, checked_levels
+from oism.sampling._method import SamplingMethod, checked_levels, checked_part
 from oism.sampling._plan import Plan, Span, Step
 from oism.sampling._statistics import ResidualStatistics
 
@@ -69,19 +75,28 @@ class Prediction(SamplingMethod):
         The second moments of the residual of the model that is sampled.
     feedback
         φ, the part of an error of the state that enters the next residual.
+    emphasis
+        γ, the power of the variance c by which errors are weighted in the choice of levels: 1 for
+        the smallest mean squared error, less for more accurate details.
 
     The number of evaluations may be anything; the levels are chosen for it.
     """
 
     statistics: ResidualStatistics
     feedback: float = FEEDBACK
+    emphasis: float = 1.0
 
     def __post_init__(self) -> None:
         checks.instance(self.statistics, ResidualStatistics, "statistics")
-        checks.assign(self, feedback=checks.positive(self.feedback, "feedback"))
+        checks.assign(
+            self,
+            feedback=checks.positive(self.feedback, "feedback"),
+            emphasis=checks.positive(self.emphasis, "emphasis"),
+        )
 
     def plan(self, part: GaussianPart, span: Span, evaluations: int) -> Plan:
         """Return the plan with the levels and weights of the smallest expected error."""
+        checked_part(part, span)
         count = checks.integer(evaluations, "evaluations", minimum=1)
         if count > FINE // 2:
             raise ValueError(f"evaluations must be at most {FINE // 2}, got {count}")
@@ -91,9 +106,10 @@ class Prediction(SamplingMethod):
                 f"statistics must be those of levels {span.first:g} to {span.last:g}, got "
                 f"{own.first:g} to {own.last:g}"
             )
-        problem = _Problem(self.statistics, part.variances.cpu(), self.feedback)
-        places, error = problem.best(count)
-        matrices = problem.weights(places, part.variances.cpu())
+        variances = part.variances.cpu()
+        problem = _Problem(self.statistics, variances, self.feedback, self.emphasis)
+        places = problem.best(count)
+        matrices, end = problem.weights(places, variances)
         steps, before = [], None
         for total in matrices:  # rows by residual, the oldest first
             change = total.clone()
@@ -102,13 +118,17 @@ class Prediction(SamplingMethod):
             steps.append(Step(change.flip(0).to(part.variances.device)))
             before = total
         levels = torch.cat((problem.grid[places], problem.grid[-1:]))
-        return Plan(part, span, checked_levels(levels, span), steps, error)
+        end = end.flip(0).to(part.variances.device)
+        error = problem.expected_error(places)
+        return Plan(part, span, checked_levels(levels, span), steps, end, error)
 
 
 class _Problem:
     """The choice of levels on the fine grid, for bands that stand for their coordinates."""
 
-    def __init__(self, statistics: ResidualStatistics, variances: Tensor, feedback: float) -> None:
+    def __init__(
+        self, statistics: ResidualStatistics, variances: Tensor, feedback: float, emphasis: float
+    ) -> None:
         span = statistics.span
         self.grid = torch.linspace(span.first, span.last, FINE, dtype=torch.float64)
         self.band = statistics.bands(variances)
@@ -122,6 +142,7 @@ class _Problem:
         self.moment = torch.einsum("ef,bf,bfg->beg", self.rule, w, self.kernel)  # ∫ w K(·, g)
         self.spread = torch.einsum("ef,bf,bef->be", self.rule, w, self.moment).clamp(min=0)
         self.noise = statistics.roughness().clamp(LEAST_NOISE, MOST_NOISE)
+        self.importance = self.size * self.variance**emphasis
         self.echo = (feedback * self.variance[:, None] * w).square()
 
     def _errors(self, places: Tensor) -> tuple[Tensor, Tensor]:
@@ -153,24 +174,29 @@ class _Problem:
         return self.noise[:, None] * (diagonal + 1e-3 * largest)
 
     def cost(self, places: Tensor) -> Tensor:
-        """Return the expected root mean squared error of results, per dimension: ``(C,)``."""
+        """Return the root of the weighted expected squared error of results: ``(C,)``."""
         error, _ = self._errors(places)
-        return ((error * self.variance * self.size).sum(dim=1) / self.size.sum()).sqrt()
+        return (error * self.importance).sum(dim=1).sqrt()
 
-    def best(self, count: int) -> tuple[Tensor, float]:
-        """Return the places on the grid with the smallest expected error, and the error.
+    def expected_error(self, places: Tensor) -> float:
+        """Return the expected root mean squared error of results, per dimension."""
+        error, _ = self._errors(places[None])
+        total = (error[0] * self.variance * self.size).sum()
+        return float((total / self.size.sum()).sqrt())
+
+    def best(self, count: int) -> Tensor:
+        """Return the places on the grid with the smallest expected error.
 
         A search that moves levels by 16, 8, …, 1 places: all moves of a single level are tried
         together, and either all that lower the error are made or, if that is worse, the best one.
         More than `SEARCHED` levels have the density of so many.
         """
         if count > SEARCHED:
-            fewer, _ = self.best(SEARCHED)
+            fewer = self.best(SEARCHED)
             part = torch.linspace(0, SEARCHED - 1, count, dtype=torch.float64)
             low = part.long().clamp(max=SEARCHED - 2)
             places = torch.lerp(fewer[low].double(), fewer[low + 1].double(), part - low)
-            places = _increasing(places.round().long())
-            return places, float(self.cost(places[None]))
+            return _increasing(places.round().long())
         places = self._initial(count)
         best, step = float(self.cost(places[None])), 16
         units = torch.cat((torch.eye(count), -torch.eye(count))).long()
@@ -188,7 +214,7 @@ class _Problem:
                 best, places = float(several), together
             else:
                 best, places = float(costs.min()), places + moves[costs.argmin()]
-        return places, best
+        return places
 
     def _initial(self, count: int) -> Tensor:
         """Return equally spaced places where the residual matters."""
@@ -199,12 +225,16 @@ class _Problem:
         places = torch.linspace(low, max(high, low + count), count).round().long()
         return _increasing(places)
 
-    def weights(self, places: Tensor, variances: Tensor) -> list[Tensor]:
-        """Return B_k of the steps k = 1, …, N for each coordinate, the oldest residual first."""
+    def weights(self, places: Tensor, variances: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Return B_k of the steps k = 1, …, N for each coordinate, and A(λ_N).
+
+        Rows are residuals, the oldest first.
+        """
         n = len(places)
         _, noise = self._errors(places[None])
         w = weight(variances, self.grid).mT  # (K, F)
         found = []
+        last = torch.empty(n, len(variances), dtype=torch.float64)
         for k in range(1, n + 1):
             end = int(places[k]) if k < n else FINE - 1
             known = places[:k]
@@ -217,8 +247,9 @@ class _Problem:
             for band in range(len(functions)):
                 rows = self.band == band
                 own[:, rows] = functions[band] @ weighted[rows].mT
+                last[:k, rows] = functions[band, :, -1:]
             found.append(own)
-        return found
+        return found, last
 
 
 def _is_valid(places: Tensor) -> Tensor:

@@ -8,33 +8,24 @@ random function of λ. Its second moments
 determine how well R at one level can be predicted from R at others (`oism.sampling.Prediction`).
 Bands join coordinates of similar variance; their numbers of coordinates increase geometrically,
 since a few coordinates have most of the variance. The functions are measured at equally spaced
-levels along paths of a method of third order, and interpolated by cubic splines.
+levels along paths of a method of third order (`oism.sampling.measure_residual`), and interpolated
+by cubic splines.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from scipy.interpolate import CubicSpline
 from torch import Tensor
 
-from oism._core import checks
-from oism._core.progress import progress_bar
-from oism.images import GaussianPart
-from oism.sampling._plan import Denoiser, Span
-from oism.sampling._polynomial import Polynomial
+from oism.sampling._plan import Span
 from oism.storage import storable
 
 BANDS = 12
 """The largest number of bands of coordinates."""
-
-LEVELS = 48
-"""The number of levels of the measurement."""
-
-PATHS = 64
-"""The number of paths on which models measure their residual, by default."""
 
 
 @storable
@@ -45,12 +36,15 @@ class ResidualStatistics:
     ``levels`` ``(L,)`` are equally spaced, from the first to the last level of the model.
     ``edges`` ``(B - 1,)`` are the variances, decreasing, between one band and the next;
     ``covariance`` is ``(B, L, L)``, and ``count`` the number of samples it was measured on.
+    ``trial`` ``(2,)`` are the errors of `Prediction` and of `Polynomial` with 20 evaluations, or
+    zeros if they were not measured.
     """
 
     levels: Tensor
     edges: Tensor
     covariance: Tensor
     count: int
+    trial: Tensor = field(default_factory=lambda: torch.zeros(2, dtype=torch.float64))
 
     def __post_init__(self) -> None:
         shape = (len(self.edges) + 1, len(self.levels), len(self.levels))
@@ -64,9 +58,18 @@ class ResidualStatistics:
         """The range of levels."""
         return Span(float(self.levels[0]), float(self.levels[-1]))
 
+    @property
+    def is_predictable(self) -> bool:
+        """Whether predictions were no worse than polynomials when they were tried.
+
+        Those of networks that are hardly trained are: their residuals are not those of smooth paths
+        once the paths have errors.
+        """
+        return bool(self.trial[0] <= self.trial[1])
+
     def bands(self, variances: Tensor) -> Tensor:
         """Return the band of each coordinate, from its variance: ``(K,)``."""
-        return _bands(variances, self.edges)
+        return bands_of(variances, self.edges)
 
     def roughness(self) -> Tensor:
         """Return the part of the second moments that is noise from level to level: ``(B,)``.
@@ -105,60 +108,12 @@ def band_edges(variances: Tensor, most: int = BANDS) -> Tensor:
     return torch.from_numpy(np.unique(between)[::-1].copy())
 
 
-@torch.no_grad()
-def measure_residual(
-    denoiser: Denoiser,
-    part: GaussianPart,
-    span: Span,
-    noise: Tensor,
-    *,
-    levels: int = LEVELS,
-    progress: bool | None = None,
-) -> ResidualStatistics:
-    """Return the statistics of a denoiser's residual along its probability flow.
-
-    Parameters
-    ----------
-    denoiser
-        D(x, λ), clean tensors to expect at a level.
-    part
-        The Gaussian whose residual is measured.
-    span
-        The range of levels.
-    noise
-        Noise ``(n, *shape)`` of the first level, where the n paths begin.
-    levels
-        The number of levels: as many evaluations of n tensors each.
-    """
-    count = checks.integer(levels, "levels", minimum=6)
-    grid = torch.linspace(span.first, span.last, count, dtype=torch.float64)
-    plan = Polynomial(levels=tuple(grid.tolist())).plan(part, span, count - 1)
-    x, history = plan.start(checks.floating(noise, "noise"))
-    found: list[Tensor] = []
-    with progress_bar(progress) as bar:
-        bar.stage("residual of the prior", count)
-        for k, level in enumerate(grid):
-            denoised = denoiser(x, level)
-            if not bool(denoised.isfinite().all()):
-                raise FloatingPointError(
-                    f"denoiser must return finite tensors, and does not at level {float(level):g}"
-                )
-            found.append(plan.residual(k, x, denoised, history)[1].float())
-            if k + 1 < count:
-                x, history = plan.step(k, x, denoised, history)
-            bar.advance(1)
-    residuals = torch.stack(found)  # (L, n, K)
-    edges = band_edges(part.variances)
-    covariance = _second_moments(residuals, _bands(part.variances, edges), len(edges) + 1)
-    return ResidualStatistics(grid, edges, covariance, len(noise))
-
-
-def _bands(variances: Tensor, edges: Tensor) -> Tensor:
+def bands_of(variances: Tensor, edges: Tensor) -> Tensor:
     """Return the band of each variance, those of the largest first."""
     return torch.bucketize(-variances.double().cpu(), -edges)
 
 
-def _second_moments(residuals: Tensor, band: Tensor, count: int) -> Tensor:
+def second_moments(residuals: Tensor, band: Tensor, count: int) -> Tensor:
     """Return the second moments of ``(L, n, K)`` over samples and coordinates of each band."""
     moments = []
     for own in range(count):
