@@ -76,7 +76,7 @@ def _sample(
     return plan.sample(denoiser_of(predictor), noise, progress=False)
 
 
-def _prediction(emphasis: float, predictor: Counted, prior: Prior) -> SamplingMethod:
+def _prediction(emphasis: float | None, predictor: Counted, prior: Prior) -> SamplingMethod:
     return Prediction(statistics_of(predictor, prior), emphasis=emphasis)
 
 
@@ -85,7 +85,8 @@ def _polynomial(order: int, predictor: Counted, prior: Prior) -> SamplingMethod:
 
 
 _CHOSEN: Mapping[str, Chosen] = {
-    "prediction": partial(_prediction, 1.0),
+    "prediction": partial(_prediction, None),
+    "prediction, γ = 1": partial(_prediction, 1.0),
     "prediction, γ = 0.7": partial(_prediction, 0.7),
     "prediction, γ = 0.4": partial(_prediction, 0.4),
     "polynomial, order 2": partial(_polynomial, 2),

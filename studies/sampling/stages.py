@@ -497,7 +497,9 @@ def bits(context: Context) -> None:
     Each estimate is computed twice, with other probes and the same dequantisation: half the mean
     square of the difference is the variance due to one probe.
     """
-    model = context.networks.models[COMBINED]
+    sampled = context.networks.models[COMBINED]
+    precision = "bf16" if device() == "cuda" else "no"  # gradients exceed the range of float16
+    model = type(sampled)(sampled.predictor, sampled.spec, first=sampled.first, precision=precision)
     values = context.images.sets.test[:BIT_IMAGES].to(device())
     table = Table(context.place / "bits.json", ("name",), images=len(values))
     whole = partial(Hutchinson, probes=1, known=None, fixed=True)

@@ -257,6 +257,20 @@ def test_images_come_in_three_forms(prior: Prior, form: str, kind: str) -> None:
         pipe(output_type="jpeg")
 
 
+def test_a_prior_is_kept_in_any_form_and_other_schedulers_are_refused(
+    prior: Prior, tmp_path: Path
+) -> None:
+    pipe = OperatorPipeline(small_unet(), OperatorScheduler(), prior)
+    pipe.save_pretrained(tmp_path / "pipe")
+    again = DiffusionPipeline.from_pretrained(tmp_path / "pipe", trust_remote_code=True)
+    assert again.prior.prior.shape == prior.shape
+    with pytest.raises(TypeError, match="prior must be"):
+        OperatorPipeline(small_unet(), OperatorScheduler(), torch.nn.Linear(2, 2))
+    pipe.scheduler = DDIMScheduler()
+    with pytest.raises(TypeError, match="scheduler must be"):
+        pipe(1, num_inference_steps=2)
+
+
 def test_models_that_are_no_images_are_refused() -> None:
     from_rows = Diffusion(oism.nn.MLP(2), TensorSpec((2,), VariancePreserving()))
     with pytest.raises(ValueError, match="model must be one of images"):

@@ -25,7 +25,7 @@ from diffusers.utils.torch_utils import randn_tensor
 from oism._core import checks
 from oism.diffusers._components import OperatorNetwork, OperatorPrior
 from oism.diffusers._scheduler import OperatorScheduler
-from oism.images import GaussianPart
+from oism.images import GaussianPart, Prior
 from oism.nn import Diffusion
 from oism.sampling import PATHS, ResidualStatistics
 
@@ -42,7 +42,8 @@ class OperatorPipeline(DiffusionPipeline):
     scheduler
         An `OperatorScheduler`. It gets the prior.
     prior
-        The prior, or None for that of the network. Without one the method is DPM-Solver++.
+        A prior or an `OperatorPrior`, or None for that of the network. Without one the method is
+        DPM-Solver++.
 
     Examples
     --------
@@ -55,7 +56,7 @@ class OperatorPipeline(DiffusionPipeline):
     ...     up_block_types=("UpBlock2D",) * 2,
     ... )
     >>> prior = fit_prior(torch.randint(0, 256, (100, 1, 8, 8)).byte(), order=2)
-    >>> pipe = OperatorPipeline(unet, OperatorScheduler(), OperatorPrior(prior))
+    >>> pipe = OperatorPipeline(unet, OperatorScheduler(), prior)
     >>> pipe.set_progress_bar_config(disable=True)
     >>> pipe(2, num_inference_steps=4, output_type="pt").images.shape
     torch.Size([2, 1, 8, 8])
@@ -68,10 +69,12 @@ class OperatorPipeline(DiffusionPipeline):
         self,
         unet: ModelMixin,
         scheduler: SchedulerMixin,
-        prior: ModelMixin | None = None,
+        prior: ModelMixin | Prior | None = None,
     ) -> None:
         super().__init__()
         checks.instance(scheduler, OperatorScheduler, "scheduler")
+        if prior is not None and not hasattr(prior, "statistics"):
+            prior = OperatorPrior(prior)  # type: ignore[arg-type]  # it checks the type
         self.register_modules(unet=unet, scheduler=scheduler, prior=prior)
         self._give_prior()
 
@@ -104,6 +107,8 @@ class OperatorPipeline(DiffusionPipeline):
         """
         if output_type not in ("pil", "np", "pt"):
             raise ValueError(f"output_type must be 'pil', 'np' or 'pt', got {output_type!r}")
+        # It can be replaced after the pipeline is made.
+        checks.instance(self.scheduler, OperatorScheduler, "scheduler")
         shape = (batch_size, *_image_shape(self.unet.config))
         device = self._execution_device
         noise = randn_tensor(shape, generator=generator, device=device, dtype=self.unet.dtype)

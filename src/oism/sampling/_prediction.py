@@ -54,6 +54,15 @@ On CIFAR-10, with mixtures and local terms in place of a network, the expected e
 measured one within a third for 5 to 15 evaluations.
 """
 
+FEW, DETAILS = 10, 0.7
+"""The number of evaluations below which details have more weight, and the power γ for them.
+
+With few evaluations nearly all of the error is in coordinates of small variance, and samples look
+smooth. With γ = 0.7 instead of 1 and 5 evaluations, the mean squared error on CIFAR-10 is a fifth
+larger and the Fréchet distance smaller; γ = 0.4 is worse in both. From 10 evaluations on the
+distances are those of convergence either way.
+"""
+
 SEARCHED = 24
 """The largest number of levels that are chosen one by one."""
 
@@ -77,22 +86,21 @@ class Prediction(SamplingMethod):
         φ, the part of an error of the state that enters the next residual.
     emphasis
         γ, the power of the variance c by which errors are weighted in the choice of levels: 1 for
-        the smallest mean squared error, less for more accurate details.
+        the smallest mean squared error, less for more accurate details. By default 0.7 below 10
+        evaluations and 1 from there on.
 
     The number of evaluations may be anything; the levels are chosen for it.
     """
 
     statistics: ResidualStatistics
     feedback: float = FEEDBACK
-    emphasis: float = 1.0
+    emphasis: float | None = None
 
     def __post_init__(self) -> None:
         checks.instance(self.statistics, ResidualStatistics, "statistics")
-        checks.assign(
-            self,
-            feedback=checks.positive(self.feedback, "feedback"),
-            emphasis=checks.positive(self.emphasis, "emphasis"),
-        )
+        checks.assign(self, feedback=checks.positive(self.feedback, "feedback"))
+        if self.emphasis is not None:
+            checks.assign(self, emphasis=checks.positive(self.emphasis, "emphasis"))
 
     def plan(self, part: GaussianPart, span: Span, evaluations: int) -> Plan:
         """Return the plan with the levels and weights of the smallest expected error."""
@@ -106,8 +114,10 @@ class Prediction(SamplingMethod):
                 f"statistics must be those of levels {span.first:g} to {span.last:g}, got "
                 f"{own.first:g} to {own.last:g}"
             )
-        variances = part.variances.cpu()
-        problem = _Problem(self.statistics, variances, self.feedback, self.emphasis)
+        variances, emphasis = part.variances.cpu(), self.emphasis
+        if emphasis is None:
+            emphasis = DETAILS if count < FEW else 1.0
+        problem = _Problem(self.statistics, variances, self.feedback, emphasis)
         places = problem.best(count)
         matrices, end = problem.weights(places, variances)
         steps, before = [], None
