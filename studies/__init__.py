@@ -24,6 +24,7 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "polynomials": "Hermite polynomials in one dimension: a higher order does no harm",
         "fokker-planck": "the score Fokker-Planck equation as a regulariser of networks",
         "critically-damped": "critically damped Langevin dynamics in closed form",
+        "eigenfunctions": "functions adapted to the data: numerical eigenfunctions, and Fourier's",
         "coefficients": "Figure 5: coefficients over time, exact and interpolated",
         "closed-form-cifar": "images without a network: errors, bits per dimension, samples",
         "cifar10": "Figure 3, Table 1: networks combined with a prior, and the cost of a step",

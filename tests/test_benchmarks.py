@@ -36,6 +36,15 @@ def test_hermite() -> None:
 
 
 @pytest.mark.slow
+def test_bounded() -> None:
+    printed = output("bounded.py", "--sets", "Gamma(0.7)", "--points", "200", "--seeds", "1")
+    line = next(line for line in printed.splitlines() if line.startswith("Gamma(0.7), 200 points"))
+    errors = [float(part.split()[-3]) for part in line.split(";")[:4]]
+    assert errors[0] < min(errors[2:]), "below both kernel estimates"
+    assert "Laguerre" in line
+
+
+@pytest.mark.slow
 def test_moments() -> None:
     printed = output("moments.py", "--rows", "500", "--columns", "20", "--points", "100")
     assert "Hermite averages to degree 10, 500 × 20 values" in printed
@@ -85,6 +94,18 @@ def test_torus() -> None:
     printed = output("torus.py", "--points", "500", "--largest", "30", "--rounds", "1")
     assert "dense/free" in printed
     assert "growth" in printed
+
+
+@pytest.mark.slow
+def test_rotations(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    sizes = ("--points", "300", "--tested", "100", "--seeds", "0", "--degree", "2")
+    printed = output("rotations.py", *sizes, "--json", str(kept))
+    assert "300 rotations of 5 isotropic Gaussians of 20° to 40°, degree ≤ 2" in printed
+    assert "mean above truth: oism" in printed
+    record = json.loads(kept.read_text(encoding="utf-8"))["records"][0]
+    assert record["truth"] < record["oism"] < record["truth"] + 0.5
+    assert record["mass"] == pytest.approx(1, abs=0.3)
 
 
 @pytest.mark.slow

@@ -181,7 +181,7 @@ def gaussian_fit(process: Linear, t: float, part: str) -> tuple[Tensor, Tensor]:
     power = spread(law.means, process.copies)
     precision = torch.linalg.inv(power @ covariance @ power.mT + law.covariance(dim))
     exact = -(points - power @ mean) @ precision
-    return process.diffuse(ours), process.diffuse(exact)
+    return process.diffuse(ours, points), process.diffuse(exact, points)
 
 
 @pytest.mark.parametrize(

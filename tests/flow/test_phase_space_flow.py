@@ -112,7 +112,7 @@ def simulated_covariance(flow: Flow, method: StochasticMethod) -> Tensor:
     covariance, diffusion = eye, flow.process.diffusion(4)
     grid = torch.linspace(1, 0, method.steps + 1, dtype=torch.float64)
     for tau, to in itertools.pairwise(grid):
-        ends = method.step(lambda tau, x: flow._drift(x, tau, 2.0), x, tau, to, noise)
+        ends = method.step(lambda tau, x: flow.reverse_drift(x, tau), x, tau, to, noise)
         moved, kicked = (ends[1:5] - ends[0]).mT, (ends[5:] - ends[0]).mT
         passed = flow.clock.time(tau) - flow.clock.time(to)
         added = 2 * passed * kicked @ diffusion @ kicked.mT

@@ -97,7 +97,9 @@ def test_the_stationary_distribution_is_standard_normal(c: float) -> None:
 
 def test_noise_acts_on_velocities_only() -> None:
     process, v = CriticallyDamped(2, c=3.0), normal(5, 4)
-    torch.testing.assert_close(process.diffuse(v), v * torch.tensor([0.0, 0.0, 3.0, 3.0]).double())
+    torch.testing.assert_close(
+        process.diffuse(v, v), v * torch.tensor([0.0, 0.0, 3.0, 3.0]).double()
+    )
     assert process.diffusion(4).diagonal().tolist() == pytest.approx([0, 0, 3, 3])
     drift = torch.cat((v[:, 2:], -v[:, :2] - 3 * v[:, 2:]), dim=1)
     torch.testing.assert_close(process.drift(v), drift)

@@ -56,8 +56,9 @@ def test_the_processes_of_the_paper_are_special_cases(
 ) -> None:
     linear, known = pair
     x, y = normal(7, 3), normal(7, 3, seed=1)
-    for method in ("drift", "diffuse", "adjoint_drift", "wrap"):
+    for method in ("drift", "adjoint_drift", "wrap"):
         torch.testing.assert_close(getattr(linear, method)(x), getattr(known, method)(x))
+    torch.testing.assert_close(linear.diffuse(y, x), known.diffuse(y, x))
     torch.testing.assert_close(linear.noise(3), known.noise(3))
     torch.testing.assert_close(linear.diffusion(3), known.diffusion(3))
     assert linear.is_symmetric
@@ -274,7 +275,13 @@ def test_shapes_and_dtypes(
     t = torch.linspace(0.5, 1, rows, dtype=torch.float64) if per_row else 0.7
     law = process.transition(t)
     y = law.sample(x, generator=torch.Generator().manual_seed(0))
-    for result in (y, law.mean(x), process.drift(x), process.adjoint_drift(x), process.diffuse(x)):
+    for result in (
+        y,
+        law.mean(x),
+        process.drift(x),
+        process.adjoint_drift(x),
+        process.diffuse(x, x),
+    ):
         assert result.shape == x.shape
         assert result.dtype == dtype
     assert law.log_density(y, x).shape == (rows,)
@@ -347,7 +354,7 @@ def test_points_may_be_on_another_device_than_times(per_row: bool) -> None:
     x = torch.empty(3, 2, device="meta")
     law = SWIRL.transition(torch.linspace(0.1, 2, 3) if per_row else 0.3)
     results = [law.mean(x), law.sample(x), law.log_density(x, x), SWIRL.wrap(x)]
-    results += [SWIRL.drift(x), SWIRL.diffuse(x), SWIRL.adjoint_drift(x)]
+    results += [SWIRL.drift(x), SWIRL.diffuse(x, x), SWIRL.adjoint_drift(x)]
     results += [SWIRL.invariant.score(x), SWIRL.invariant.log_density(x)]
     assert {result.device.type for result in results} == {"meta"}
 
@@ -433,7 +440,7 @@ def test_invalid_matrices_are_rejected() -> None:
 def test_points_of_another_size_are_rejected(entries: int) -> None:
     process, x = CriticallyDamped(2), torch.zeros(2, entries)
     law = process.transition(0.5)
-    for method in (process.drift, process.diffuse, law.mean, law.sample):
+    for method in (process.drift, lambda v: process.diffuse(v, x), law.mean, law.sample):
         if entries == 4:
             assert method(x).shape == x.shape
         else:

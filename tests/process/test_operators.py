@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -81,8 +82,8 @@ class Skew(Swirl):
 class Recording(Rule):
     """A rule with one point, so that its result differs from the default."""
 
-    def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.full((1, *x.shape[1:]), 0.25), torch.ones(1)
+    def nodes_given(self, law: Transition, x: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        yield law.mean(x)[None] + 0.25, x.new_ones(1)
 
     def points(self, measure: Measure, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         return torch.full((1, *shape), 0.25), torch.ones(1)
@@ -127,7 +128,7 @@ def test_rectangular_and_singular_noise_matrices() -> None:
     gamma = torch.einsum("ni,ij,nj->n", first, matrix, other)
     torch.testing.assert_close(CarreDuChamp(process)(f, g)(x), gamma)
     torch.testing.assert_close(process.diffusion(2), matrix)
-    torch.testing.assert_close(process.diffuse(x), x @ matrix)
+    torch.testing.assert_close(process.diffuse(x, x), x @ matrix)
     torch.testing.assert_close(process.adjoint_drift(x), -2 * x @ matrix - process.drift(x))
 
 
@@ -276,7 +277,7 @@ def test_autocast_does_not_change_sums_and_noise() -> None:
         return [
             Semigroup(OU, 0.3)(g)(x),
             DirichletForm(OU, (2,), dtype=torch.float32)(g),
-            process.diffuse(x),
+            process.diffuse(x, x),
             process.adjoint_drift(x),
         ]
 

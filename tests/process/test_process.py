@@ -181,7 +181,7 @@ def test_the_adjoint_drift_of_reversible_processes_is_the_drift(process: Isotrop
     sigma = process.sigma if isinstance(process, OrnsteinUhlenbeck) else math.sqrt(2)
     torch.testing.assert_close(process.noise(3), sigma * torch.eye(3).double())
     torch.testing.assert_close(process.diffusion(3), 0.5 * sigma**2 * torch.eye(3).double())
-    torch.testing.assert_close(process.diffuse(x), 0.5 * sigma**2 * x)
+    torch.testing.assert_close(process.diffuse(x, x), 0.5 * sigma**2 * x)
 
 
 @processes
@@ -236,7 +236,7 @@ def test_points_may_be_on_another_device_than_times(process: Isotropic, per_row:
     x = torch.empty(3, 2, device="meta")
     law = process.transition(torch.linspace(0.1, 2, 3) if per_row else 0.3)
     results = [law.mean(x), law.sample(x), law.log_density(x, x), process.wrap(x)]
-    results += [process.drift(x), process.diffuse(x), process.adjoint_drift(x)]
+    results += [process.drift(x), process.diffuse(x, x), process.adjoint_drift(x)]
     assert {result.device.type for result in results} == {"meta"}
 
 

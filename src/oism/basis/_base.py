@@ -8,13 +8,19 @@ each coordinate, sines and cosines), computed once per batch: `Jet`.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, Self
 
+import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.process import Clock, Process, VariancePreserving
+from oism.basis._transform import Transform
+from oism.process import Clock, Process, SymmetricPart, VariancePreserving
+
+BLOCK = 2**22
+"""The number of values per block of rows."""
 
 
 class Jet:
@@ -70,9 +76,12 @@ class Functions(ABC):
     def _gradients(self, table: Tensor) -> Tensor:
         """Return ∇φ_k(x_i) from the table."""
 
-    @abstractmethod
-    def _laplacians(self, table: Tensor) -> Tensor:
-        """Return Δφ_k(x_i) from the table."""
+    def _laplacians(self, table: Tensor) -> Tensor:  # noqa: ARG002
+        """Return Δφ_k(x_i) from the table; not needed if the noise depends on the point."""
+        raise TypeError(
+            f"{type(self).__name__} has no Laplacians: under {type(self.process).__name__} the "
+            "generator is Lφ = λφ with its eigenvalues"
+        )
 
     def _series(self, x: Tensor, alpha: Tensor, derivative: int) -> Tensor:
         """Return f = Σ α_k φ_k, its gradient or its Laplacian for checked arguments.
@@ -115,6 +124,21 @@ class Functions(ABC):
         """Return Δφ_k(x_i): ``(n, size)``."""
         return self.jet(x).laplacians
 
+    def generated(self, x: Tensor) -> Tensor:
+        """Return ½(L + L*)φ_k(x_i), which is Lφ_k if L is symmetric: ``(n, size)``.
+
+        By differentiation of the values.
+        """
+        return SymmetricPart(self.process)(self)(x)
+
+    def limits(self, t: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:  # noqa: ARG002
+        """Return ends and width of a soft clamp of the argument at times t, or None.
+
+        A fitted series of unbounded functions is arbitrary outside of the range of the data: there
+        a score evaluates it at the end of the range, see `oism.score.soft_clamp`.
+        """
+        return None
+
     def __call__(self, x: Tensor) -> Tensor:
         """Return the values: a basis is a function to which operators apply."""
         return self.values(x)
@@ -132,6 +156,10 @@ class Basis(Functions):
     def size(self) -> int:
         """The number of eigenfunctions."""
         return len(self.eigenvalues)
+
+    def generated(self, x: Tensor) -> Tensor:
+        """Return Lφ_k(x_i) = λ_kφ_k(x_i): ``(n, size)``."""
+        return self.eigenvalues.to(x) * self.values(x)
 
     def doubled(self) -> Basis:
         """Return the basis that spans, with the constant, all products of two functions.
@@ -153,6 +181,39 @@ class Basis(Functions):
             "products of its functions"
         )
 
+    def truncated(self, max_rate: float) -> Basis:  # noqa: ARG002
+        """Return the functions with -λ ≤ max_rate, at least those of the first eigenvalue."""
+        raise TypeError(f"{type(self).__name__} has no method truncated()")
+
+    def transforms(self, max_rate: float = math.inf) -> tuple[Transform, Transform]:  # noqa: ARG002
+        """Return fast transforms of this basis and of ``doubled().truncated(max_rate)``.
+
+        On common points, exact for products of two functions of this basis and one of the other.
+        """
+        raise TypeError(f"{type(self).__name__} has no fast transforms")
+
+    def averages(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Return Σ_i w_i φ_k(x_i) for weights ``(f, n)``: ``(f, size)``, float64."""
+        total = torch.zeros(len(weights), self.size, dtype=torch.float64)
+        step = max(1, BLOCK // self.size)
+        pairs = zip(x.split(step), weights.double().split(step, dim=1), strict=True)
+        for part, own in pairs:
+            total += own @ self.values(part.double())
+        return total
+
+    def _gradient_and_generated(self, x: Tensor, alpha: Tensor) -> Tensor:
+        """Return Σ α_k ∇φ_k and Σ α_k Lφ_k: ``(n, dim + 1)``."""
+        generated = self._series(x, self.eigenvalues.to(alpha) * alpha, 0)
+        return torch.cat((self._series(x, alpha, 1), generated[:, None]), dim=1)
+
+    def _is_fast(self, x: Tensor, alpha: Tensor) -> bool:  # noqa: ARG002
+        """Return whether series at these points are summed by a fast transform."""
+        return False
+
     def default_clock(self) -> Clock:
         """Return the default noise levels of a fit."""
         return VariancePreserving()
+
+    def within(self, low: Tensor, high: Tensor) -> Self:  # noqa: ARG002
+        """Return the basis for data between two points ``(dim,)``; the same by default."""
+        return self

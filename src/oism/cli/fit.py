@@ -52,6 +52,12 @@ class Table:
     """Intervals that columns cannot leave: x=0:1; x=0: has a low end only."""
     box: Annotated[tuple[float, float] | None, arg(metavar="LOW HIGH")] = None
     """One period for all columns, from LOW to HIGH."""
+    sphere: Annotated[str | None, arg(metavar="LAT,LON")] = None
+    """Points of a sphere: the columns of latitude and longitude, or x,y,z."""
+    sphere_unit: Annotated[Literal["degrees", "radians"], arg(metavar="degrees|radians")] = (
+        "degrees"
+    )
+    """The unit of latitude and longitude."""
     discrete: Annotated[tuple[str, ...], arg(metavar="COL ...")] = ()
     """Numeric columns of few values; detected if not given; - for none."""
     weights: Annotated[str | None, arg(metavar="COL")] = None
@@ -107,6 +113,7 @@ class Fit(Command):
       oism fit moons.csv -o moons.safetensors
       oism fit angles.csv --columns phi psi --periodic phi=360 psi=360 -o angles.safetensors
       oism fit angles.csv --columns phi psi --periodic 360 -o angles.safetensors --json
+      oism fit floods.csv --sphere lat,lon -o floods.safetensors
       oism fit moons.csv --network 60 -o moons.safetensors
       oism fit moons.csv --bounds x=-6:6 y=-4:4 --max-eigenvalue 100 -o bounded.safetensors
       oism fit moons.csv -o - | oism sample - -n 5
@@ -162,7 +169,8 @@ class Fit(Command):
             check_count(self.table.batch, 0, "--batch")
         head, options = table.head, self.table
         weights = None if options.weights is None else head.find(options.weights)
-        columns = head.choose(options.columns, without=[] if weights is None else [weights])
+        chosen = options.columns or _sphere(options.sphere)
+        columns = head.choose(chosen, without=[] if weights is None else [weights])
         whole = options.batch == 0 or (options.batch is None and not table.is_large)
         return FitRows(
             table,
@@ -228,8 +236,22 @@ def _domain(table: Table, sheet: Sheet, columns: list[str], *, named: bool) -> d
         "periodic": by_column(periods(table.periodic, columns)),
         "bounds": by_column(pairs(table.bounds, "--bounds", interval)),
         "box": table.box,
+        "sphere": list(by_column(dict.fromkeys(_sphere(table.sphere))) or ()) or None,
+        "sphere_unit": table.sphere_unit,
         "discrete": _discrete(table.discrete, by_column),
     }
+
+
+def _sphere(text: str | None) -> tuple[str, ...]:
+    """Return the columns of points of a sphere."""
+    if text is None:
+        return ()
+    found = tuple(word.strip() for word in text.split(","))
+    if len(set(found)) < len(found) or len(found) not in (2, 3) or not all(found):
+        raise UsageError(
+            f"--sphere: expected two columns LAT,LON, or three X,Y,Z of unit vectors, got {text}"
+        )
+    return found
 
 
 def _discrete(

@@ -51,15 +51,20 @@ class FixedRidge(Ridge):
 
 @dataclass(frozen=True, eq=False)
 class ChosenRidge(Ridge):
-    """Ridge and truncation that were chosen before, for rows of the same kind and basis."""
+    """Ridge and truncation that were chosen before, for rows of the same kind and basis.
+
+    ``times`` is the number of times at which solutions are diagnosed; by default those of the
+    choice and the midpoints between them.
+    """
 
     schedule: Schedule
+    times: int | None = None
     folds: ClassVar[int] = 1  # type: ignore[misc]  # a constant of the class
 
     def choose(self, system: System, clock: Clock, bar: Progress) -> Choice:  # noqa: ARG002
         """Return what was chosen, at its times and the midpoints between them."""
         chosen = len(self.schedule.tau)
-        count = 2 * chosen - 1 if chosen > 1 else TIMES
+        count = self.times or (2 * chosen - 1 if chosen > 1 else TIMES)
         tau = torch.linspace(0, clock.horizon, count, dtype=torch.float64)
         missing = torch.full((len(tau), *system.batch), torch.nan, dtype=torch.float64)
         return Choice(self.schedule, missing, tau)
@@ -83,7 +88,8 @@ class CrossValidation(Ridge):
         tau = torch.linspace(0, clock.horizon, self.times, dtype=torch.float64)
         advance = bar.shares("choosing ridge and truncation")
         picks = []
-        step = max(4, 40_000 // system.basis.size)  # batches of times, to bound memory
+        # Batches of times, to bound memory, unless one choice depends on the next.
+        step = self.times if system.whole_sweep else max(4, 40_000 // system.basis.size)
         for run in torch.split(tau, step):
 
             def partly(share: float, part: float = len(run) / self.times) -> None:

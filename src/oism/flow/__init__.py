@@ -1,7 +1,7 @@
 """Flows: the contract of fitted models, the probability flow, the reverse SDE, and likelihoods."""
 
 from oism.flow._evaluation import Estimate, RunningMean
-from oism.flow._flow import CHUNK, Flow, Score, ScoreModel
+from oism.flow._flow import CHUNK, Flow, RelativeModel, Score, ScoreModel
 from oism.flow._likelihood import (
     ClosedForm,
     DiffusedScore,
@@ -50,6 +50,7 @@ __all__ = [
     "NoiseScore",
     "OrdinaryMethod",
     "Pixels",
+    "RelativeModel",
     "RungeKutta4",
     "RunningMean",
     "Score",

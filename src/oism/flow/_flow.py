@@ -4,11 +4,15 @@ A process dX = b(X) dt + L dW with a clock t(τ), G = ½LLᵀ and densities ρ_t
 ways once the score s = ∇ log ρ_t is known. The *probability flow* is an ordinary differential
 equation whose solutions have the densities ρ_t, in both directions of τ,
 
-    dx/dτ = t'(τ) (b(x) - G s(x, t(τ))),
+    dx/dτ = t'(τ) v(x, t(τ)),    v = b - ∇·G - G s,
 
 and the *reverse SDE*, run from the last τ to the first,
 
-    dX = t'(τ) (b(X) - 2G s(X, t(τ))) dτ + √t'(τ) L dW̄.
+    dX = t'(τ) (2v - b)(X, t(τ)) dτ + √t'(τ) L dW̄.
+
+For constant L, ∇·G = 0. For a reversible process v = -G∇log(ρ_t/π), which a `RelativeModel` gives
+itself: at a boundary the score may be infinite and v finite. Points that a solver moves out of the
+domain are put back before anything is evaluated there, and after each step of the SDE.
 
 Both start from the invariant distribution; Brownian motion has none and starts from N(0, σ² I) with
 the σ of the last time. The score can be any function s(x, t): a fitted model, a network, an exact
@@ -46,6 +50,16 @@ class Score(Protocol):
         """Return the score, of the shape of ``x``."""
 
 
+class RelativeModel(Protocol):
+    """A model of u = log(ρ_t/π) under a reversible process, as `oism.score.ReversibleScore` is."""
+
+    def field(self, x: Tensor, t: Tensor, /) -> Tensor:
+        """Return G∇u, of the shape of ``x``."""
+
+    def field_and_generated(self, x: Tensor, t: Tensor, /) -> tuple[Tensor, Tensor]:
+        """Return G∇u and Lu, ``(n,)``."""
+
+
 @runtime_checkable
 class ScoreModel(Protocol):
     """A model that states its process, its clock and its score, as every `FittedModel` does."""
@@ -61,6 +75,10 @@ class ScoreModel(Protocol):
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a point."""
+
+    @property
+    def relative(self) -> RelativeModel | None:
+        """The model as one of log(ρ_t/π), if it is one of a reversible process."""
 
     def score(self, x: Tensor, t: Tensor, /) -> Tensor:
         """Return ∇ log ρ_t, of the shape of ``x``."""
@@ -104,6 +122,7 @@ class Flow:
         span: tuple[float, float] | None = None,
     ) -> None:
         self.source, self.shape = score, None
+        self.relative: RelativeModel | None = None
         if isinstance(score, ScoreModel):
             own = score.process
             if process is None or process == own:
@@ -111,7 +130,7 @@ class Flow:
             elif own.diffusivity is None or process.diffusivity != own.diffusivity:
                 raise ValueError(f"process must be that of the fitted model, {own!r}, or None")
             self.score: Score = score.score
-            self.shape, clock = score.shape, clock or score.clock
+            self.shape, clock, self.relative = score.shape, clock or score.clock, score.relative
         elif callable(score):
             self.score = score
         else:
@@ -142,22 +161,30 @@ class Flow:
         return self.process.start(self.clock._time(torch.tensor(self.span[1]).double()))
 
     def velocity(self, x: Tensor, tau: Tensor) -> Tensor:
-        """Return the right-hand side t'(τ) (b - Gs) of the probability flow."""
-        return self._drift(x, tau, 1.0)
+        """Return the right-hand side t'(τ) v of the probability flow."""
+        moved = self._velocity(self.process._retract(x), self.clock._time(tau))
+        return moved * self.clock._rate(tau).to(moved.dtype)
 
-    def _drift(self, x: Tensor, tau: Tensor, share: float) -> Tensor:
-        """Return t'(τ) (b - share · G s)."""
-        return self._motion(x, self.score(x, self.clock._time(tau)), tau, share)
+    def reverse_drift(self, x: Tensor, tau: Tensor) -> Tensor:
+        """Return the drift t'(τ) (2v - b) of the reverse SDE."""
+        x = self.process._retract(x)
+        moved = 2 * self._velocity(x, self.clock._time(tau)) - self.process.drift(x)
+        return moved * self.clock._rate(tau).to(moved.dtype)
 
-    def _motion(self, x: Tensor, score: object, tau: Tensor, share: float = 1.0) -> Tensor:
-        """Return t'(τ) (b - share · G s), given the value s of the score."""
+    def _velocity(self, x: Tensor, t: Tensor) -> Tensor:
+        """Return v at points of the domain."""
+        if self.relative is not None:
+            return -self.relative.field(x, t)
+        return self._moved(x, self.score(x, t))
+
+    def _moved(self, x: Tensor, score: object) -> Tensor:
+        """Return v = b - ∇·G - Gs, given the value s of the score."""
         if not isinstance(score, Tensor) or score.shape != x.shape:
             got = tuple(score.shape) if isinstance(score, Tensor) else type(score).__name__
             raise ValueError(
                 f"score must return a tensor of the shape {tuple(x.shape)} of its points, got {got}"
             )
-        pull = self.process.drift(x).sub(self.process._diffuse(score), alpha=share)
-        return pull * self.clock._rate(tau).to(pull.dtype)
+        return self.process.flow_drift(x) - self.process._diffuse(score, x)
 
     def push(
         self,
@@ -261,14 +288,14 @@ class Flow:
         spread = (-self.clock._time(grid).diff()).sqrt()
 
         def drift(tau: Tensor, x: Tensor) -> Tensor:
-            return self._drift(x, tau, 2.0)
+            return self.reverse_drift(x, tau)
 
         with progress_bar(progress) as bar:
             for rows, report in chunks(len(x), chunk, ends, bar, "running the reverse SDE"):
                 part = x[rows]
                 for tau, to, size in zip(grid[:-1], grid[1:], spread.tolist(), strict=True):
                     noise = process._sample_noise(part, generator).mul_(size)
-                    part = method.step(drift, part, tau, to, noise)
+                    part = process._retract(method.step(drift, part, tau, to, noise))
                     report(to)
                 x[rows] = process.wrap(part)
 

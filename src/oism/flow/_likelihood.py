@@ -3,12 +3,14 @@
 Along the path of a point with velocity v(x, τ) the density changes by d/dτ log ρ(x(τ)) = -∇·v. From
 data x at the first τ to the noise z at the last,
 
-    log ρ(x) = log π(z) + ∫ ∇·v(x(τ), τ) dτ,        ∇·v = t'(τ) (∇·b - ∇·Gs),
+    log ρ(x) = log π(z) + ∫ ∇·v(x(τ), τ) dτ,        ∇·v = t'(τ) (∇·(b - ∇·G) - ∇·Gs),
 
 and the same integral taken backwards gives the density of a sample while it is generated. The
 divergence ∇·Gs is computed in one of three ways: in closed form for a fitted `OperatorScore`;
 exactly by automatic differentiation, one backward pass per dimension; or by Hutchinson's (and
-Skilling's) unbiased estimate vᵀJv with random signs v and the Jacobian J of Gs.
+Skilling's) unbiased estimate vᵀJv with random signs v and the Jacobian J of Gs. A model of
+u = log(ρ_t/π) under a reversible process needs none of them: with v = -t'G∇u, log ρ/π changes along
+the path by t'Lu, for every u, so log ρ(x) = log π(x) - ∫ t' Lu dτ, if the flow starts from π.
 
 Its variance is half the sum of squares of the off-diagonal entries of J + Jᵀ. Two things reduce it.
 A known score s_0 with a divergence in closed form is subtracted, so that only the Jacobian of
@@ -40,6 +42,18 @@ from oism.process import PhaseSpace
 
 Joint = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
+
+@dataclass(frozen=True)
+class Path:
+    """The equations of a point and of its log-density: log ρ(x) = ends(x, z) + ∫ rate dt.
+
+    ``motion`` maps (x, t) to (v, rate); ``ends`` maps the data x and the noise z to ``(n,)``.
+    """
+
+    motion: Joint
+    ends: Callable[[Tensor, Tensor], Tensor]
+
+
 LOW_DIMENSION = 16
 """The largest dimension in which the default is `ExactTrace` for scores without a closed form."""
 
@@ -70,10 +84,24 @@ class Divergence(ABC):
         ``smooth`` is whether the divergence must be a smooth function of t along the path.
         """
 
+    def path(self, flow: Flow, x: Tensor, *, smooth: bool = True) -> Path:
+        """Return the equations of the path that starts at ``x``: with ∇·v, and log π(z)."""
+        joint, process, base = self.bind(flow, x, smooth=smooth), flow.process, flow.base
+
+        def motion(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            score, spread = joint(x, t)
+            x = process._retract(x)
+            return flow._moved(x, score), process._flow_drift_divergence(x) - spread
+
+        return Path(motion, lambda _, noise: base.log_density(process._retract(noise)))
+
 
 @dataclass(frozen=True)
 class ClosedForm(Divergence):
-    """The model's ``score_and_diffused_divergence``, or ``score_and_divergence`` if G = gI."""
+    """The model's ``score_and_diffused_divergence``, or ``score_and_divergence`` if G = gI.
+
+    For a `RelativeModel` its ``field_and_generated``: no divergence is needed.
+    """
 
     @staticmethod
     def of(flow: Flow) -> Joint | None:
@@ -90,6 +118,19 @@ class ClosedForm(Divergence):
             return value, diffusivity * trace
 
         return joint
+
+    def path(self, flow: Flow, x: Tensor, *, smooth: bool = True) -> Path:
+        """Return the model's own equations."""
+        model, process = flow.relative, flow.process
+        if model is None:
+            return super().path(flow, x, smooth=smooth)
+
+        def motion(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
+            field, generated = model.field_and_generated(process._retract(x), t)
+            return -field, -generated
+
+        # The flow of a reversible process starts from π, so that log ρ/π is zero at the noise.
+        return Path(motion, lambda data, _: process.invariant.log_density(process._retract(data)))
 
     def bind(self, flow: Flow, x: Tensor, *, smooth: bool = True) -> Joint:  # noqa: ARG002
         """Return the model's own method."""
@@ -114,8 +155,9 @@ class ExactTrace(Divergence):
         def joint(x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
             with torch.enable_grad():
                 x = x.detach().requires_grad_()
-                value = score(x, t)
-                flat = process._diffuse(value).flatten(1)
+                inside = process._retract(x)
+                value = score(inside, t)
+                flat = process._diffuse(value, inside).flatten(1)
                 trace = torch.zeros_like(flat[:, 0])
                 for j in range(flat.shape[1]):
                     again = j + 1 < flat.shape[1]
@@ -158,9 +200,10 @@ class Hutchinson(Divergence):
             signs = self._signs(shape, x) if drawn is None else drawn
             with torch.enable_grad():
                 x = x.detach().requires_grad_()
-                value = score(x, t)
-                rest, trace = residual(value, x, t)
-                moved, total = process._diffuse(rest), torch.zeros_like(trace)
+                inside = process._retract(x)
+                value = score(inside, t)
+                rest, trace = residual(value, inside, t)
+                moved, total = process._diffuse(rest, inside), torch.zeros_like(trace)
                 for k, v in enumerate(signs):
                     product = _gradient((moved * v).sum(), x, again=k + 1 < len(signs)) * v
                     total += product.flatten(1).sum(dim=1)
@@ -317,29 +360,28 @@ def _along(  # noqa: PLR0913, PLR0917
     with progress_bar(progress) as bar:
         for rows, report in chunks(len(x), chunk, ends, bar, "densities along the flow"):
             start = x[rows]
-            joint = divergence.bind(flow, start, smooth=method.needs_smoothness)
+            path = divergence.path(flow, start, smooth=method.needs_smoothness)
 
             def field(
                 tau: Tensor,
                 state: State,
-                joint: Joint = joint,
+                path: Path = path,
                 report: Callable[[Tensor], None] = report,
             ) -> State:
                 report(tau)
-                score, spread = joint(state[0], clock._time(tau))
+                velocity, change = path.motion(state[0], clock._time(tau))
                 rate = clock._rate(tau).to(x.dtype)
-                velocity = flow._motion(state[0], score, tau)
-                return velocity, (process._drift_divergence(state[0]) - spread) * rate
+                return velocity * rate, change * rate
 
             gone, change = method.solve(field, (start, torch.zeros_like(result[rows])), ends)
-            noise = gone if forward else start
-            result[rows] = flow.base.log_density(noise) + (change if forward else -change)
+            data, noise = (start, gone) if forward else (gone, start)
+            result[rows] = path.ends(data, noise) + (change if forward else -change)
             end[rows] = process.wrap(gone)
     return result, end
 
 
 def _default(flow: Flow, x: Tensor) -> Divergence:
-    if ClosedForm.of(flow) is not None:
+    if flow.relative is not None or ClosedForm.of(flow) is not None:
         return ClosedForm()
     dim = x.shape[1:].numel()
     if dim <= LOW_DIMENSION:

@@ -194,7 +194,8 @@ class StochasticHeun(StochasticMethod):
     """X* = X + h a(X, τ) + ΔM, X' = X + ½h (a(X, τ) + a(X*, τ')) + ΔM.
 
     The weak order is two because the noise is additive: the powers of ΔM in the average of the two
-    drifts have the same expectations as the iterated integrals that they approximate.
+    drifts have the same expectations as the iterated integrals that they approximate. If the noise
+    depends on the point, it is that of the start of the step, and the order is one.
     """
 
     order = 2

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from oism import storage
 from oism._core.transforms import per_row
-from oism.flow._flow import Flow
+from oism.flow._flow import Flow, RelativeModel
 from oism.flow._likelihood import Divergence, log_density
 from oism.flow._methods import OrdinaryMethod, StochasticMethod
 from oism.process import Clock, Noising, Process
@@ -55,6 +55,11 @@ class FittedModel(nn.Module, ABC):
     @abstractmethod
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ∇ log ρ_t(x), of the shape of ``x``; t is the process's own time."""
+
+    @property
+    def relative(self) -> RelativeModel | None:
+        """The model as one of log(ρ_t/π) under a reversible process; by default it is none."""
+        return None
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:

@@ -3,13 +3,14 @@
 From ∂_t(ρ_t/π) = L*(ρ_t/π) and the diffusion property, for f = log(ρ_t/π), s̃ = ∇f and s = ∇log ρ_t,
 
     ∂_t f = L*f + Γ(f)
-    ∂_t s̃ = ∇[∇·(Gs̃) + ⟨b*, s̃⟩ + ⟨s̃, Gs̃⟩]
-    ∂_t s = ∇[∇·(Gs) - ⟨b, s⟩ + ⟨s, Gs⟩ - ∇·b]
+    ∂_t s̃ = ∇[∇·(Gs̃) + ⟨b* - ∇·G, s̃⟩ + ⟨s̃, Gs̃⟩]
+    ∂_t s = ∇[∇·(Gs) - ⟨b - ∇·G, s⟩ + ⟨s, Gs⟩ - ∇·(b - ∇·G)]
 
-with b* = 2G∇log π - b the drift run backwards. For the Ornstein-Uhlenbeck process b* = b = -x, and
-the second line is the paper's; in the third the drift has the other sign, so the two must not be
-taken for each other. The gradient of ⟨s, Gs⟩ is 2JᵀGs, which is 2JGs only for gradients of
-functions: a network's J need not be symmetric.
+with b* = 2(G∇log π + ∇·G) - b the drift run backwards; ∇·G = 0 for constant noise. For the
+Ornstein-Uhlenbeck process b* = b = -x, and the second line is the paper's; in the third the drift
+has the other sign, so the two must not be taken for each other. The gradient of ⟨s, Gs⟩ is 2JᵀGs
+for constant G, which is 2JGs only for gradients of functions: a network's J need not be symmetric.
+On a manifold in embedding coordinates only the tangent part of a residual of scores has a meaning.
 
 The equations hold at every point, so a residual can be evaluated, and made small, wherever one
 likes. It does not determine initial conditions: scores of other data have no residual either.
@@ -75,17 +76,24 @@ class FokkerPlanckResidual:
             score,
             x,
             t,
-            lambda y, s: inner(s, self.process.diffuse(s) + self.process.adjoint_drift(y)),
+            lambda y, s: inner(s, self.process.diffuse(s, y) + self._adjoint_flow_drift(y)),
         )
 
     def score(self, score: Model, x: Tensor, t: Tensor | float) -> Tensor:
         """Return the residual of s = ∇log ρ_t, of the shape of ``x``; π may be any measure."""
 
         def rate(y: Tensor, s: Tensor) -> Tensor:
-            moved = inner(s, self.process.diffuse(s) - self.process.drift(y))
-            return moved - self.process._drift_divergence(y)
+            moved = inner(s, self.process.diffuse(s, y) - self.process.flow_drift(y))
+            return moved - self.process._flow_drift_divergence(y)
 
         return self._residual(score, x, t, rate)
+
+    def _adjoint_flow_drift(self, y: Tensor) -> Tensor:
+        """Return b* - ∇·G."""
+        process = self.process
+        if process.has_constant_noise:
+            return process.adjoint_drift(y)
+        return process.adjoint_drift(y) - process.drift(y) + process.flow_drift(y)
 
     def _residual(self, score: Model, x: Tensor, t: Tensor | float, rate: Rate) -> Tensor:
         x, s = checks.points(x), field(score, t)

@@ -2,8 +2,9 @@
 
 For a score s and J = ∂s/∂x, integration by parts gives, without the invariant measure,
 
-    E_t[⟨s - s*, G(s - s*)⟩] = E_t[⟨s, Gs⟩ + 2 tr(GJ)] + constant.
+    E_t[⟨s - s*, G(s - s*)⟩] = E_t[⟨s, Gs⟩ + 2 ∇·(Gs)] + constant,    ∇·(Gs) = tr(GJ) + ⟨∇·G, s⟩,
 
+and ∇·G = 0 for constant noise.
 A random direction ℓ = Lv/√2 with random signs v has E[ℓℓᵀ] = ½LLᵀ = G, so that without bias
 
     ⟨s, Gs⟩ = E⟨ℓ, s⟩²,    tr(GJ) = E⟨ℓ, Jℓ⟩ :
@@ -48,32 +49,37 @@ class Probes:
     def draw(self, process: Process, x: Tensor) -> Tensor:
         """Return directions for points ``(n, *shape)``: ``(count, n, *shape)``."""
         dim, diffusivity = x.shape[1:].numel(), process.diffusivity
-        noise = None if diffusivity is not None else process.noise(dim).to(x)
-        columns = dim if noise is None else noise.shape[1]
+        noise = None if diffusivity is not None else process.noise_at(x)
+        columns = dim if noise is None else noise.shape[2]
         signs = torch.empty(self.count, len(x), columns, dtype=x.dtype, device=x.device)
         signs.bernoulli_(generator=self.generator).mul_(2).sub_(1)
         if diffusivity is not None:  # G = gI: for images a matrix would be large
             return (math.sqrt(diffusivity) * signs).reshape(self.count, *x.shape)
         assert noise is not None
-        return matmul(signs, noise.mT / math.sqrt(2)).reshape(self.count, *x.shape)
+        moved = matmul(noise / math.sqrt(2), signs[..., None])
+        return moved.reshape(self.count, *x.shape)
 
 
 def weighted_divergence(
     process: Process, s: Function, x: Tensor, directions: Tensor | None
 ) -> Tensor:
-    """Return tr(GJ) = ∇·(Gs), ``(n,)``: exact, or the mean of ⟨ℓ, Jℓ⟩ over directions."""
+    """Return ∇·(Gs), ``(n,)``: exact, or with the mean of ⟨ℓ, Jℓ⟩ over directions for tr(GJ)."""
 
     def along(column: Tensor) -> Tensor:
         return inner(directional(s, x, column), column.expand_as(x))
 
     if directions is None:
-        return over_noise(process, x, along)
-    return torch.stack([along(own) for own in directions]).mean(dim=0)
+        trace = over_noise(process, x, along)
+    else:
+        trace = torch.stack([along(own) for own in directions]).mean(dim=0)
+    if process.has_constant_noise:
+        return trace
+    return trace + inner(s(x), process.drift(x) - process.flow_drift(x))  # ⟨∇·G, s⟩
 
 
 @dataclass(frozen=True)
 class SlicedScoreMatching(Objective):
-    """E_t[⟨s, Gs⟩ + 2 tr(GJ)] of a score s = ∇log ρ_t; `score_of` makes one of an energy.
+    """E_t[⟨s, Gs⟩ + 2 ∇·(Gs)] of a score s = ∇log ρ_t; `score_of` makes one of an energy.
 
     Parameters
     ----------
@@ -106,7 +112,7 @@ class SlicedScoreMatching(Objective):
         directions = None if self.probes is None else self.probes.draw(self.process, x)
         values = s(x)
         if directions is None or self.reduced:
-            size = inner(values, self.process.diffuse(values))
+            size = inner(values, self.process.diffuse(values, x))
         else:
             size = (directions * values).flatten(2).sum(dim=2).square().mean(dim=0)
         return size + 2 * weighted_divergence(self.process, s, x, directions)

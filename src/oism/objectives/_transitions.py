@@ -52,7 +52,7 @@ class TransitionScoreMatching:
     def terms(self, score: Model, x: Tensor, y: Tensor, t: Tensor | float) -> Tensor:
         """Return ⟨r, Gr⟩ for pairs of clean points x and noised points y: ``(n,)``."""
         residual = field(score, t)(y) - self.target(y, x, t)
-        return inner(residual, self.process.diffuse(residual))
+        return inner(residual, self.process.diffuse(residual, y))
 
     def __call__(
         self,

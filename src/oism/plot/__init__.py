@@ -27,6 +27,7 @@ from oism.plot._maps import (
 )
 from oism.plot._overview import overview
 from oism.plot._priors import noise_error, prior_overview, sample_grid
+from oism.plot._sphere import sphere_cloud, sphere_density, sphere_overview, sphere_score
 
 __all__ = [
     "ACCENT",
@@ -51,6 +52,10 @@ __all__ = [
     "ramachandran",
     "sample_grid",
     "score_field",
+    "sphere_cloud",
+    "sphere_density",
+    "sphere_overview",
+    "sphere_score",
     "validation_loss",
     "write_image_grid",
 ]

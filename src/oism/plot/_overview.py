@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from oism.plot._corner import corner
 from oism.plot._frame import Array, fitted, limits_of, periods_of, table_model
 from oism.plot._maps import cloud, density_curve, density_map, ramachandran, score_field
+from oism.plot._sphere import sphere_overview
 from oism.tables import OISM
 
 SAMPLES = 5000
@@ -38,8 +39,11 @@ def overview(
 ) -> Figure:
     """Return a figure that shows a model: its density, samples and scores, beside rows if given.
 
-    With more than two columns it is a `corner` plot of all, or of the ``columns``.
+    With more than two columns it is a `corner` plot of all, or of the ``columns``. Points of the
+    sphere are shown on maps, see `sphere_overview`.
     """
+    if model.sphere is not None:
+        return sphere_overview(model, rows, random_state=random_state)
     wide = model.n_features_in_ > 2 or (columns is not None and len(columns) < 2)
     if wide or table_model(model) is None:
         return corner(model, rows, columns=columns, random_state=random_state)

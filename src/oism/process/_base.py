@@ -1,14 +1,18 @@
-"""The contract of a Markov noising process dX = b(X) dt + L dW with a constant noise matrix L.
+"""The contract of a Markov noising process dX = b(X) dt + L(X) dW (Itô).
 
 Notation: G = ½LLᵀ is the diffusion matrix, ρ_t(y|x) the transition density, π the invariant
-measure. Points are ``(n, *shape)``, with the batch first; to a process a point is the vector of its
-d entries. Times are the process's own t ≥ 0, one number or one per row of the batch; noise
-schedules are in ``oism.process._clock``.
+measure. L is constant unless a subclass overrides `Process.noise_at`, as `Reversible` processes do.
+Densities move with the velocity b - ∇·G - G∇log ρ_t, where (∇·G)_i = Σ_j ∂_jG_ij; the part
+b - ∇·G without the score is `Process.flow_drift`, which is b if L is constant. Points are
+``(n, *shape)``, with the batch first; to a process a point is the vector of its d entries. Times
+are the process's own t ≥ 0, one number or one per row of the batch; noise schedules are in
+``oism.process._clock``.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -18,11 +22,16 @@ from oism._core.transforms import divergence, matmul
 from oism.process._domain import Domain
 from oism.process._measure import Measure, NotAProbabilityError
 
+Nodes = tuple[Tensor, Tensor]
+"""Points ``(m, n, *shape)`` and weights ``(m,)`` or ``(m, n)``."""
+
 
 class Transition(ABC):
     """The distribution of X_t given X_0 = x, at fixed times.
 
-    On the torus, mean and covariance are those of the path before it is wrapped.
+    On the torus, mean and covariance are those of the path before it is wrapped. Expectations use
+    `nodes`; the default is a rule of offsets from the mean, the same for all starts, as for every
+    linear process.
     """
 
     @abstractmethod
@@ -48,9 +57,42 @@ class Transition(ABC):
         One time only; ``nodes`` per dimension.
         """
 
+    def nodes(self, x: Tensor, count: int) -> Nodes:
+        """Return points ``(m, n, *shape)`` and weights: E[f(X_t) | x_i] ≈ Σ_j w_j f(wrap(y_ji)).
+
+        One time only; weights are ``(m,)``, or ``(m, n)`` if they depend on the start.
+        """
+        blocks = list(self._node_blocks(checks.points(x), count, 2**62))
+        return torch.cat([part[0] for part in blocks]), torch.cat([part[1] for part in blocks])
+
+    def _node_blocks(self, x: Tensor, count: int, size: int) -> Iterator[Nodes]:
+        """Yield the nodes for checked points, about ``size`` of them at a time."""
+        offsets, weights = self.quadrature(x.shape[1:].numel(), count)
+        yield from self._from_mean(x, offsets.reshape(-1, *x.shape[1:]), weights, size)
+
+    def _sample_blocks(
+        self, x: Tensor, samples: int, size: int, generator: torch.Generator | None
+    ) -> Iterator[Nodes]:
+        """Yield samples with equal weights for checked points, about ``size`` at a time.
+
+        By default the same offsets from the mean for every point (common random numbers).
+        """
+        origin = x.new_zeros(samples, *x.shape[1:])
+        offsets = self.sample(origin, generator=generator) - self.mean(origin)
+        yield from self._from_mean(x, offsets, x.new_full((samples,), 1 / samples), size)
+
+    def _from_mean(self, x: Tensor, offsets: Tensor, weights: Tensor, size: int) -> Iterator[Nodes]:
+        mean, step = self.mean(x), max(1, size // max(1, len(x)))
+        pieces = (torch.split(part.to(x), step) for part in (offsets, weights))
+        for own, mass in zip(*pieces, strict=True):
+            yield own[:, None] + mean, mass
+
 
 class Process(ABC):
     """A Markov diffusion; a subclass defines its drift, noise, transition, domain and measure."""
+
+    has_constant_noise: bool = True
+    """Whether L does not depend on the point."""
 
     @property
     @abstractmethod
@@ -73,7 +115,20 @@ class Process(ABC):
 
     @abstractmethod
     def noise(self, dim: int) -> Tensor:
-        """Return L for points of ``dim`` entries: ``(dim, k)``, float64."""
+        """Return the constant L for points of ``dim`` entries: ``(dim, k)``, float64."""
+
+    def noise_at(self, x: Tensor) -> Tensor:
+        """Return L(x) at points ``(n, *shape)`` of d entries: ``(n, d, k)``."""
+        noise = self.noise(x.shape[1:].numel()).to(x)
+        return noise.expand(len(x), *noise.shape)
+
+    def flow_drift(self, x: Tensor) -> Tensor:
+        """Return b - ∇·G, of the shape of ``x``: b if the noise is constant."""
+        return self.drift(x)
+
+    def symmetric_drift(self, x: Tensor) -> Tensor:
+        """Return G∇log π + ∇·G, the drift of ½(L + L*), of the shape of ``x``."""
+        return self.diffuse(self.invariant.score(x), x)
 
     @abstractmethod
     def _transition(self, t: Tensor) -> Transition:
@@ -84,28 +139,43 @@ class Process(ABC):
         return self._transition(checks.time(t))
 
     def diffusion(self, dim: int) -> Tensor:
-        """Return the diffusion matrix G = ½LLᵀ: ``(dim, dim)``, float64."""
+        """Return the constant diffusion matrix G = ½LLᵀ: ``(dim, dim)``, float64."""
         noise = self.noise(dim)
         return 0.5 * matmul(noise, noise.mT)
 
-    def diffuse(self, v: Tensor) -> Tensor:
-        """Return Gv for a batch of vectors ``(n, *shape)``."""
-        return self._diffuse(checks.points(v, "v"))
+    def diffuse(self, v: Tensor, x: Tensor) -> Tensor:
+        """Return G(x)v for vectors ``(n, *shape)``, each at its point of ``x``."""
+        return self._diffuse(checks.points(v, "v"), x)
 
-    def _diffuse(self, v: Tensor) -> Tensor:
-        """Return Gv without checking the values, for the inner loop of a flow."""
+    def _diffuse(self, v: Tensor, x: Tensor) -> Tensor:
+        """Return G(x)v without checking the values, for the inner loop of a flow."""
         flat = v.flatten(1)
-        return matmul(flat, self.diffusion(flat.shape[1]).to(flat)).view_as(v)
+        if self.has_constant_noise:
+            return matmul(flat, self.diffusion(flat.shape[1]).to(flat)).view_as(v)
+        noise = self.noise_at(x)
+        return 0.5 * matmul(noise, matmul(noise.mT, flat[..., None])).view_as(v)
 
     def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Return samples of LZ with Z ~ N(0, I), the noise per unit time, of the shape of ``x``."""
+        """Return L(x)Z with Z ~ N(0, I), the noise per unit time, of the shape of ``x``."""
+        if not self.has_constant_noise:
+            matrix = self.noise_at(x)
+            normals = x.new_empty(len(x), matrix.shape[2], 1).normal_(generator=generator)
+            return matmul(matrix, normals).view_as(x)
         noise = self.noise(x.shape[1:].numel()).to(x)
         draws = x.new_empty(len(x), noise.shape[1]).normal_(generator=generator)
         return matmul(draws, noise.mT).view_as(x)
 
-    def _drift_divergence(self, x: Tensor) -> Tensor | float:
-        """Return ∇·b at points: ``(n,)``, or one number; by default by differentiation."""
-        return divergence(self.drift, x)
+    def _flow_drift_divergence(self, x: Tensor) -> Tensor | float:
+        """Return ∇·(b - ∇·G): ``(n,)``, or one number; by default by differentiation."""
+        return divergence(self.flow_drift, x)
+
+    def _retract(self, x: Tensor) -> Tensor:
+        """Return the points where coefficients and scores are evaluated, without checks.
+
+        A solver may leave the domain by the error of a step. The default is ``x``: coefficients on
+        ℝ^d and the torus are defined everywhere.
+        """
+        return x
 
     def start(self, t: Tensor) -> Measure:  # noqa: ARG002
         """Return the distribution that a flow from time t back to data starts from: π."""
@@ -114,11 +184,11 @@ class Process(ABC):
         return self.invariant
 
     def adjoint_drift(self, x: Tensor) -> Tensor:
-        """Return b*(x) = 2G∇log π(x) - b(x), the drift of the time-reversed stationary process.
+        """Return b* = 2(G∇log π + ∇·G) - b, the drift of the time-reversed stationary process.
 
         It equals b if and only if the process is symmetric (reversible).
         """
-        return 2 * self.diffuse(self.invariant.score(x)) - self.drift(x)
+        return 2 * self.symmetric_drift(x) - self.drift(x)
 
     def wrap(self, x: Tensor) -> Tensor:
         """Return the representative of each point inside the domain."""

@@ -32,6 +32,10 @@ class Domain(ABC):
     def contains(self, x: Tensor) -> Tensor:
         """Return which points of a batch ``(n, *shape)`` are inside: ``(n,)``, bool."""
 
+    def admit(self, x: Tensor, name: str = "x") -> Tensor:  # noqa: ARG002
+        """Return data as points of the domain, or raise; by default `wrap`."""
+        return self.wrap(x)
+
 
 @dataclass(frozen=True)
 class Euclidean(Domain):

@@ -8,7 +8,7 @@ so that every expectation is Σⱼ wⱼ f(xⱼ).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.transforms import matmul
-from oism.process._base import Transition
+from oism.process._base import Nodes, Transition
 from oism.process._measure import Measure
 
 Function = Callable[[Tensor], Tensor]
@@ -47,8 +47,11 @@ class Rule(ABC):
     """Points and weights for expectations under a transition or a measure."""
 
     @abstractmethod
-    def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return offsets ``(m, *shape)`` from the mean of ``law``, and weights ``(m,)``."""
+    def nodes_given(self, law: Transition, x: Tensor, size: int) -> Iterator[Nodes]:
+        """Yield points ``(m, n, *shape)`` and weights ``(m,)`` or ``(m, n)`` for X_t given x.
+
+        In blocks of about ``size`` points.
+        """
 
     @abstractmethod
     def points(self, measure: Measure, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -61,7 +64,8 @@ class Quadrature(Rule):
 
     Exact for polynomials of degree ≤ 2 nodes - 1 on ℝ^d. On the torus it is exact to rounding for
     frequencies below nodes under the uniform distribution, and up to nodes - 22 under a transition,
-    at every t (see ``oism._core.quadrature``).
+    at every t (see ``oism._core.quadrature``). Other processes state the accuracy of their
+    `Transition.nodes`.
     """
 
     nodes: int = 32
@@ -69,10 +73,9 @@ class Quadrature(Rule):
     def __post_init__(self) -> None:
         checks.assign(self, nodes=checks.integer(self.nodes, "nodes", minimum=1))
 
-    def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the rule of the transition."""
-        offsets, weights = law.quadrature(x.shape[1:].numel(), self.nodes)
-        return offsets.reshape(-1, *x.shape[1:]), weights
+    def nodes_given(self, law: Transition, x: Tensor, size: int) -> Iterator[Nodes]:
+        """Yield the nodes of the transition."""
+        return law._node_blocks(x, self.nodes, size)
 
     def points(self, measure: Measure, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Return the rule of the measure."""
@@ -82,7 +85,7 @@ class Quadrature(Rule):
 
 @dataclass(frozen=True)
 class MonteCarlo(Rule):
-    """Equal weights on random samples, the same for every point (common random numbers)."""
+    """Equal weights on random samples; for linear processes the same noise for every point."""
 
     samples: int = 4096
     generator: torch.Generator | None = field(default=None, compare=False)
@@ -91,21 +94,16 @@ class MonteCarlo(Rule):
         checks.assign(self, samples=checks.integer(self.samples, "samples", minimum=1))
         checks.optional(self.generator, torch.Generator, "generator")
 
-    def offsets(self, law: Transition, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return samples of the transition from zero; every call uses the generator again."""
-        origin = x.new_zeros(self.samples, *x.shape[1:])
-        draws = law.sample(origin, generator=self.generator)
-        return draws - law.mean(origin), self._weights(x)
+    def nodes_given(self, law: Transition, x: Tensor, size: int) -> Iterator[Nodes]:
+        """Yield samples of the transition; every call uses the generator again."""
+        return law._sample_blocks(x, self.samples, size, self.generator)
 
     def points(self, measure: Measure, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
         """Return samples of the measure, in float64, on the device of the generator."""
         device = None if self.generator is None else self.generator.device
         size, kind = (self.samples, *shape), torch.float64
         points = measure.sample(size, generator=self.generator, dtype=kind, device=device)
-        return points, self._weights(points)
-
-    def _weights(self, x: Tensor) -> Tensor:
-        return x.new_full((self.samples,), 1 / self.samples)
+        return points, points.new_full((self.samples,), 1 / self.samples)
 
 
 def choose_rule(
@@ -124,8 +122,14 @@ def choose_rule(
 
 
 def weighted_sum(weights: Tensor, values: Tensor) -> Tensor:
-    """Return Σ_j w_j v_j over the first axis; integers and booleans are converted."""
+    """Return Σ_j w_j v_j over the first axis; integers and booleans are converted.
+
+    Weights are ``(m,)``, or ``(m, n)`` for values ``(m, n, *out)``.
+    """
     dtype = torch.promote_types(weights.dtype, values.dtype)
+    if weights.ndim > 1:
+        mass = weights.to(dtype).reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))
+        return (mass * values.to(dtype)).sum(dim=0)
     flat = values.reshape(len(values), -1).to(dtype)
     return matmul(weights.to(flat), flat).reshape(values.shape[1:])
 

@@ -99,7 +99,7 @@ class Isotropic(Process):
     def drift_divergence(self, dim: int) -> float:
         """Return ∇·b for points of ``dim`` entries: a number, because the drift is linear."""
 
-    def _drift_divergence(self, x: Tensor) -> float:
+    def _flow_drift_divergence(self, x: Tensor) -> float:
         return self.drift_divergence(x.shape[1:].numel())
 
     def start(self, t: Tensor) -> Measure:
@@ -133,7 +133,7 @@ class Isotropic(Process):
         eye = torch.eye(checks.integer(dim, "dim", minimum=1), dtype=torch.float64)
         return math.sqrt(2 * self.diffusivity) * eye
 
-    def _diffuse(self, v: Tensor) -> Tensor:
+    def _diffuse(self, v: Tensor, x: Tensor) -> Tensor:  # noqa: ARG002
         return self.diffusivity * v
 
     def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:

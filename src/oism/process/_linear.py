@@ -160,7 +160,7 @@ class Linear(Process):
         entries(dim, len(self.drift_matrix), self.copies)
         return self.copies * float(self.drift_matrix.trace())
 
-    def _drift_divergence(self, x: Tensor) -> float:
+    def _flow_drift_divergence(self, x: Tensor) -> float:
         return self.drift_divergence(x.shape[1:].numel())
 
     def noise(self, dim: int) -> Tensor:
@@ -168,7 +168,7 @@ class Linear(Process):
         entries(dim, len(self.drift_matrix), self.copies)
         return spread(self.noise_matrix, self.copies)
 
-    def _diffuse(self, v: Tensor) -> Tensor:
+    def _diffuse(self, v: Tensor, x: Tensor) -> Tensor:  # noqa: ARG002
         return act(0.5 * self.noise_matrix @ self.noise_matrix.mT, v, self.copies, "v")
 
     def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:

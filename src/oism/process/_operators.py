@@ -1,17 +1,18 @@
 """The operators of a Markov diffusion, acting on any callable.
 
-For dX = b dt + L dW with invariant measure π and G = ½LLᵀ:
+For dX = b dt + L dW with invariant measure π and G = ½LLᵀ, which may depend on the point:
 
     generator          L f  = ⟨b, ∇f⟩ + tr(G∇²f)
-    adjoint in L²(π)   L* f = ⟨b*, ∇f⟩ + tr(G∇²f),    b* = 2G∇log π - b
-    symmetric part     ½(L + L*) f = ⟨G∇log π, ∇f⟩ + tr(G∇²f)
+    adjoint in L²(π)   L* f = ⟨b*, ∇f⟩ + tr(G∇²f),    b* = 2(G∇log π + ∇·G) - b
+    symmetric part     ½(L + L*) f = ⟨G∇log π + ∇·G, ∇f⟩ + tr(G∇²f)
     carré du champ     Γ(f, g) = ⟨∇f, G∇g⟩ = ½(L(fg) - fLg - gLf)
     Dirichlet form     E(f, g) = ∫ Γ(f, g) dπ
     semigroup          P_t f(x) = E[f(X_t) | X_0 = x],  P_t = e^{tL}
 
 They map functions of a batch of points (see ``oism.process._expectation``) to such functions, so
 they compose: ``L(L(f))``, ``L(P(f))``. Derivatives are directional and in forward mode
-(``torch.func.jvp``): one along the drift, two along each column of L, for all points at once.
+(``torch.func.jvp``): one along the drift, two along each column of L, for all points at once. On a
+manifold in embedding coordinates a function may be any extension to the space around it.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ def directional(f: Function, x: Tensor, direction: Tensor) -> Tensor:
 
 
 def over_noise(process: Process, x: Tensor, along: Callable[[Tensor], Tensor]) -> Tensor:
-    """Return ½ Σ_j along(ℓ_j) over the columns ℓ_j of L, in batches of bounded memory."""
-    columns = process.noise(x.shape[1:].numel()).to(x).mT.reshape(-1, *x.shape[1:])
+    """Return ½ Σ_j along(ℓ_j) over the columns ℓ_j of L(x), in batches of bounded memory."""
+    noise = process.noise_at(x).movedim(2, 0)
+    columns = noise.reshape(len(noise), *x.shape)
     chunk = max(1, BLOCK // max(1, len(x)))
     return 0.5 * vmap(along, randomness="same", chunk_size=chunk)(columns).sum(dim=0)
 
@@ -108,7 +110,7 @@ class SymmetricPart(InfinitesimalGenerator):
     """
 
     def _drift(self, x: Tensor) -> Tensor:
-        return self.process.diffuse(self.process.invariant.score(x))
+        return self.process.symmetric_drift(x)
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,7 @@ class Semigroup:
     """P_t f(x) = E[f(X_t) | X_0 = x] for one time t ≥ 0; P_0 is the identity.
 
     The default ``rule`` is quadrature in at most three dimensions and seeded Monte Carlo above,
-    with an accuracy of about two digits. Rules require that X_t minus its mean has the same
-    distribution for all starts, as for every linear process.
+    with an accuracy of about two digits.
 
     >>> from oism.process import OrnsteinUhlenbeck
     >>> P = Semigroup(OrnsteinUhlenbeck(), t=0.5)
@@ -171,19 +172,16 @@ class Semigroup:
         f, law = rowwise(f), self.process.transition(self.t)
 
         def averaged(x: Tensor) -> Tensor:
-            mean = law.mean(checks.points(x))
-            offsets, weights = choose_rule(self.rule, x.shape[1:], x.device).offsets(law, x)
-            offsets, weights = offsets.to(x), weights.to(x)
-            size = max(1, BLOCK // max(1, len(x)))
-            blocks = zip(torch.split(offsets, size), torch.split(weights, size), strict=True)
-            return sum((self._block(f, mean, *block) for block in blocks), x.new_zeros(()))
+            rule = choose_rule(self.rule, checks.points(x).shape[1:], x.device)
+            blocks = rule.nodes_given(law, x, BLOCK)
+            return sum((self._block(f, *block) for block in blocks), x.new_zeros(()))
 
         return averaged
 
-    def _block(self, f: Function, mean: Tensor, offsets: Tensor, weights: Tensor) -> Tensor:
-        """Return Σ_j w_j f(wrap(mean + offset_j)) for one block of offsets."""
-        values = f(self.process.wrap((offsets[:, None] + mean).flatten(0, 1)))
-        return weighted_sum(weights, values.reshape(len(offsets), len(mean), *values.shape[1:]))
+    def _block(self, f: Function, points: Tensor, weights: Tensor) -> Tensor:
+        """Return Σ_j w_j f(wrap(y_j)) for one block of nodes ``(m, n, *shape)``."""
+        values = f(self.process.wrap(points.flatten(0, 1)))
+        return weighted_sum(weights, values.reshape(*points.shape[:2], *values.shape[1:]))
 
     def log_kernel(self, x: Tensor, y: Tensor) -> Tensor:
         """Return log k_t(x, y) with P_t f(x) = ∫ k_t(x, y) f(y) dπ(y), k_t = ρ_t(y|x)/π(y).

@@ -2,11 +2,14 @@
 
 from oism.score._base import RIDGES, Advance, Losses, OperatorScore, Solved, System, ignore
 from oism.score._coordinates import FLOOR, Coordinates
+from oism.score._features import FeatureScore
 from oism.score._fourier import FourierScore
 from oism.score._hermite import HermiteScore, TensorHermiteScore, soft_clamp
 from oism.score._interpolation import Curve, SpectralModule
 from oism.score._linear import LinearScore
 from oism.score._linear_law import SINGULAR, LinearLaw, Metric
+from oism.score._reversible import ReversibleScore
+from oism.score._scattered import ScatteredScore
 from oism.score._series import SeriesScore
 from oism.score._table import Diagnostics, Schedule, Table
 
@@ -18,6 +21,7 @@ __all__ = [
     "Coordinates",
     "Curve",
     "Diagnostics",
+    "FeatureScore",
     "FourierScore",
     "HermiteScore",
     "LinearLaw",
@@ -25,6 +29,8 @@ __all__ = [
     "Losses",
     "Metric",
     "OperatorScore",
+    "ReversibleScore",
+    "ScatteredScore",
     "Schedule",
     "SeriesScore",
     "Solved",

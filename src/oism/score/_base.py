@@ -87,6 +87,9 @@ class System(ABC):
     untruncated: float = 0.0
     """The level without truncation."""
 
+    whole_sweep: bool = False
+    """Whether `losses` must be given all times at once."""
+
     @abstractmethod
     def losses(self, t: Tensor, *, advance: Advance = ignore) -> Losses:
         """Return the held-out losses of all candidates at times ``(T,)``.

@@ -26,6 +26,8 @@ from oism.tables._mixture import MixtureModel
 from oism.tables._mixture_fit import fit_mixtures
 from oism.tables._model import TableModel, converged_steps
 from oism.tables._outliers import OutlierDetector
+from oism.tables._rotations import RotationModel, fit_rotations
+from oism.tables._sphere import SphereModel
 from oism.tables._streaming import PASSES
 from oism.tables._summary import describe
 
@@ -48,6 +50,8 @@ __all__ = [
     "Margin",
     "MixtureModel",
     "OutlierDetector",
+    "RotationModel",
+    "SphereModel",
     "SplineFlow",
     "Spread",
     "TableDistribution",
@@ -62,6 +66,7 @@ __all__ = [
     "fit_margin",
     "fit_mixture_by_bic",
     "fit_mixtures",
+    "fit_rotations",
     "nearest_neighbour_check",
     "sample_given",
 ]

@@ -11,15 +11,24 @@ from sklearn.model_selection import check_cv
 from torch import Tensor
 
 from oism._core import checks
-from oism.process import Process
+from oism.process import Process, Sphere
 from oism.tables._columns import Columns
+from oism.tables._ends import JacobiFamily, LaguerreFamily
 from oism.tables._family import Family
 from oism.tables._joint_family import JointFamily, MixtureFamily
 from oism.tables._linear import LinearFamily
 from oism.tables._ornstein_uhlenbeck import OrnsteinUhlenbeckFamily
+from oism.tables._directions import Directions
+from oism.tables._sphere import SphereFamily
 from oism.tables._torus import MOST_COLUMNS, TorusFamily
 
-PROCESSES: tuple[type[Family[Any]], ...] = (TorusFamily, OrnsteinUhlenbeckFamily, LinearFamily)
+PROCESSES: tuple[type[Family[Any]], ...] = (
+    TorusFamily,
+    OrnsteinUhlenbeckFamily,
+    LinearFamily,
+    JacobiFamily,
+    LaguerreFamily,
+)
 FAMILIES: tuple[type[Family[Any]], ...] = (*PROCESSES, JointFamily, MixtureFamily)
 NAMES = {family.name: family for family in FAMILIES if family.name is not None}
 
@@ -27,8 +36,20 @@ FOLDS = 5
 """The number of folds, unless given."""
 
 
-def choose_family(process: str | Process, columns: Columns, **settings: Any) -> Family[Any]:  # noqa: ANN401
+def choose_family(
+    process: str | Process,
+    columns: Columns,
+    directions: Directions | None = None,
+    **settings: Any,  # noqa: ANN401
+) -> Family[Any]:
     """Return the family of the process that is given, or of the one that suits the columns."""
+    if directions is not None:
+        sphere = Sphere() if process == "auto" else process
+        if not isinstance(sphere, Sphere):
+            raise ValueError(f"process must be 'auto' or Sphere() with sphere=, got {process!r}")
+        points = SphereFamily(sphere, **settings, directions=directions)
+        points.check(columns)
+        return points
     if process == "auto":
         few = columns.count <= MOST_COLUMNS and not columns.categorical
         process = "torus" if few else "joint"

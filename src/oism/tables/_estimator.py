@@ -57,12 +57,14 @@ from oism.tables._beside import (
 )
 from oism.tables._choices import NAMES, choose_family, choose_folds
 from oism.tables._collector import Collector, Settings
-from oism.tables._columns import Columns
+from oism.tables._columns import Columns, index_of
 from oism.tables._comparison import Comparison, compare_with_baselines
 from oism.tables._contract import TabularModel
 from oism.tables._copies import CopyCheck, nearest_neighbour_check
+from oism.tables._directions import Directions
 from oism.tables._discrete import DiscreteModel
 from oism.tables._distribution import TableDistribution, given_values
+from oism.tables._ends import choose_at_ends
 from oism.tables._family import Family
 from oism.tables._frame import (
     Table,
@@ -118,8 +120,14 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         Numeric columns with few values, which repeat, as counts or rounded numbers. Each value is
         spread over the cell around it, and samples are such values. By default those with at most
         256 different values and at least 2 rows per value; () for none.
+    sphere : two or three columns, optional
+        Points of a sphere: the columns of latitude and longitude, or of the three entries of unit
+        vectors, by name or index. They must be all columns. Densities are then per steradian, with
+        respect to area on the unit sphere, whatever the units of the columns.
+    sphere_unit : {"degrees", "radians"}
+        The unit of latitude and longitude.
     max_eigenvalue : "auto" or float
-        Torus: waves with 0 < ‖ξ‖² ≤ this. An upper bound: cross-validation chooses a cutoff.
+        Sphere: harmonics of degree l with l(l + 1) ≤ this. Torus: waves with 0 < ‖ξ‖² ≤ this. An upper bound: cross-validation chooses a cutoff.
     order : "auto" or int
         Other processes: the largest degree of the polynomials, likewise an upper bound. By default
         6 for `OrnsteinUhlenbeck`, and a total degree of 4 for `Linear`.
@@ -181,6 +189,8 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         "bounds": [Mapping, None],
         "box": ["array-like", None],
         "discrete": [StrOptions({"auto"}), "array-like"],
+        "sphere": ["array-like", None],
+        "sphere_unit": [StrOptions({"degrees", "radians"})],
         "max_eigenvalue": [StrOptions({"auto"}), Interval(Real, 1, None, closed="left")],
         "order": [StrOptions({"auto"}), Interval(Integral, 2, None, closed="left")],
         "frame": [StrOptions({"pca", "identity"})],
@@ -202,6 +212,8 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         bounds: Mapping[Any, tuple[float | None, float | None]] | None = None,
         box: tuple[float, float] | None = None,
         discrete: str | Sequence[Any] = "auto",
+        sphere: Sequence[Any] | None = None,
+        sphere_unit: str = "degrees",
         max_eigenvalue: float | str = "auto",
         order: int | str = "auto",
         frame: str = "pca",
@@ -219,6 +231,8 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.bounds = bounds
         self.box = box
         self.discrete = discrete
+        self.sphere = sphere
+        self.sphere_unit = sphere_unit
         self.max_eigenvalue = max_eigenvalue
         self.order = order
         self.frame = frame
@@ -573,6 +587,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
             labels = getattr(self, "feature_names_in_", None if table is None else table.labels)
             declared = Columns.of(count, labels, self.periodic, self.bounds, self.box)
             automatic = isinstance(self.discrete, str)
+            detect = detect and self.sphere is None
             discrete = () if automatic and not detect else self.discrete
             self.columns_, rows = read_columns(table, rows, declared, discrete)
         elif rows is None and table is not None:
@@ -635,22 +650,40 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         self.family_ = choose_family(
             self.process,
             columns,
+            self._directions(),
             max_eigenvalue=self.max_eigenvalue,
             order=self.order,
             frame=self.frame,
         )
         if not self.family_.allows_gaps:
             check_complete(columns, rows)
-        warn_of_rows(columns, rows[used])
+        if self.sphere is None:
+            warn_of_rows(columns, rows[used])
         columns.check_bounds(rows[used])
         folds, fold = choose_folds(self.cv, len(rows))
+        if self._chooses_at_ends:
+            own = rows[used], weights[used]
+            self.family_ = choose_at_ends(self.family_, columns, *own, self._settings(folds))
         self.collector_ = self._collector(self._dequantised(rows[used]), weights[used], folds)
         self._model = None
         return fold
 
+    def _directions(self) -> Directions | None:
+        """Return how rows are read as points of the sphere, if they are."""
+        if self.sphere is None:
+            return None
+        columns, named = self.columns_, list(self.sphere)
+        indices = [index_of(key, columns.count, columns.names, "sphere") for key in named]
+        return Directions.of(named, self.sphere_unit, indices, columns.count)
+
     def _collector(self, rows: Tensor, weights: Tensor, folds: int) -> Collector:
         """Return an empty collector for spread rows like these."""
-        settings = Settings(
+        settings = self._settings(folds)
+        return self.family_.collector(self.columns_.continuous, rows, weights, settings)
+
+    def _settings(self, folds: int) -> Settings:
+        """Return the parameters that concern a fit, whatever the family."""
+        return Settings(
             folds=folds,
             clock=self.clock,
             shrinkage=SHRINKAGES[self.shrinkage](),
@@ -658,7 +691,13 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
             steps=self.flow_steps,
             device=self.device,
         )
-        return self.family_.collector(self.columns_.continuous, rows, weights, settings)
+
+    @property
+    def _chooses_at_ends(self) -> bool:
+        """Whether the process at bounds is chosen: nothing is given that belongs to the torus."""
+        automatic = isinstance(self.process, str) and self.process == "auto"
+        own = self.clock is not None or self.network is not None or self.max_eigenvalue != "auto"
+        return automatic and not own and self.order == "auto"
 
     def _add(
         self,

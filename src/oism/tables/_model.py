@@ -287,8 +287,10 @@ class TableModel(TabularModel):
         rows[~wide] = self.chart.to_data(u.cpu())
         return rows.to(self.device)
 
-    def marginal(self, columns: Sequence[int]) -> GridModel:
+    def marginal(self, columns: Sequence[int]) -> GridModel | TableModel:
         """Return the model of some columns alone, in the order given: integrals over the others."""
+        if tuple(columns) == (0,) and self.dim == 1:
+            return self
         return GridModel(self, tuple(columns))
 
     def conditional(self, given: Mapping[int, float]) -> GridModel:

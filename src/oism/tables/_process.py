@@ -130,12 +130,31 @@ class ChartedProcess(Process):
         inner = self.inner.drift(self.chart.to_process(checks.points(x)))
         return matmul(inner, self.chart.inverse.to(x).mT)
 
-    def _drift_divergence(self, x: Tensor) -> Tensor | float:
-        return self.inner._drift_divergence(self.chart.to_process(x))
+    def _flow_drift_divergence(self, x: Tensor) -> Tensor | float:
+        return self.inner._flow_drift_divergence(self.chart.to_process(x))
+
+    def flow_drift(self, x: Tensor) -> Tensor:
+        """Return A⁻¹ times that of the inner process."""
+        inner = self.inner.flow_drift(self.chart.to_process(checks.points(x)))
+        return matmul(inner, self.chart.inverse.to(x).mT)
+
+    @property
+    def has_constant_noise(self) -> bool:  # type: ignore[override]  # that of the inner one
+        """Whether the noise does not depend on the row."""
+        return self.inner.has_constant_noise
 
     def noise(self, dim: int) -> Tensor:
         """Return A⁻¹L."""
         return matmul(self.chart.inverse, self.inner.noise(dim))
+
+    def noise_at(self, x: Tensor) -> Tensor:
+        """Return A⁻¹L at the rows: ``(n, dim, k)``."""
+        return matmul(self.chart.inverse.to(x), self.inner.noise_at(self.chart.to_process(x)))
+
+    def _retract(self, x: Tensor) -> Tensor:
+        if self.inner.has_constant_noise:
+            return x
+        return self.chart.to_data(self.inner._retract(self.chart.to_process(x)))
 
     def _transition(self, t: Tensor) -> ChartedTransition:
         return ChartedTransition(self.inner._transition(t), self.chart)

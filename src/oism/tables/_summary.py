@@ -18,8 +18,15 @@ COLUMN_TEXTS = {
     "periodic": "periodic, period {period:g}",
     "bounded": "bounded, {low:g} to {high:g}, reflected",
     "half-bounded": "bounded at {bound:g}, box from {low:.4g} to {high:.4g}, reflected",
+    "interval": "bounded, {low:g} to {high:g}",
+    "half-line": "bounded at {bound:g}, scale {scale:.4g}",
     "discrete": "discrete, {levels} levels from {low:g} to {high:g}",
     "free": "free, box from {low:.4g} to {high:.4g}",
+    "latitude": "latitude in {unit}",
+    "longitude": "longitude in {unit}",
+    "x": "first entry of unit vectors",
+    "y": "second entry of unit vectors",
+    "z": "third entry of unit vectors",
 }
 ENDS = {"low": "from", "high": "up to"}
 COORDINATE_TEXTS = {
@@ -30,6 +37,7 @@ MOST_MEMBERS = 5
 FUNCTION_TEXTS = {
     "waves": "{count} waves, frequencies up to {finest:.3g}",
     "polynomials": "polynomials up to degree {degree}",
+    "spherical harmonics": "{count} spherical harmonics, degrees up to {finest}",
 }
 """What is printed of each kind of column and function; of others, the kind."""
 
@@ -39,6 +47,13 @@ def table_facts(score: OperatorScore, chart: Chart, names: Sequence[str]) -> Fac
     columns = zip(names, chart.facts(), strict=True)
     return {
         "columns": [{"name": name, **column} for name, column in columns],
+        **score_facts(score),
+    }
+
+
+def score_facts(score: OperatorScore) -> Facts:
+    """Return process, functions and choices of a score as JSON can hold them."""
+    return {
         "process": _settings(score.process),
         "clock": _settings(score.clock),
         "times": list(score.times),
@@ -64,6 +79,12 @@ def describe(found: Facts) -> str:
     if found["background"] is not None:
         share = found["background"]
         lines.append(f"background  a Gaussian of twice the spread, weight {share:.2g}")
+    if "pool" in found:
+        pool = found["pool"]
+        lines.append(
+            f"pool        {pool['flow']:.0%} flow, {pool['kernels']:.0%} kernels of "
+            f"{pool['members']} widths, {pool['uniform']:.1%} uniform; per steradian"
+        )
     return "\n".join([*lines, *_network_lines(found)])
 
 

@@ -12,7 +12,16 @@ from functools import singledispatch
 from typing import TypeVar
 
 from oism._core import checks
-from oism.basis import Basis, Fourier, Hermite, OrthogonalFrame, TensorHermite
+from oism.basis import (
+    Basis,
+    Eigenfunctions,
+    Fourier,
+    Hermite,
+    OrthogonalFrame,
+    QuaternionBasis,
+    SphericalHarmonics,
+    TensorHermite,
+)
 from oism.estimation._moments.base import Moments
 from oism.estimation._moments.fourier import FourierMoments
 from oism.estimation._moments.hermite import (
@@ -23,6 +32,9 @@ from oism.estimation._moments.hermite import (
 )
 from oism.estimation._moments.products import ProductMoments
 from oism.estimation._moments.rows import batches
+from oism.estimation._moments.smooth import SmoothMoments
+from oism.estimation._moments.transforms import TransformMoments
+from oism.estimation._moments.splines import SplineMoments
 
 Accumulator = TypeVar("Accumulator", bound=Moments)
 
@@ -49,6 +61,22 @@ def _(
     basis: TensorHermite, folds: int = 5, *, squares: bool = False
 ) -> TensorHermiteMoments | GaussianMoments:
     return tensor_moments(basis, folds, squares=squares)
+
+
+@moments_of.register
+def _(basis: Eigenfunctions, folds: int = 5, *, squares: bool = False) -> Moments:
+    # One histogram gives all averages, but not their variances.
+    return ProductMoments(basis, folds, squares=True) if squares else SplineMoments(basis, folds)
+
+
+@moments_of.register
+def _(basis: SphericalHarmonics, folds: int = 5, *, squares: bool = False) -> TransformMoments:
+    return TransformMoments(basis, folds, squares=squares)
+
+
+@moments_of.register
+def _(basis: QuaternionBasis, folds: int = 5, *, squares: bool = False) -> SmoothMoments:
+    return SmoothMoments(basis, folds, squares=squares)
 
 
 def principal_frame(data: object, dim: int, *, sample_weight: object = None) -> OrthogonalFrame:

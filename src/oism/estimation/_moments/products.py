@@ -7,6 +7,7 @@ own.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Self
 
@@ -31,14 +32,21 @@ class ProductMoments(Moments):
         self.wide = basis.doubled()
         self.block = max(1, BLOCK // self.wide.size) * basis.dim
         self._sums = torch.zeros(1 + self.squares, folds, self.wide.size, dtype=torch.float64)
+        ends = torch.tensor([math.inf, -math.inf], dtype=torch.float64)
+        self._range = ends[:, None].expand(2, basis.dim).clone()
 
     def _add(self, x: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
-        values = self.wide.values(self.basis.process.wrap(x.cpu()))
+        x = self.basis.process.domain.admit(x.cpu(), "data")
+        values = self.wide.values(x)
+        low = torch.minimum(self._range[0], x.amin(dim=0))
+        self._range = torch.stack((low, torch.maximum(self._range[1], x.amax(dim=0))))
         for power, sums in enumerate(self._sums, start=1):
             sums.add_(weights.cpu() @ values**power)
 
     def _absorb(self, other: Self) -> None:
         self._sums += other._sums
+        low = torch.minimum(self._range[0], other._range[0])
+        self._range = torch.stack((low, torch.maximum(self._range[1], other._range[1])))
 
     def _key(self) -> object:
         return self.squares, type(self.basis), self.wide.eigenvalues.numpy().tobytes()
@@ -66,4 +74,4 @@ class ProductMoments(Moments):
 
     def system(self, shrinkage: Shrinkage) -> ProductSystem:
         """Return the equations from the products of the functions."""
-        return ProductSystem(self.basis, self.shrunk(shrinkage))
+        return ProductSystem(self.basis.within(*self._range), self.shrunk(shrinkage))

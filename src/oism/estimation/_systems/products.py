@@ -17,7 +17,7 @@ from oism.basis import Averages, Basis
 from oism.estimation._equations.products import ProductEquations
 from oism.estimation._systems.nested_system import NestedSystem
 from oism.process import Clock
-from oism.score import SeriesScore, Table
+from oism.score import OperatorScore, ReversibleScore, SeriesScore, Table
 from oism.storage import storable
 
 
@@ -31,9 +31,11 @@ class ProductSystem(NestedSystem):
         super().__init__(basis, averages, torch.device("cpu"))
         self.levels = len(self.sizes)
 
-    def score(self, clock: Clock, table: Table) -> SeriesScore:
+    def score(self, clock: Clock, table: Table) -> OperatorScore:
         """Return the score as a series of the basis."""
-        return SeriesScore(self.basis, clock, table, self.without_folds())
+        constant = self.basis.process.has_constant_noise
+        kind = SeriesScore if constant else ReversibleScore
+        return kind(self.basis, clock, table, self.without_folds())
 
     def without_folds(self) -> ProductSystem:
         """Return the system with the averages over all rows only."""

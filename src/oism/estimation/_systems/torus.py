@@ -1,16 +1,6 @@
 """The system on the torus: dense algebra for bands of few functions, matrix-free for others.
 
-In preconditioned coordinates Λ^{½}α, where A_t tends to the identity as t grows, the penalty is
-diagonal and grows with the eigenvalue,
-
-    ε P,    P = |λ| (1 + (|λ|/c²)⁶),
-
-so ε|λ| penalises second derivatives of the score's potential, and the cutoff c truncates the
-spectrum smoothly: beyond it the penalty grows like the twelfth power of the frequency. With
-D = (ΛP)^{-½} the scaled system is (D A D + εI) y = -D b, α = D y, and all ridges share one Krylov
-space.
-
-A cutoff has no effect at scales that diffusion has smoothed: c is a candidate only if c²t ≤ 0.3.
+Penalty and cutoffs are those of ``oism.estimation._systems.spectral``.
 
 Functions with negligible coefficients are left out: those far above the cutoff, where the penalty
 is large, and those that have decayed. b decays like e^{-‖ξ‖²t}, but the coefficients of a logarithm
@@ -23,10 +13,8 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
 from typing import Any
@@ -36,10 +24,11 @@ from torch import Tensor
 
 from oism._core.transforms import in_parallel, threads_apart
 from oism.basis import Averages, Fourier, ScatteredSeries, product_lattice
-from oism.estimation._equations.fourier import FourierEquations, GalerkinOperator
+from oism.estimation._equations.fourier import FourierEquations
 from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
+from oism.estimation._systems.spectral import SMOOTHED, Scaled, SpectralSystem
 from oism.process import Clock
-from oism.score import RIDGES, Advance, FourierScore, Losses, Solved, System, Table, ignore
+from oism.score import RIDGES, Advance, FourierScore, Losses, Solved, Table, ignore
 from oism.storage import storable
 
 DENSE_SWEEP, DENSE, DENSE_SOLVE = 160, 300, 512
@@ -48,10 +37,6 @@ folds, for a solution with extreme eigenvalues, and for a solution (benchmarks/t
 
 BANDS = 8
 """The number of bands per octave."""
-
-SMALLEST_CUTOFF = 3.0
-SMOOTHED = 0.3
-"""The largest c²t of a candidate cutoff c."""
 
 GAUSSIAN_DECAY = 80.0
 EXPONENTIAL_DECAY = 25.0
@@ -91,23 +76,8 @@ FINAL_TOLERANCE = 1e-11
 KRYLOV = 2**26
 """The largest number of entries of the Krylov space of a batch of times: half a gigabyte."""
 
-UNSOLVED = 1e-5
-"""The relative residual above which there is a warning."""
-
 SWEEP_ITERATIONS = 300
 FINAL_ITERATIONS = 5000
-
-
-@dataclass(frozen=True, eq=False)
-class Scaled:
-    """y ↦ D A D y."""
-
-    operator: GalerkinOperator
-    scale: Tensor
-
-    def __call__(self, y: Tensor) -> Tensor:
-        """Return the product."""
-        return self.scale * self.operator(self.scale * y)
 
 
 class Work:
@@ -129,22 +99,20 @@ class Work:
 
 
 @storable
-class TorusSystem(System):
+class TorusSystem(SpectralSystem):
     """A_t and b_t on the torus for averages over all rows, and with each fold left out.
 
     ``dense`` selects one of the two algorithms; by default each band has the faster one.
     """
 
     basis: Fourier
-    untruncated = -32.0
 
     def __init__(
         self, basis: Fourier, lattice: Tensor, averages: Averages, *, dense: bool | None = None
     ) -> None:
-        self.basis, self.lattice, self.averages = basis, lattice, averages
+        super().__init__(basis)
+        self.lattice, self.averages = lattice, averages
         self._dense = dense
-        self.radius = math.sqrt(-float(basis.eigenvalues[-1]))
-        self.levels = 1 + max(0, math.floor(2 * math.log2(self.radius / SMALLEST_CUTOFF) + 1e-9))
         self._equations = lru_cache(maxsize=64)(self._make_equations)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -180,19 +148,11 @@ class TorusSystem(System):
         """Return a context in which times are solved in parallel, each on one thread."""
         return threads_apart()
 
-    def cutoff(self, level: Tensor) -> Tensor:
-        """Return c = r·2^{-level/2} for real-valued levels; at level 0 it has almost no effect."""
-        return self.radius * 2 ** (-level / 2)
-
     def density_ratio(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ρ_t/π = 1 + Σ e^{-‖ζ‖²t} E[e^{-iζ·X}] e^{iζ·x}, which converges for t > 0."""
         decay = torch.exp(-t * self.lattice.square().sum(dim=1))
         means = self.averages.total * decay
         return 1 + ScatteredSeries(self.lattice)(x.cpu().double(), means[None])[0].to(x)
-
-    def penalty(self, level: Tensor, eigenvalues: Tensor) -> Tensor:
-        """Return P for levels ``(S,)``: ``(S, size)``."""
-        return -eigenvalues * (1 + (-eigenvalues / self.cutoff(level).square()[:, None]) ** 6)
 
     def _make_equations(self, part: str, band: float) -> FourierEquations:
         means = getattr(self.averages, part)
@@ -435,19 +395,6 @@ class TorusSystem(System):
         in_parallel(work, list(self._chunks(bands, 1, most_dense)))
         self._warn(left, t)
         return Solved(alpha, low, high, iterations)
-
-    @staticmethod
-    def _warn(residual: Tensor, t: Tensor) -> None:
-        residual = residual.nan_to_num(nan=0.0)  # direct solutions have none
-        if float(residual.max()) > UNSOLVED:
-            worst = int(residual.argmax())
-            warnings.warn(
-                f"conjugate gradients stopped at a residual of {float(residual[worst]):.1e} at "
-                f"t = {float(t[worst]):.3g}: the ridge is too small, or the moments are not those "
-                "of a density",
-                RuntimeWarning,
-                stacklevel=4,
-            )
 
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½: ``(T,)``."""

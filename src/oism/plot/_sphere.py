@@ -1,0 +1,134 @@
+"""Maps of the sphere in Mollweide's projection, which preserves areas: rows, density, samples, score.
+
+Densities are per steradian, so equal areas of the map with equal colours hold equal mass.
+"""
+
+from __future__ import annotations
+
+import math
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+from numpy.typing import ArrayLike
+
+from oism.plot._frame import DENSITY, INK, Array
+from oism.tables import OISM, SphereModel
+
+SAMPLES = 5000
+ROWS = "#6b6f76"
+NOISE = 0.15
+"""The noise √(2t) whose score is drawn, in radians."""
+
+RANGE = 7.0
+"""The log-densities that are shown, in nats below the largest."""
+
+
+def _globe(figure: Figure, place: tuple[int, int, int], title: str) -> Axes:
+    ax = figure.add_subplot(*place, projection="mollweide")
+    ax.set_title(title, pad=10)
+    ax.set_xticks(np.radians([-120, -60, 0, 60, 120]))
+    ax.set_yticks(np.radians([-60, -30, 0, 30, 60]))
+    degrees = FuncFormatter(lambda angle, _: f"{math.degrees(angle):.0f}°")
+    ax.xaxis.set_major_formatter(degrees)
+    ax.yaxis.set_major_formatter(degrees)
+    ax.tick_params(labelsize="x-small", colors="#8a8f98")
+    ax.grid(linewidth=0.4, alpha=0.6)
+    return ax
+
+
+def _points(latitude: Array, longitude: Array) -> torch.Tensor:
+    """Return unit vectors of angles in radians."""
+    flat = np.cos(latitude)
+    parts = (flat * np.cos(longitude), flat * np.sin(longitude), np.sin(latitude))
+    return torch.from_numpy(np.stack(parts, axis=-1).reshape(-1, 3))
+
+
+def _angles(model: SphereModel, rows: ArrayLike) -> tuple[Array, Array]:
+    """Return longitude and latitude in radians of rows."""
+    x = model.directions.to_points(torch.from_numpy(np.array(rows, dtype=np.float64))).numpy()
+    return np.arctan2(x[:, 1], x[:, 0]), np.arcsin(np.clip(x[:, 2], -1, 1))
+
+
+def sphere_cloud(model: SphereModel, rows: ArrayLike, ax: Axes, color: str = INK) -> Axes:
+    """Return the map with the rows as dots."""
+    longitude, latitude = _angles(model, rows)
+    size = float(np.clip(6000 / len(longitude), 0.5, 6.0))
+    ax.scatter(longitude, latitude, s=size, color=color, linewidths=0, alpha=0.6, rasterized=True)
+    return ax
+
+
+def sphere_density(model: SphereModel, ax: Axes, side: int = 72) -> Axes:
+    """Return the map with log-densities as colours, ``side`` cells from pole to pole."""
+    latitude = np.linspace(-0.5 * np.pi, 0.5 * np.pi, side + 1)
+    longitude = np.linspace(-np.pi, np.pi, 2 * side + 1)
+    middles = [0.5 * (edges[1:] + edges[:-1]) for edges in (latitude, longitude)]
+    x = _points(*np.meshgrid(*middles, indexing="ij"))
+    log = model.point_density(x).reshape(side, 2 * side).numpy()
+    top = float(log.max())
+    shade = ax.pcolormesh(
+        longitude, latitude, log, vmin=top - RANGE, vmax=top, cmap=DENSITY, rasterized=True
+    )
+    shade.set_edgecolor("face")
+    return ax
+
+
+def sphere_score(model: SphereModel, ax: Axes, noise: float = NOISE) -> Axes:
+    """Return the map with the scores at a noise as arrows, towards denser regions."""
+    low, high = model.times
+    t = float(np.clip(0.5 * noise**2, low, high))
+    rings = np.radians(np.arange(-75, 76, 15.0))
+    places = [
+        (ring, turn)
+        for ring in rings
+        for turn in np.linspace(-np.pi, np.pi, max(6, round(24 * np.cos(ring))), endpoint=False)
+    ]
+    latitude, longitude = np.array(places).T
+    longitude = longitude + np.pi / 24
+    x = _points(latitude, longitude)
+    score = model.operator_score.score(x, t).numpy()
+    east = np.stack((-np.sin(longitude), np.cos(longitude), np.zeros_like(longitude)), axis=1)
+    north = np.cross(x.numpy(), east)
+    u, v = (score * east).sum(axis=1), (score * north).sum(axis=1)
+    size = np.hypot(u, v)
+    shrink = np.log1p(size / np.median(size)) / np.maximum(size, 1e-12)
+    # A step to the east by a length is one of length / cos latitude in longitude.
+    ax.quiver(
+        longitude,
+        latitude,
+        u * shrink,
+        v * shrink,
+        color=INK,
+        width=0.0025,
+        scale=40,
+        pivot="mid",
+    )
+    return ax
+
+
+def sphere_overview(
+    model: OISM, rows: ArrayLike | None = None, *, random_state: int = 0
+) -> Figure:
+    """Return maps of a model of points of the sphere: rows if given, density, samples, score."""
+    fitted: SphereModel = model.model_
+    data = None if rows is None else np.asarray(rows, dtype=np.float64)
+    count = SAMPLES if data is None else min(len(data), 4 * SAMPLES)
+    samples = np.asarray(model.sample(count, random_state=random_state), dtype=np.float64)
+    figure = plt.figure(figsize=(11.0, 6.4 if data is not None else 3.4), layout="constrained")
+    shape = (2, 2) if data is not None else (1, 3)
+    places = iter(range(1, 5))
+    if data is not None:
+        ax = _globe(figure, (*shape, next(places)), f"{len(data):,} rows")
+        sphere_cloud(fitted, data, ax, ROWS)
+    ax = sphere_density(fitted, _globe(figure, (*shape, next(places)), "fitted log-density"))
+    figure.colorbar(
+        ax.collections[0], ax=ax, label="nats per steradian", shrink=0.7, pad=0.03, aspect=25
+    )
+    ax = _globe(figure, (*shape, next(places)), f"{len(samples):,} samples")
+    sphere_cloud(fitted, samples, ax)
+    title = f"score of the flow, noise {math.degrees(NOISE):.0f}°"
+    sphere_score(fitted, _globe(figure, (*shape, next(places)), title))
+    return figure

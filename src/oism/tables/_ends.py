@@ -1,0 +1,231 @@
+"""One column with bounds under a diffusion whose domain ends there.
+
+A column with both bounds is modelled by Jacobi polynomials on [0, 1], one with a single bound by
+Laguerre polynomials on (0, ∞). The parameters of the process are the powers of its invariant
+density at the ends: x^{a-1} at 0 and (1 - x)^{b-1} at 1. If they are those of the data, log(ρ/π) is
+smooth up to the ends, also where the density is infinite. `choose_at_ends` fits several, beside
+reflection on the torus, to parts of the rows, and takes what gives held-out rows the largest mean
+log-density. Rows on an end need a finite density there: then a power is at least 1.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+import scipy.special
+import torch
+from torch import Tensor
+
+from oism.basis import JacobiPolynomials, LaguerrePolynomials
+from oism.estimation import Moments, Ridge, Shrinkage, fit_moments, fold_of, moments_of
+from oism.process import Clock, Jacobi, Laguerre
+from oism.score import OperatorScore
+from oism.tables._background import Spread
+from oism.tables._collector import Settings
+from oism.tables._column import Column
+from oism.tables._columns import Columns
+from oism.tables._end_chart import EndChart
+from oism.tables._family import Family, MomentFamily, P
+
+DEGREES = {"Jacobi": 48, "Laguerre": 12}
+"""The largest degree, unless given."""
+
+FOLDS = 3
+"""The number of folds by which a family is chosen."""
+
+LEAST_ROWS = 100
+"""The least number of rows for a choice."""
+
+MOST_HELD_OUT = 500
+"""The largest number of held-out rows per fold at which densities are compared."""
+
+STEPS = 24
+"""The number of steps of flows that are compared."""
+
+QUICK_DEGREE = 24
+"""The largest degree of families that are compared."""
+
+POWERS = (0.25, 3.0)
+"""The range of the powers a and b that are estimated."""
+
+
+@dataclass(frozen=True)
+class EndFamily(MomentFamily[P]):
+    """The choices for one column with bounds."""
+
+    times = 17
+
+    def fit(
+        self, moments: Moments, *, clock: Clock | None, shrinkage: Shrinkage, ridge: Ridge | float
+    ) -> OperatorScore:
+        """Return the scores, by default over the clock of the basis."""
+        return fit_moments(moments, clock=clock, shrinkage=shrinkage, ridge=ridge)
+
+    def degree(self) -> int:
+        """Return the largest degree of the polynomials."""
+        own = DEGREES[self.process_type.__name__]
+        return own if isinstance(self.order, str) else int(self.order)
+
+
+@dataclass(frozen=True)
+class JacobiFamily(EndFamily[Jacobi]):
+    """Jacobi polynomials of a column with both bounds."""
+
+    example = "Jacobi(a, b)"
+    process_type = Jacobi
+
+    def check(self, columns: Columns) -> None:
+        """Raise unless there is one column, with both bounds."""
+        if columns.count != 1 or ends_of(columns[0]) != 2:
+            raise ValueError(
+                f"process={self.process!r} needs one column with both bounds, such as "
+                "bounds={0: (0, 1)}: use process='auto' for other columns"
+            )
+
+    def chart(self, columns: Columns, rows: Tensor, weights: Tensor, spread: Spread) -> EndChart:  # noqa: ARG002
+        """Return the chart to [0, 1]."""
+        return EndChart.interval(columns[0].low, columns[0].high)
+
+    def moments(self, dim: int, n: float, folds: int, *, squares: bool) -> Moments:  # noqa: ARG002
+        """Return an accumulator of Jacobi polynomials."""
+        basis = JacobiPolynomials(self.process, self.degree())
+        return moments_of(basis, folds, squares=squares)
+
+
+@dataclass(frozen=True)
+class LaguerreFamily(EndFamily[Laguerre]):
+    """Laguerre polynomials of a column with one bound."""
+
+    example = "Laguerre(a)"
+    process_type = Laguerre
+
+    def check(self, columns: Columns) -> None:
+        """Raise unless there is one column, with one bound."""
+        if columns.count != 1 or ends_of(columns[0]) != 1:
+            raise ValueError(
+                f"process={self.process!r} needs one column with one bound, such as "
+                "bounds={0: (0, None)}: use process='auto' for other columns"
+            )
+
+    def chart(self, columns: Columns, rows: Tensor, weights: Tensor, spread: Spread) -> EndChart:  # noqa: ARG002
+        """Return the chart to (0, ∞) in which the data have the mean a of the process."""
+        bound, side = end_of(columns[0])
+        gaps = side * (rows[:, 0] - bound)
+        mean = float(weights @ gaps / weights.sum()) or 1.0
+        size = math.sqrt(float(weights @ gaps.square() / weights.sum())) or 1.0
+        return EndChart.half_line(bound, side, mean / self.process.a, size)
+
+    def moments(self, dim: int, n: float, folds: int, *, squares: bool) -> Moments:  # noqa: ARG002
+        """Return an accumulator of Laguerre polynomials."""
+        basis = LaguerrePolynomials(self.process, self.degree())
+        return moments_of(basis, folds, squares=squares)
+
+
+def ends_of(column: Column) -> int:
+    """Return the number of bounds of a column; 0 if it is periodic or has levels."""
+    if column.period is not None or column.levels or column.categorical:
+        return 0
+    return math.isfinite(column.low) + math.isfinite(column.high)
+
+
+def end_of(column: Column) -> tuple[float, float]:
+    """Return the bound of a column with one, and the side of its values, 1 or -1."""
+    return (column.low, 1.0) if math.isfinite(column.low) else (column.high, -1.0)
+
+
+def candidates(column: Column, x: Tensor, weights: Tensor) -> list[Family[Any]]:
+    """Return families for a column with bounds and its values ``(n,)``.
+
+    >>> column = Column(low=0.0, high=1.0)
+    >>> x = torch.linspace(0.01, 0.99, 99).double()
+    >>> [family.process for family in candidates(column, x, torch.ones(99).double())]
+    [Jacobi(a=0.5, b=0.5), Jacobi(a=0.9..., b=0.9...)]
+    """
+    if ends_of(column) == 2:
+        u = ((x - column.low) / (column.high - column.low)).clamp(0, 1)
+        at = float(u.min()) <= 0, float(u.max()) >= 1  # rows on the ends
+        powers = [(0.5, 0.5), beta_powers(u, weights)]
+        pairs = [tuple(max(p, 1.0) if on else p for p, on in zip(pair, at, strict=True))
+                 for pair in powers]  # fmt: skip
+        return [JacobiFamily(Jacobi(*pair), order=QUICK_DEGREE) for pair in dict.fromkeys(pairs)]
+    bound, side = end_of(column)
+    gaps = (side * (x - bound)).clamp(min=0)
+    powers_at = [gamma_power(gaps, weights), 1.0]
+    least = 1.0 if float(gaps.min()) <= 0 else 0.0
+    found = dict.fromkeys(max(power, least) for power in powers_at)
+    return [LaguerreFamily(Laguerre(a)) for a in found]
+
+
+def beta_powers(u: Tensor, weights: Tensor) -> tuple[float, float]:
+    """Return a and b of the Beta distribution of maximal likelihood, within `POWERS`."""
+    share, inside = weights / weights.sum(), u.clamp(1e-12, 1 - 1e-12)
+    logs = float(share @ inside.log()), float(share @ torch.log1p(-inside))
+
+    def loss(theta: np.ndarray) -> float:
+        a, b = np.exp(theta)
+        return float(scipy.special.betaln(a, b) - (a - 1) * logs[0] - (b - 1) * logs[1])
+
+    ends = (math.log(POWERS[0]), math.log(POWERS[1]))
+    found = scipy.optimize.minimize(loss, np.zeros(2), method="L-BFGS-B", bounds=[ends, ends])
+    a, b = np.exp(found.x).round(3)
+    return float(a), float(b)
+
+
+def gamma_power(gaps: Tensor, weights: Tensor) -> float:
+    """Return a of the Gamma distribution of maximal likelihood, within `POWERS`."""
+    share = weights / weights.sum()
+    mean = float(share @ gaps)
+    target = math.log(mean) - float(share @ gaps.clamp(min=1e-12 * mean).log()) if mean else 0.0
+
+    def excess(a: float) -> float:
+        return math.log(a) - float(scipy.special.digamma(a)) - target  # falls with a
+
+    low, high = POWERS
+    if excess(low) <= 0 or excess(high) >= 0:
+        return low if excess(low) <= 0 else high
+    return round(float(scipy.optimize.brentq(excess, low, high)), 3)
+
+
+def choose_at_ends(
+    family: Family[Any], columns: Columns, rows: Tensor, weights: Tensor, settings: Settings
+) -> Family[Any]:
+    """Return the family of the largest mean held-out log-density: the given one, or another.
+
+    The given one for tables without candidates: several columns, no bounds, or few rows.
+    """
+    if columns.count != 1 or not ends_of(columns[0]) or len(rows) < LEAST_ROWS:
+        return family
+    fold = fold_of(rows, FOLDS)
+    quick = replace(settings, steps=STEPS, device=None)
+    best, most = family, -math.inf
+    for found in (family, *candidates(columns[0], rows[:, 0], weights)):
+        total = sum(
+            _held_out(found, columns, rows, weights, fold == number, quick)
+            for number in range(FOLDS)
+        )
+        if total > most:
+            best, most = found, total
+    return replace(best, order=family.order) if best is not family else family
+
+
+def _held_out(
+    family: Family[Any],
+    columns: Columns,
+    rows: Tensor,
+    weights: Tensor,
+    held: Tensor,
+    settings: Settings,
+) -> float:
+    """Return the weighted sum of log-densities of held-out rows, scaled to all of them."""
+    if not bool(held.any()) or not bool((~held).any()):
+        return 0.0
+    train, mass = rows[~held], weights[~held]
+    collector = family.collector(columns, train, mass, settings)
+    collector.update(train, mass)
+    test, own = rows[held][:MOST_HELD_OUT], weights[held][:MOST_HELD_OUT]
+    log = collector.model().log_density(test)
+    return float(own @ log / own.sum()) * float(weights[held].sum())

@@ -1,0 +1,373 @@
+"""Points of the sphere: a diffusion model in closed form, pooled with kernels of many widths.
+
+    p(x) = v₀ ρ(x) + Σ_j v_j q_j(x) + v_u/4π    per steradian
+
+ρ is the density of the probability flow of harmonics under Brownian motion on the sphere. Its
+resolution is limited by the degree everywhere; structure that is sharp in few places is left to
+kernel estimates q_j, see `oism.tables._kernels`. The weights v maximise the likelihood of held-out
+rows (expectation maximisation, which converges: the problem is concave). Samples choose a part
+first, so they are exact for the pool.
+
+Scores of all noise levels are those of ρ.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from oism._core import checks
+from oism.basis import SphericalHarmonics
+from oism.estimation import (
+    ChosenRidge,
+    CrossValidation,
+    KnownKnots,
+    Ridge,
+    fit_moments,
+    fold_of,
+    moments_of,
+)
+from oism.flow import Divergence, Flow, OrdinaryMethod, RungeKutta4, StochasticMethod, log_density
+from oism.process import Clock, Sphere
+from oism.score import OperatorScore
+from oism.storage import storable
+from oism.tables._collector import FEW_ROWS_RIDGE, Settings
+from oism.tables._columns import Columns
+from oism.tables._contract import TabularModel
+from oism.tables._directions import Directions
+from oism.tables._family import Family
+from oism.tables._joint_fit import MOST_ROWS
+from oism.tables._kernels import DirectionalKernels
+from oism.tables._model import converged_steps
+from oism.tables._pool import pool_weights
+from oism.tables._reservoir import Reservoir
+from oism.tables._rows import RowCollector
+from oism.tables._summary import score_facts
+
+DEGREE, POWER = 64.0, 0.4
+"""The degree for 4,000 rows, and the power of n by which it grows."""
+
+LEAST_DEGREE, LARGEST_DEGREE = 12, 128
+
+TIMES = 21
+"""The number of times at which ridge and cutoff are chosen and coefficients are solved for."""
+
+ONE_FOLD = 3000
+"""The number of rows above which one fold is held out for the weights of the pool, not all."""
+
+HELD_OUT = 4000
+"""The largest number of held-out rows for the weights of the pool."""
+
+LEAST_WEIGHT = 1e-3
+"""Kernels of less weight are left out."""
+
+
+@storable
+class SphereModel(TabularModel):
+    """The density of points of the sphere per steradian, and the scores of all noise levels.
+
+    Parameters
+    ----------
+    operator_score
+        The scores of all noise levels, for unit vectors.
+    directions
+        How rows are read as points.
+    kernels
+        The members of the dictionary that are used.
+    weights
+        Of the flow, of the uniform distribution and of the members of ``kernels``.
+    steps
+        The number of steps of the flow.
+    """
+
+    operator_score: OperatorScore
+    weights: Tensor
+
+    def __init__(
+        self,
+        operator_score: OperatorScore,
+        directions: Directions,
+        kernels: DirectionalKernels,
+        weights: Tensor,
+        steps: int,
+    ) -> None:
+        super().__init__()
+        self.operator_score, self.directions, self.kernels = operator_score, directions, kernels
+        self.register_buffer("weights", weights.double())
+        self.steps = checks.integer(steps, "steps", minimum=1)
+        if weights.shape != (2 + len(kernels.members),):
+            raise ValueError(
+                f"weights must be {2 + len(kernels.members)}, got shape {tuple(weights.shape)}"
+            )
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        names = ("operator_score", "directions", "kernels", "weights", "steps")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def process(self) -> Sphere:
+        """Brownian motion on the sphere, for unit vectors."""
+        return self.operator_score.process  # type: ignore[return-value]
+
+    @property
+    def clock(self) -> Clock:
+        """The noise levels."""
+        return self.operator_score.clock
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The first and the last time of the process that `score` can be evaluated at."""
+        return self.operator_score.times
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a row, one axis."""
+        return (len(self.directions.columns),)
+
+    @property
+    def flow(self) -> Flow:
+        """The probability flow of unit vectors."""
+        return Flow(self.operator_score)
+
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return ∇ log ρ_t at rows, without kernels: towards north and east per radian.
+
+        For unit vectors it is the tangent vector.
+        """
+        points = self.directions.to_points(checks.points(x, dim=self.dim))
+        return self.directions.tangent(self.operator_score.score(points, t), points)
+
+    @torch.no_grad()
+    def flow_density(self, points: Tensor, method: OrdinaryMethod | None = None) -> Tensor:
+        """Return log ρ of unit vectors ``(n, 3)``: ``(n,)``."""
+        return log_density(self.flow, points, method=method or RungeKutta4(self.steps))
+
+    @torch.no_grad()
+    def log_density(
+        self,
+        x: Tensor,
+        *,
+        method: OrdinaryMethod | None = None,
+        divergence: Divergence | None = None,  # noqa: ARG002 (none is needed)
+        progress: bool | None = None,  # noqa: ARG002
+    ) -> Tensor:
+        """Return log p at rows, per steradian: ``(n,)``."""
+        return self.point_density(self.directions.to_points(checks.points(x, dim=self.dim)), method)
+
+    def point_density(self, points: Tensor, method: OrdinaryMethod | None = None) -> Tensor:
+        """Return log p of unit vectors ``(n, 3)``: ``(n,)``."""
+        logs = pool_terms(self.flow_density(points, method), self.kernels.log_densities(points))
+        return torch.logsumexp(logs + self.weights.log(), dim=1)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        method: OrdinaryMethod | StochasticMethod | None = None,
+        progress: bool | None = None,
+    ) -> Tensor:
+        """Return n rows drawn from p, float64."""
+        n = checks.integer(n, "n", minimum=0)
+        points = torch.empty(n, 3, dtype=torch.float64)
+        part = torch.zeros(n, dtype=torch.int64)
+        if n:
+            part = torch.multinomial(self.weights, n, replacement=True, generator=generator)
+        for number, draw in enumerate((self._from_flow, self._from_uniform)):
+            own = part == number
+            points[own] = draw(int(own.sum()), generator, method, progress)
+        local = part >= 2
+        points[local] = self.kernels.sample(part[local] - 2, generator)
+        return self.directions.to_rows(points)
+
+    def _from_flow(
+        self,
+        n: int,
+        generator: torch.Generator | None,
+        method: OrdinaryMethod | StochasticMethod | None,
+        progress: bool | None,
+    ) -> Tensor:
+        method, kind = method or RungeKutta4(self.steps), torch.float64
+        return self.flow.sample(
+            n, method=method, generator=generator, dtype=kind, progress=progress
+        )
+
+    def _from_uniform(
+        self, n: int, generator: torch.Generator | None, *_: object
+    ) -> Tensor:
+        return self.process.invariant.sample((n, 3), generator=generator, dtype=torch.float64)
+
+    def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return columns, process, functions and choices; columns have numbers unless named."""
+        names = [str(j) for j in range(self.dim)] if names is None else names
+        kinds = ("latitude", "longitude") if self.directions.is_angular else ("x", "y", "z")
+        columns: list[dict[str, Any]] = [{} for _ in names]
+        for kind, j in zip(kinds, self.directions.columns, strict=True):
+            columns[j] = {"name": names[j], "kind": kind, "unit": self.directions.unit}
+        pool = {
+            "flow": float(self.weights[0]),
+            "uniform": float(self.weights[1]),
+            "kernels": float(self.weights[2:].sum()),
+            "members": len(self.kernels.members),
+        }
+        return {
+            "kind": type(self).__name__,
+            "columns": columns,
+            **score_facts(self.operator_score),
+            "steps": self.steps,
+            "background": None,
+            "pool": pool,
+        }
+
+    def marginal(self, columns: Sequence[int]) -> NoReturn:  # noqa: ARG002
+        """Raise: a point of the sphere is one thing."""
+        self._refuse()
+
+    def conditional(self, given: Mapping[int, float]) -> NoReturn:  # noqa: ARG002
+        """Raise: a point of the sphere is one thing."""
+        self._refuse()
+
+    @staticmethod
+    def _refuse() -> NoReturn:
+        raise ValueError(
+            "the columns of a point of the sphere have no marginals and conditionals, and rows of "
+            "them no gaps: drop rows with missing entries"
+        )
+
+
+def pool_terms(flow: Tensor, kernels: Tensor) -> Tensor:
+    """Return the log-densities of the parts of the pool: ``(n, 2 + m)``."""
+    uniform = torch.full_like(flow, -math.log(4 * math.pi))
+    return torch.cat((flow[:, None].double(), uniform[:, None], kernels), dim=1)
+
+
+@dataclass(frozen=True)
+class SphereFit:
+    """Fits points ``(n, 3)`` with weights and folds."""
+
+    settings: Settings
+    max_eigenvalue: float | str = "auto"
+
+    def basis(self, n: float) -> SphericalHarmonics:
+        """Return the harmonics for n rows."""
+        if not isinstance(self.max_eigenvalue, str):
+            return SphericalHarmonics(256).truncated(float(self.max_eigenvalue))
+        degree = round(DEGREE * (n / 4000) ** POWER)
+        return SphericalHarmonics(min(max(degree, LEAST_DEGREE), LARGEST_DEGREE))
+
+    def score(self, points: Tensor, weights: Tensor, fold: Tensor, ridge: Ridge | float) -> OperatorScore:
+        """Return the scores of all noise levels."""
+        count = float(weights.sum() ** 2 / weights.square().sum())
+        basis = self.basis(count)
+        moments = moments_of(basis, self.settings.folds).update(points, weights, fold=fold)
+        return fit_moments(
+            moments,
+            clock=self.settings.clock or basis.default_clock(),
+            shrinkage=self.settings.shrinkage,
+            ridge=ridge,
+            knots=KnownKnots(),
+        )
+
+    def __call__(
+        self, points: Tensor, weights: Tensor, fold: Tensor, directions: Directions
+    ) -> SphereModel:
+        """Return the model."""
+        used = torch.unique(fold)
+        ridge: Ridge | float = FEW_ROWS_RIDGE
+        if not isinstance(self.settings.ridge, str):
+            ridge = float(self.settings.ridge)
+        elif len(used) > 1:
+            ridge = CrossValidation(max(2, self.settings.folds), TIMES)
+        score = self.score(points, weights, fold, ridge)
+        auto = isinstance(self.settings.steps, str)
+        span = 0.0, score.clock.horizon
+        steps = converged_steps(score, span) if auto else int(self.settings.steps)
+        if len(used) < 2:  # nothing can be held out
+            none = DirectionalKernels(points, weights, torch.zeros(0, dtype=torch.int64))
+            few = 1 / (1 + len(points))
+            return SphereModel(score, directions, none, torch.tensor([1 - few, few]), steps)
+        chosen = ChosenRidge(score.schedule, times=TIMES)
+        logs, mass = [], []
+        for one in used[:1] if len(points) > ONE_FOLD else used:
+            own = fold == one
+            shown = own.nonzero()[:HELD_OUT, 0]
+            rest = (points[~own], weights[~own])
+            before = replace(self, max_eigenvalue=-float(score.basis.eigenvalues[-1])) \
+                .score(*rest, fold[~own], chosen)
+            flow = log_density(Flow(before), points[shown], method=RungeKutta4(steps))
+            logs.append(pool_terms(flow, DirectionalKernels(*rest).log_densities(points[shown])))
+            mass.append(weights[shown])
+        found, _ = pool_weights(torch.cat(logs), torch.cat(mass))
+        found = found.clamp(min=1e-300)
+        found[1] = torch.maximum(found[1], torch.tensor(1 / (1 + len(points))))  # never without
+        kept = (found[2:] >= LEAST_WEIGHT).nonzero()[:, 0]
+        share = torch.cat((found[:2], found[2:][kept]))
+        kernels = DirectionalKernels(points, weights, kept)
+        return SphereModel(score, directions, kernels, share / share.sum(), steps)
+
+
+class SphereCollector(RowCollector):
+    """Rows that are points of the sphere, with their folds."""
+
+    def __init__(
+        self, columns: Columns, settings: Settings, directions: Directions, bound: float | str
+    ) -> None:
+        super().__init__(columns, settings, ())
+        self.rows = Reservoir(MOST_ROWS, columns.count + 1)
+        self.directions, self._fit = directions, SphereFit(settings, bound)
+
+    def update(
+        self,
+        rows: Tensor,
+        weights: Tensor,
+        fold: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> None:
+        """Keep rows of positive weight and their folds, by content unless given."""
+        self.directions.to_points(rows)  # raises for rows that are no points
+        fold = fold_of(rows, self.folds) if fold is None else fold
+        super().update(torch.cat((rows, fold[:, None].double()), dim=1), weights, None, positions)
+
+    def model(self) -> SphereModel:  # type: ignore[override]
+        """Return the model of all rows."""
+        order = self.rows.positions().argsort()
+        rows, weights = self.rows.rows()[order], self.rows.weights()[order]
+        rows, fold = rows[:, :-1], rows[:, -1].long()
+        directions = self.directions.starting(rows)
+        return self._fit(directions.to_points(rows), weights, fold, directions)
+
+
+@dataclass(frozen=True)
+class SphereFamily(Family[Sphere]):
+    """Harmonics under Brownian motion on the sphere, with kernels beside them."""
+
+    directions: Directions = Directions((0, 1))  # noqa: RUF009 (frozen)
+
+    example = "Sphere()"
+    process_type = Sphere
+
+    def check(self, columns: Columns) -> None:
+        """Raise unless the columns are plain numbers."""
+        if columns.categorical or not columns.are_free:
+            raise ValueError(
+                "sphere cannot be used together with periodic, bounds, box or categorical columns: "
+                "longitudes are periodic and latitudes bounded already"
+            )
+
+    def collector(
+        self,
+        columns: Columns,
+        rows: Tensor,
+        weights: Tensor,  # noqa: ARG002
+        settings: Settings,
+    ) -> SphereCollector:
+        """Return a collector that keeps rows."""
+        self.directions.to_points(rows)
+        return SphereCollector(columns, settings, self.directions, self.max_eigenvalue)

@@ -1,0 +1,1 @@
+"""The study eigenfunctions: its code, and the report that a run wrote."""
