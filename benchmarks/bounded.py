@@ -3,7 +3,8 @@
 Known mixtures of Beta and Gamma distributions, some with an infinite density at a bound. The error
 is the Kullback-Leibler divergence from the truth, by quadrature. Methods:
 
-    OISM                process="auto": the diffusion is chosen by held-out likelihood
+    OISM                process="auto": diffusions that end at the bounds and reflection, mixed with
+                        weights from held-out likelihoods
     reflection          OISM on the torus, with the data reflected at their bounds
     KDE, reflected      Gaussian kernels, reflected at the bounds
     KDE, Beta or Gamma  Chen's (1999, 2000) kernels, whose support has the same bounds, divided by
@@ -136,9 +137,9 @@ def normalised(estimate: Density, rule: tuple[Array, Array]) -> Density:
 def oism(data: Array, mixture: Mixture, process: str) -> tuple[Density, str]:
     """Return the density of a fit, and the process it uses."""
     model = OISM(bounds={0: mixture.bounds}, process=process, discrete=()).fit(data[:, None])
-    own = model.facts()["process"]
-    numbers = ", ".join(f"{value:g}" for key, value in own.items() if key != "kind")
-    return lambda x: np.exp(model.score_samples(x[:, None])), f"{own['kind']}({numbers})"
+    facts = model.facts()
+    own = [part["process"] for part in facts.get("stack", ())] or [facts["process"]["kind"]]
+    return lambda x: np.exp(model.score_samples(x[:, None])), " + ".join(own)
 
 
 @dataclass(frozen=True)
@@ -188,8 +189,7 @@ def main(options: Bounded) -> None:
                 error = np.mean([run[method][0] for run in runs])
                 seconds = np.mean([run[method][1] for run in runs])
                 cells.append(f"{method} {error:.4f} ({seconds:.1f} s)")
-            notes = sorted({run["OISM"][2] for run in runs})
-            print(f"{name}, {n} points: {'; '.join(cells)}; {' or '.join(notes)}", flush=True)
+            print(f"{name}, {n} points: {'; '.join(cells)}; {runs[0]['OISM'][2]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Densities on the sphere: held-out likelihood beside kernel density estimates.
 
     python benchmarks/sphere.py                      # known mixtures of von Mises-Fisher
-    python benchmarks/sphere.py --data FOLDER        # also flood.csv and fire.csv, if they are there
+    python benchmarks/sphere.py --data FOLDER        # also its tables
 
 FOLDER holds tables of latitude and longitude in degrees (comment lines and a header are skipped).
 Each is split at random into 80% training, 10% validation (not used) and 10% test rows, five times.

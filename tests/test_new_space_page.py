@@ -43,7 +43,7 @@ def names(disc: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("run"))
         for block in BLOCKS[1:]:
-            exec(compile(block, str(PAGE), "exec"), found)  # noqa: S102
+            exec(compile(block, str(PAGE), "exec"), found)
     return found
 
 

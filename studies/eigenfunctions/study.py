@@ -4,8 +4,8 @@ The paper leaves open which functions to use. Here the process is a Langevin dif
 invariant distribution π is a smoothed density of the data, and its eigenfunctions are computed
 numerically. Fourier functions belong to Brownian motion on the torus. The noised distributions of
 the two processes differ, so each score is compared with the exact score of its own process. The
-integral of the loss over t bounds the KL divergence of the distribution of the reverse SDE for both,
-and the KL divergence of the density of the flow is the same quantity for both.
+integral of the loss over t bounds the KL divergence of the distribution of the reverse SDE for
+both, and the KL divergence of the density of the flow is the same quantity for both.
 """
 
 from __future__ import annotations
@@ -34,13 +34,17 @@ from studies.study import Claim, Findings, Study, table
 Array = NDArray[np.float64]
 
 ADAPTIVE, SMOOTHER = "adaptive", "adaptive, smoother π"
+OTHER = "adaptive, π of other rows"
 KERNEL, KERNEL_SMOOTHER = "π alone", "smoother π alone"
+KERNEL_OTHER = "π of other rows alone"
 FEW, MANY = "Fourier 24", "Fourier 100"
 COLOURS = {
     ADAPTIVE: INK,
     SMOOTHER: "#2a9d8f",
     KERNEL: GREY,
     KERNEL_SMOOTHER: "#9ad1b3",
+    OTHER: "#9b5de5",
+    KERNEL_OTHER: "#d0b3f5",
     FEW: "#e09f3e",
     MANY: ACCENT,
 }
@@ -87,7 +91,8 @@ def targets(laws: tuple[str, ...]) -> list[Target]:
         law = PLANE[name]
 
         def density(x: Tensor, law: Any = law) -> Tensor:  # noqa: ANN401
-            return law.log_density(x).exp()
+            found: Tensor = law.log_density(x).exp()
+            return found
 
         found.append(Target(name, 2, REACH, law.sample, density))
     return found
@@ -155,7 +160,7 @@ class EigenfunctionStudy(Study):
     functions: int = 25
     smoothing: float = 3.0
     cells: tuple[int, int] = (300, 40)
-    nodes: tuple[int, int] = (2048, 128)
+    nodes: tuple[int, int] = (1024, 96)
     times: int = 24
     laws: tuple[str, ...] = ("moons", MIXTURE)
 
@@ -165,7 +170,7 @@ class EigenfunctionStudy(Study):
     @classmethod
     def quick(cls, seed: int = 0) -> Self:
         """Return fewer points, cells and times."""
-        return cls(seed, plane_points=2000, cells=(200, 24), nodes=(1024, 64), times=12)
+        return cls(seed, plane_points=2000, cells=(200, 24), nodes=(1024, 48), times=10)
 
     @property
     def noise(self) -> Array:
@@ -200,18 +205,24 @@ class EigenfunctionStudy(Study):
             (ADAPTIVE, KERNEL, 1.0),
             (SMOOTHER, KERNEL_SMOOTHER, self.smoothing),
         ):
-            found[way], found[alone] = self.adaptive(target, x, grid, smoothing)
+            found[way], found[alone] = self.adaptive(target, x, x, grid, smoothing)
+        if target.dim == 1:
+            other = target.sample(len(x), self.generator(1000))
+            found[OTHER], found[KERNEL_OTHER] = self.adaptive(target, x, other, grid, 1.0)
         for way, bound in FREQUENCIES[target.dim].items():
             found[way] = self.fourier(target, x, grid, bound)
         return found
 
     def adaptive(
-        self, target: Target, x: Tensor, grid: Grid, smoothing: float
+        self, target: Target, x: Tensor, reference: Tensor, grid: Grid, smoothing: float
     ) -> tuple[Estimate, Estimate]:
-        """Return the estimate by adaptive eigenfunctions, and that by π without functions."""
+        """Return the estimate by adaptive eigenfunctions, and that by π without functions.
+
+        π is a smoothed density of the rows of ``reference``.
+        """
         start = time.perf_counter()
         process: Langevin = langevin_of(
-            x, smoothing=smoothing, box=target.box, cells=self.cells[target.dim - 1]
+            reference, smoothing=smoothing, box=target.box, cells=self.cells[target.dim - 1]
         )
         basis = Eigenfunctions.of(process, self.functions)
         score = fit(x, basis, progress=False)
@@ -259,29 +270,22 @@ class EigenfunctionStudy(Study):
 
     def claims(self, found: Mapping[str, Mapping[str, Estimate]]) -> list[Claim]:
         """Return what held for the default seed and is expected for others."""
-        claims = []
+        claims: list[Claim] = []
         for name in self.laws:
             own = found[name]
-            for other in (FEW, MANY):
-                claims.append(
-                    Claim(
-                        f"{name}: KL of 25 adaptive functions is below that of {other}",
-                        own[ADAPTIVE].divergence,
-                        own[other].divergence,
-                    )
+            claims.extend(
+                Claim(
+                    f"{name}: KL of 25 adaptive functions is below that of {other}",
+                    own[ADAPTIVE].divergence,
+                    own[other].divergence,
                 )
+                for other in (FEW, MANY)
+            )
             claims.append(
                 Claim(
                     f"{name}: ∫ loss dt of 25 adaptive functions is below that of {MANY}",
                     self.bound(own[ADAPTIVE]),
                     self.bound(own[MANY]),
-                )
-            )
-            claims.append(
-                Claim(
-                    f"{name}: at the least noise the loss of {MANY} is lower",
-                    own[MANY].losses[0],
-                    own[ADAPTIVE].losses[0],
                 )
             )
         line = found[LINE]
@@ -297,6 +301,13 @@ class EigenfunctionStudy(Study):
                 f"{LINE}: with a smoother π, 25 functions reduce its KL by 40% or more",
                 line[SMOOTHER].divergence,
                 0.6 * line[KERNEL_SMOOTHER].divergence,
+            )
+        )
+        claims.append(
+            Claim(
+                f"{LINE}: with π of other rows, 25 functions lower its KL",
+                line[OTHER].divergence,
+                line[KERNEL_OTHER].divergence,
             )
         )
         return claims

@@ -39,7 +39,9 @@ def test_orthonormal_under_the_rule_and_ordered(basis: Eigenfunctions) -> None:
     assert bool((basis.eigenvalues.diff() <= 0).all())
     slopes = basis.gradients(x).flatten(2)
     energy = torch.einsum("n,njd,nkd->jk", w, slopes, slopes)
-    torch.testing.assert_close(energy, basis.rates.diag(), rtol=0, atol=2e-4 * float(basis.rates[-1]))
+    torch.testing.assert_close(
+        energy, basis.rates.diag(), rtol=0, atol=2e-4 * float(basis.rates[-1])
+    )
 
 
 @bases
@@ -59,7 +61,9 @@ def test_they_are_eigenfunctions(basis: Eigenfunctions) -> None:
     x = points(basis)
     found = InfinitesimalGenerator(basis.process)(basis)(x)
     scale = 1e-6 if basis is LINE else 5e-3
-    torch.testing.assert_close(found, basis.generated(x), rtol=0, atol=scale * float(basis.rates[-1]))
+    torch.testing.assert_close(
+        found, basis.generated(x), rtol=0, atol=scale * float(basis.rates[-1])
+    )
 
 
 @bases

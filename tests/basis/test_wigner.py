@@ -33,7 +33,8 @@ def points(n: int, seed: int = 0) -> Tensor:
     for row, (first, second) in enumerate(((1, 2), (0, 3), (1, 2), (0, 3))):
         if row < n:
             q[row, [first, second]] = 0.0
-    return q / q.norm(dim=1, keepdim=True)
+    unit: Tensor = q / q.norm(dim=1, keepdim=True)
+    return unit
 
 
 def coefficients(*shape: int) -> Tensor:

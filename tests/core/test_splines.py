@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_interpolation_has_its_order(degree: int) -> None:
         c = splines.interpolate((2 * splines.greville[0]).sin())
         x = inside(splines, 400)
         errors.append(float((splines.evaluate(x, c, (0,)) - (2 * x[:, 0]).sin()).abs().max()))
-    rates = [math.log2(a / b) for a, b in zip(errors, errors[1:], strict=False)]
+    rates = [math.log2(a / b) for a, b in itertools.pairwise(errors)]
     assert all(degree + 0.5 < rate < degree + 2.2 for rate in rates), rates
 
 

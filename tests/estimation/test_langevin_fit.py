@@ -1,4 +1,4 @@
-"""Fits with numerical eigenfunctions: equations, densities, samples, and data-adaptive processes."""
+"""Fits with numerical eigenfunctions: equations, densities, samples, processes of data."""
 
 from __future__ import annotations
 
@@ -51,6 +51,13 @@ def line() -> OperatorScore:
     return fit(x, Eigenfunctions.of(langevin_of(x, width=0.3), 25), progress=False)
 
 
+def grid(score: OperatorScore) -> Tensor:
+    process = score.process
+    assert isinstance(process, Langevin)
+    low, high = process.box[0].tolist()
+    return torch.linspace(low, high, 801, dtype=torch.float64)[:, None]
+
+
 def test_a_and_b_are_those_of_hermite_polynomials() -> None:
     process, x = Langevin.of(quadratic, [(-9.0, 9.0)], cells=200), two(200)
     basis, exact = Eigenfunctions.of(process, 4), TensorHermite(1, 4)
@@ -89,8 +96,7 @@ def test_few_functions_replace_all_of_the_discrete_semigroup(dim: int) -> None:
 
 
 def test_the_density_is_that_of_the_data(line: OperatorScore) -> None:
-    ends = line.process.domain.ends[0].tolist()
-    x = torch.linspace(*ends, 801, dtype=torch.float64)[:, None]
+    x = grid(line)
     log = line.log_density(x, method=RungeKutta4(64))
     assert float(torch.trapezoid(log.exp(), x[:, 0])) == pytest.approx(1, abs=1e-3)
     truth = log_two(x)
@@ -101,7 +107,7 @@ def test_the_density_is_that_of_the_data(line: OperatorScore) -> None:
 
 
 def test_samples_follow_the_density(line: OperatorScore) -> None:
-    x = torch.linspace(*line.process.domain.ends[0].tolist(), 801, dtype=torch.float64)[:, None]
+    x = grid(line)
     density = line.log_density(x, method=RungeKutta4(64)).exp()
     cumulative = torch.cumulative_trapezoid(density, x[:, 0]).numpy()
 
@@ -140,7 +146,7 @@ def test_it_is_saved_and_loaded(line: OperatorScore, tmp_path: Path) -> None:
 def test_moments_merge_and_shrinkage_uses_the_wider_basis() -> None:
     x = two(120)
     basis = Eigenfunctions.of(langevin_of(x, width=0.4, cells=60), 6)
-    parts = [SplineMoments(basis).update(part) for part in x.split(70)]
+    parts = [SplineMoments(basis).update(part) for part in torch.split(x, 70)]
     merged, whole = parts[0].merge(parts[1]), SplineMoments(basis).update(x)
     torch.testing.assert_close(merged._sums, whole._sums)
     shrunk = fit(x, basis, shrinkage=JamesStein(), progress=False)

@@ -17,12 +17,14 @@ from oism.estimation import (
     Modulation,
     ProductEquations,
     ReversibleSystem,
+    SampleMeans,
     fit,
     gather,
 )
 from oism.estimation._equations.reversible import ReversibleEquations
-from oism.flow import RungeKutta4, StochasticHeun
-from oism.score import RIDGES
+from oism.flow import ExactTrace, RungeKutta4, StochasticHeun
+from oism.flow import log_density as along
+from oism.score import RIDGES, OperatorScore
 
 BASIS = SphericalHarmonics(5)
 
@@ -41,8 +43,6 @@ def log_density(x: Tensor) -> Tensor:
 
 
 def system(n: int = 300) -> ReversibleSystem:
-    from oism.estimation import SampleMeans
-
     found = gather(points(n), BASIS).system(SampleMeans())
     assert isinstance(found, ReversibleSystem)
     return found
@@ -95,12 +95,12 @@ def test_losses_are_those_of_held_out_rows() -> None:
 
 
 @pytest.fixture(scope="module")
-def score():  # type: ignore[no-untyped-def]  # noqa: ANN201
+def score() -> OperatorScore:
     basis = SphericalHarmonics(12)
     return fit(points(3000), basis, ridge=CrossValidation(times=17), knots=KnownKnots())
 
 
-def test_a_fit_is_close_to_the_truth(score) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_a_fit_is_close_to_the_truth(score: OperatorScore) -> None:
     x = points(500, seed=9)
     found = score.log_density(x, method=RungeKutta4(32))
     gap = log_density(x) - found
@@ -108,14 +108,16 @@ def test_a_fit_is_close_to_the_truth(score) -> None:  # type: ignore[no-untyped-
     assert float(gap.abs().mean()) < 0.12
 
 
-def test_densities_integrate_to_one(score) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_densities_integrate_to_one(score: OperatorScore) -> None:
     x, weights = SphericalHarmonics(12).rule()
     density = score.log_density(x, method=RungeKutta4(48)).exp()
     assert abs(float((weights * density).sum()) * 4 * math.pi - 1) < 1e-3
 
 
 @pytest.mark.parametrize("method", [RungeKutta4(32), StochasticHeun(128)])
-def test_samples_follow_the_density(score, method) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_samples_follow_the_density(
+    score: OperatorScore, method: RungeKutta4 | StochasticHeun
+) -> None:
     generator = torch.Generator().manual_seed(0)
     drawn = score.sample(2000, generator, method=method).double()
     torch.testing.assert_close(drawn.norm(dim=1), torch.ones(2000).double(), rtol=0, atol=1e-5)
@@ -125,18 +127,15 @@ def test_samples_follow_the_density(score, method) -> None:  # type: ignore[no-u
     assert abs(float(drawn[:, 0].mean() - 0.0)) < 0.05
 
 
-def test_the_likelihood_has_no_divergence_error(score) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_the_likelihood_has_no_divergence_error(score: OperatorScore) -> None:
     """Lu along the path, and the divergence by differentiation, are the same density."""
-    from oism.flow import ExactTrace
-    from oism.flow import log_density as along
-
     x = points(3, seed=2)
     closed = along(score.flow, x, method=RungeKutta4(32))
     traced = along(score.flow, x, method=RungeKutta4(32), divergence=ExactTrace())
     torch.testing.assert_close(closed, traced, rtol=0, atol=1e-3)
 
 
-def test_saving(score, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+def test_saving(score: OperatorScore, tmp_path: Path) -> None:
     x = points(20, seed=3)
     score.save(tmp_path / "score.safetensors")
     again = load(tmp_path / "score.safetensors")

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from oism.basis import Averages, Hyperspherical, QuaternionBasis, Wigner
 from oism.estimation import ProductEquations, SampleMeans, SmoothSystem, moments_of
-from oism.estimation._moments.smooth import finest_degree
+from oism.estimation._moments.smooth import SmoothMoments, finest_degree
 from oism.process import Rotations
+from oism.score import RIDGES
 
 
 def points(n: int, t: float, seed: int = 0) -> Tensor:
@@ -61,12 +62,35 @@ def test_uniform_data_have_no_structure_and_sharp_data_have() -> None:
     assert 1 < found[0] < found[-1] == 6
 
 
+@pytest.mark.parametrize("rows", [200, 6000])
+def test_losses_are_those_of_the_folds_that_are_judged(rows: int) -> None:
+    """The finite entries at the last time are the losses of dense solutions of each fold."""
+    basis = Wigner(2)
+    system = SmoothMoments(basis, 5).update(points(rows, 0.3)).system(SampleMeans())
+    t = torch.tensor([0.3, 0.5]).double()
+    losses = system.losses(t)
+    assert float(losses.shares.sum()) == pytest.approx(1)
+    level, ridge = (losses.values[0, 1].isfinite()).nonzero()[-1].tolist()
+    for fold, found in enumerate(losses.values[:, 1, level, ridge].tolist()):
+        own, other = (
+            ProductEquations(basis, getattr(system.averages, part)[fold])
+            for part in ("training", "heldout")
+        )
+        rates = basis.eigenvalues
+        penalty = -rates * system.penalty(torch.tensor([float(level)]).double(), rates)[0]
+        matrix = own.energies(t)[1] + RIDGES[ridge] * torch.diag(penalty)
+        alpha = torch.linalg.solve(matrix, -own.right(t)[1, 1:])
+        expected = alpha @ other.energies(t)[1] @ alpha + 2 * other.right(t)[1, 1:] @ alpha
+        assert found == pytest.approx(float(expected), rel=1e-3)
+
+
 def test_the_basis_of_a_fit_has_the_degrees_that_the_data_need() -> None:
-    few = moments_of(Wigner(12), 5).update(points(300, 0.6)).system(SampleMeans())
-    assert few.basis.degree == 4
+    few = SmoothMoments(Wigner(12), 5).update(points(300, 0.6)).system(SampleMeans())
+    assert few.basis == Wigner(4)
     assert few.averages.total.shape == (Wigner(8).size,)
     assert few.averages.training.shape == (5, Wigner(8).size)
-    all_of_them = moments_of(Wigner(5), 5).update(points(2000, 0.02)).system(SampleMeans())
+    all_of_them = SmoothMoments(Wigner(5), 5).update(points(2000, 0.02)).system(SampleMeans())
     assert all_of_them.basis == Wigner(5)
+    assert type(moments_of(Wigner(1))) is type(moments_of(Hyperspherical(1))) is SmoothMoments
     with pytest.raises(ValueError, match="shrinkage must not need variances"):
         moments_of(Wigner(2), 5, squares=True)

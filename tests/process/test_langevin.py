@@ -111,8 +111,8 @@ def test_the_generator_has_these_eigenfunctions(process: Langevin) -> None:
         return process.splines.evaluate(y, c, zero)
 
     found = InfinitesimalGenerator(process)(f)(x)
-    scale = float(rates[-1])
-    torch.testing.assert_close(found, -rates * f(x), rtol=1e-2, atol=(1e-5 if process is OU else 0.02) * scale)  # fmt: skip
+    scale = (1e-5 if process is OU else 0.02) * float(rates[-1])
+    torch.testing.assert_close(found, -rates * f(x), rtol=0, atol=scale)
 
 
 def test_the_invariant_distribution_is_the_gibbs_measure() -> None:
@@ -155,7 +155,7 @@ def test_the_semigroup_acts_on_eigenfunctions(process: Langevin) -> None:
     torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-5)
     generator = torch.Generator().manual_seed(1)
     draws = Semigroup(process, t, MonteCarlo(200, generator))(f)(x)
-    error = (Semigroup(process, t, Quadrature(80))(lambda y: f(y).square())(x) - exact.square())
+    error = Semigroup(process, t, Quadrature(80))(lambda y: f(y).square())(x) - exact.square()
     error = (error.clamp(min=0) / 200).sqrt()
     assert float(((draws - exact).abs() / (error + 1e-3)).max()) < 4
 
@@ -171,7 +171,7 @@ def test_densities_of_times_too_short_for_the_series_are_refused() -> None:
 class Quiet(OrnsteinUhlenbeck):
     """Without noise, so that the order of the drift's treatment can be measured."""
 
-    def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:  # noqa: ARG002
+    def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
         return torch.zeros_like(x)
 
 
@@ -231,7 +231,7 @@ def test_mistakes() -> None:
         Langevin.of(quadratic, [(-1.0, 1.0)] * 3, cells=2)
     with pytest.raises(ValueError, match="potential must map points"):
         Langevin.of(lambda x: x, [(-1.0, 1.0)])
-    with pytest.raises(ValueError, match="finite on the box|must be finite"):
+    with pytest.raises(ValueError, match="potential must be finite on the box, but it is inf"):
         Langevin.of(lambda x: -x[:, 0].clamp(min=0).log(), [(-1.0, 1.0)])
     with pytest.raises(ValueError, match="at most half the number of splines"):
         Langevin.of(quadratic, [(-1.0, 1.0)], cells=5).eigenpairs(9)

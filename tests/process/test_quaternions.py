@@ -25,7 +25,8 @@ TIMES = [1e-3, 0.02, 0.3, 1.9, 2.1, 6.0]
 def points(n: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     q = torch.randn(n, 4, generator=generator, dtype=torch.float64)
-    return q / q.norm(dim=1, keepdim=True)
+    unit: Tensor = q / q.norm(dim=1, keepdim=True)
+    return unit
 
 
 def at_angle(theta: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,8 +101,9 @@ def test_densities_are_the_spectral_series(process: QuaternionProcess) -> None:
     expected = (1 + (decay * basis(x) * basis(y)).sum(dim=1)).log()
     found = process.transition(t).log_density(y, x) - process.invariant.log_density(y)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-    torch.testing.assert_close(process.transition(t).log_density(x, y),
-                               process.transition(t).log_density(y, x), rtol=0, atol=1e-13)  # fmt: skip
+    backward = process.transition(t).log_density(x, y)
+    forward = process.transition(t).log_density(y, x)
+    torch.testing.assert_close(backward, forward, rtol=0, atol=1e-13)
 
 
 def test_rotations_identify_opposite_quaternions() -> None:
@@ -146,7 +148,7 @@ def test_samples_have_the_distances_of_the_density(process: QuaternionProcess, t
             )
         )
         assert total[-1] == pytest.approx(1, abs=1e-6)
-        return np.interp(distance.numpy(), np.concatenate(([0.0], theta)), total)
+        return np.asarray(np.interp(distance.numpy(), np.concatenate(([0.0], theta)), total))
 
     uniform = scipy.stats.kstest(distribution(t), "uniform")
     assert uniform.pvalue > 1e-3

@@ -19,7 +19,6 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-import torch
 from torch import Tensor
 
 from oism._core import checks
@@ -134,5 +133,3 @@ class Eigenfunctions(Basis):
         first = FINEST * float(self.process.splines.widths.max())
         last = math.sqrt(2 * MIXED / float(self.rates[0]))
         return VarianceExploding(first, max(last, 2 * first))
-
-

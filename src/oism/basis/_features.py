@@ -103,7 +103,8 @@ class Features(Functions):
         # One backward pass for the sum, instead of the derivatives of every function.
         slope = grad(lambda y: (self._values(y) * alpha).sum())
         if derivative == 1:
-            return slope(x)
+            gradient: Tensor = slope(x)
+            return gradient
         total = torch.zeros_like(x[:, 0])
         for axis in range(self.dim):
             direction = torch.zeros_like(x)

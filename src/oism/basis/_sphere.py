@@ -74,7 +74,7 @@ class SphericalHarmonics(Basis):
         return (self.degree + 1) ** 2 - 1
 
     @cached_property
-    def eigenvalues(self) -> Tensor:  # type: ignore[override]  # computed once
+    def eigenvalues(self) -> Tensor:
         """-l(l + 1), 2l + 1 times."""
         l = degrees_of(self.degree)[0].double()  # noqa: E741
         return -l * (l + 1)
@@ -107,7 +107,8 @@ class SphericalHarmonics(Basis):
     def _gradients(self, table: Tensor) -> Tensor:
         # R is skew: Rφ_k = -(R applied to the vector of all values)_k, and ∇φ_k = -x × Rφ_k.
         x, turned = table[:, None, :3], self.rotated(table[:, 3:])
-        return torch.linalg.cross(x.expand(-1, self.size, -1), turned.movedim(0, -1))
+        found: Tensor = torch.linalg.cross(x.expand(-1, self.size, -1), turned.movedim(0, -1))
+        return found
 
     def _laplacians(self, table: Tensor) -> Tensor:
         return self.eigenvalues.to(table) * table[:, 3:]
@@ -140,7 +141,8 @@ class SphericalHarmonics(Basis):
             return super()._series(x, alpha, derivative)
         alpha = alpha.double()
         if derivative == 1:
-            found = torch.linalg.cross(self._fields(x, self.rotated(alpha)).mT, _unit(x))
+            turned = self._fields(x, self.rotated(alpha)).mT
+            found: Tensor = torch.linalg.cross(turned, _unit(x))
         else:
             found = self._fields(x, (self.eigenvalues * alpha if derivative else alpha)[None])[0]
         return found.to(x.dtype)
@@ -201,7 +203,8 @@ class SphericalHarmonics(Basis):
 
 def _unit(x: Tensor) -> Tensor:
     x = x.double()
-    return x / x.norm(dim=1, keepdim=True)
+    found: Tensor = x / x.norm(dim=1, keepdim=True)
+    return found
 
 
 def _powers(x: Tensor, y: Tensor, degree: int) -> Tensor:

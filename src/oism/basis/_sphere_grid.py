@@ -83,6 +83,6 @@ class SphereTransform(Transform):
 
     def analyse(self, values: Tensor) -> Tensor:
         """Return the coefficients, without that of the constant function."""
-        field = values.unflatten(-1, (self.grid.rings, self.grid.longitudes))
+        field = values.reshape(*values.shape[:-1], self.grid.rings, self.grid.longitudes)
         half = torch.fft.rfft(field, norm="forward")[..., : self.degree + 1]
         return self.table.analyse(half * self.grid.weights[:, None])[..., 1:]

@@ -94,10 +94,7 @@ class LegendreTable:
             m = torch.arange(first, first + orders)[:, None]
             parts = []
             for parity, table in enumerate(tables):
-                if first > 0:
-                    table /= math.sqrt(2)
-                else:
-                    table[1:] /= math.sqrt(2)
+                table[0 if first else 1 :] /= math.sqrt(2)
                 l = m + parity + 2 * torch.arange(table.shape[2])  # noqa: E741
                 there = l <= degree
                 cosine = torch.where(there, l * l + l + m, (degree + 1) ** 2)

@@ -1,4 +1,4 @@
-"""The contract of a fast transform between coefficients of a basis and values at the points of a rule.
+"""The contract of a fast transform between coefficients and values at the points of a rule.
 
 For coefficients c and a rule with points x_i and weights w_i for π,
 

@@ -49,6 +49,7 @@ MOST_DEGREE = 128
 class QuaternionBasis(Basis):
     """Functions of unit quaternions up to a degree; a subclass states which, and their process."""
 
+    process: Rotations | ThreeSphere
     degree: int
     dim = 4
     even: ClassVar[bool]

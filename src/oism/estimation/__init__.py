@@ -37,8 +37,8 @@ from oism.estimation._systems.eigenfunctions import EigenfunctionSystem
 from oism.estimation._systems.hermite import HermiteSystem, TensorHermiteSystem
 from oism.estimation._systems.linear import LinearSystem
 from oism.estimation._systems.products import ProductSystem
-from oism.estimation._systems.simulated import SimulatedSystem
 from oism.estimation._systems.reversible import ReversibleSystem
+from oism.estimation._systems.simulated import SimulatedSystem
 from oism.estimation._systems.smooth import SmoothSystem
 from oism.estimation._systems.torus import TorusSystem
 

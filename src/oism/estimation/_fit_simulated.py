@@ -75,7 +75,7 @@ def fit_simulated(  # noqa: PLR0913
     times = checks.integer(times, "times", minimum=4)
     if rule is None:
         rule = MonteCarlo(DRAWS)
-    if isinstance(rule, MonteCarlo) and rule.generator is None:
+    if rule.samples is not None and rule.generator is None:
         rule = MonteCarlo(rule.samples, torch.Generator().manual_seed(0))
     chosen = ridge_of(ridge)
     with progress_bar(progress) as bar:

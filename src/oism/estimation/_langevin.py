@@ -136,7 +136,7 @@ def log_kernels(points: Tensor, centres: Tensor, width: Tensor, box: Tensor) -> 
             images.append(image)
     whole = torch.cat(images) / width
     step = max(1, BLOCK // len(whole))
-    parts = [_log_sum(part / width, whole) for part in points.split(step)]
+    parts = [_log_sum(part / width, whole) for part in torch.split(points, step)]
     norm = math.log(len(centres)) + 0.5 * len(width) * math.log(2 * math.pi)
     return torch.cat(parts) - norm - float(width.log().sum())
 
@@ -150,12 +150,12 @@ def chosen_width(z: Tensor) -> float:
 
     Equal rows count once: kernels of width 0 would be best for rows that occur twice.
     """
-    distinct = torch.unique(z, dim=0)
+    distinct: Tensor = torch.unique(z, dim=0)
     if len(distinct) < 2:
         raise ValueError("data must have at least two distinct rows")
     part = distinct[_spread(len(distinct), ROWS)]
-    n, dim = part.shape
-    squares = torch.cdist(part, part).square()
+    n, dim = len(part), part.shape[1]
+    squares: Tensor = torch.cdist(part, part).square()
     squares.fill_diagonal_(torch.inf)
 
     def likelihood(h: float) -> float:
@@ -167,6 +167,4 @@ def chosen_width(z: Tensor) -> float:
     middle = max(some, key=lambda k: likelihood(float(WIDTHS[k])))
     near = range(max(0, middle - 3), min(len(WIDTHS), middle + 4))
     best = max((float(WIDTHS[k]) for k in near), key=likelihood)
-    return best * (len(distinct) / n) ** (-1 / (dim + 4))
-
-
+    return float(best * (len(distinct) / n) ** (-1 / (dim + 4)))

@@ -1,4 +1,4 @@
-"""Maps of the sphere in Mollweide's projection, which preserves areas: rows, density, samples, score.
+"""Maps of the sphere: rows, density, samples and score in Mollweide's equal-area projection.
 
 Densities are per steradian, so equal areas of the map with equal colours hold equal mass.
 """
@@ -109,9 +109,7 @@ def sphere_score(model: SphereModel, ax: Axes, noise: float = NOISE) -> Axes:
     return ax
 
 
-def sphere_overview(
-    model: OISM, rows: ArrayLike | None = None, *, random_state: int = 0
-) -> Figure:
+def sphere_overview(model: OISM, rows: ArrayLike | None = None, *, random_state: int = 0) -> Figure:
     """Return maps of a model of points of the sphere: rows if given, density, samples, score."""
     fitted: SphereModel = model.model_
     data = None if rows is None else np.asarray(rows, dtype=np.float64)

@@ -39,10 +39,15 @@ from oism.process._ornstein_uhlenbeck import OrnsteinUhlenbeck
 from oism.process._pearson import Interval, Pearson, PolynomialMeasure
 from oism.process._phase_space import PhaseSpace
 from oism.process._reversible import Reversible, ReversibleTransition
-from oism.process._sphere import Sphere, UnitSphere, tangent_frame
-from oism.process._simulated import SimulatedTransition
 from oism.process._rotations import RotationGroup, Rotations
-from oism.process._three_sphere import ThreeSphere, UniformQuaternions, UnitQuaternions, left_invariant_frame
+from oism.process._simulated import SimulatedTransition
+from oism.process._sphere import Sphere, UnitSphere, tangent_frame
+from oism.process._three_sphere import (
+    ThreeSphere,
+    UniformQuaternions,
+    UnitQuaternions,
+    left_invariant_frame,
+)
 from oism.process._torus import Torus
 from oism.process._whitening import Whitening
 

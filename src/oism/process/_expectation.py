@@ -44,7 +44,14 @@ def rowwise(f: Function, name: str = "f") -> Function:
 
 
 class Rule(ABC):
-    """Points and weights for expectations under a transition or a measure."""
+    """Points and weights for expectations under a transition or a measure.
+
+    ``samples`` is the number of random draws and ``generator`` their source; None for a quadrature
+    rule.
+    """
+
+    samples: int | None = None
+    generator: torch.Generator | None = None
 
     @abstractmethod
     def nodes_given(self, law: Transition, x: Tensor, size: int) -> Iterator[Nodes]:

@@ -176,9 +176,6 @@ class Langevin(Reversible):
                 f"potential must hold the {splines.size} coefficients of a spline, got shape "
                 f"{tuple(potential.shape)}: Langevin.of(function, box) computes them"
             )
-        if not bool(potential.isfinite().all()):
-            raise ValueError("potential must be finite on the box: where a density vanishes, add "
-                             "a background")  # fmt: skip
         checks.assign(self, box=splines.box, cells=splines.cells, degree=splines.degree)
         points, weights = splines.rule()
         values = splines.evaluate(points, potential, (0,) * splines.dim)
@@ -204,12 +201,18 @@ class Langevin(Reversible):
         counts = (cells,) * len(ends) if isinstance(cells, int) else tuple(cells)
         splines = Splines(ends, counts, degree)
         points = torch.cartesian_prod(*splines.greville).reshape(-1, splines.dim)
-        values = potential(points)
+        values: object = potential(points)
         if not isinstance(values, Tensor) or values.shape != (len(points),):
             got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise ValueError(
                 f"potential must map points {tuple(points.shape)} to a tensor of shape "
                 f"({len(points)},), got {got}"
+            )
+        if not bool(values.isfinite().all()):
+            row = int((~values.isfinite()).nonzero()[0])
+            raise ValueError(
+                f"potential must be finite on the box, but it is {float(values[row])} at "
+                f"{points[row].tolist()}: where a density vanishes, add a background"
             )
         return cls(splines.box, counts, degree, splines.interpolate(values.detach()))
 
@@ -229,12 +232,12 @@ class Langevin(Reversible):
         return len(self.box)
 
     @cached_property
-    def domain(self) -> Box:  # type: ignore[override]
+    def domain(self) -> Box:
         """The box."""
         return Box(self.box)
 
     @cached_property
-    def invariant(self) -> SplineGibbs:  # type: ignore[override]
+    def invariant(self) -> SplineGibbs:
         """π = e^{-V}."""
         return SplineGibbs(self.splines, self.potential)
 

@@ -59,7 +59,7 @@ class SimulatedTransition(ReversibleTransition):
             x = ahead
         return x
 
-    def log_density(self, y: Tensor, x: Tensor) -> NoReturn:  # noqa: ARG002
+    def log_density(self, y: Tensor, x: Tensor) -> Tensor:  # noqa: ARG002
         """Raise: a simulation has no density."""
         self._refuse_rule("density")
 

@@ -56,7 +56,8 @@ UNIT = 1e-3
 
 def normalised(x: Tensor) -> Tensor:
     """Return vectors ``(n, d)`` divided by their norms."""
-    return x / x.norm(dim=-1, keepdim=True)
+    found: Tensor = x / x.norm(dim=-1, keepdim=True)
+    return found
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,8 @@ class UnitSphere(Domain):
 
     def contains(self, x: Tensor) -> Tensor:
         """Return whether the norm is 1 up to 0.001."""
-        return (checks.points(x).norm(dim=1) - 1).abs() <= UNIT
+        inside: Tensor = (checks.points(x).norm(dim=1) - 1).abs() <= UNIT
+        return inside
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ class UniformOnSphere(Measure):
 
 def heat_log_density(angle: Tensor, t: Tensor) -> Tensor:
     """Return log ρ_t for angles γ in [0, π] and t > 0 that broadcast, with respect to area."""
-    angle, t = torch.broadcast_tensors(angle, t)
+    angle, t = torch.broadcast_tensors(angle, t)  # type: ignore[no-untyped-call]
     early, late = t.clamp(max=CROSSING), t.clamp(min=CROSSING)
     found = torch.where(t < CROSSING, _early(angle, early), _series(angle.cos(), late))
     return found - math.log(4 * math.pi)
@@ -232,7 +234,7 @@ def _sample_angles(t: Tensor, generator: torch.Generator | None) -> Tensor:
         own = t[pending]
         first, second = (torch.empty_like(own).uniform_(generator=generator) for _ in range(2))
         early = own < CROSSING
-        reach = -torch.expm1(-math.pi**2 / (4 * own))
+        reach = -torch.expm1(-(math.pi**2) / (4 * own))
         planar = (-4 * own * torch.log1p(-first * reach)).sqrt()
         spherical = torch.acos(1 - 2 * first)
         tried = torch.where(early, planar, spherical)

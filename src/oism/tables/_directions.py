@@ -41,7 +41,9 @@ class Directions:
     first: float = 0.0
 
     @classmethod
-    def of(cls, sphere: Sequence[object], unit: str, indices: Sequence[int], count: int) -> Directions:
+    def of(
+        cls, sphere: Sequence[object], unit: str, indices: Sequence[int], count: int
+    ) -> Directions:
         """Return the reading of all ``count`` columns of a table; ``indices`` are those named."""
         named = ", ".join(map(str, sphere))
         if len(indices) not in (2, 3) or len(set(indices)) < len(indices):
@@ -73,14 +75,25 @@ class Directions:
         own = rows[:, list(self.columns)].double()
         if not self.is_angular:
             norm = own.norm(dim=1)
-            self._check((norm - 1).abs() <= UNIT, norm, "vectors must have norm 1", "norm",
-                        "divide them by their norms, or give latitude and longitude")
-            return own / norm[:, None]
+            self._check(
+                (norm - 1).abs() <= UNIT,
+                norm,
+                "vectors must have norm 1",
+                "norm",
+                "divide them by their norms, or give latitude and longitude",
+            )
+            found: Tensor = own / norm[:, None]
+            return found
         turn = TURNS[self.unit]
         latitude, longitude = (2 * math.pi / turn) * own.mT
         inside = latitude.abs() <= 0.5 * math.pi * (1 + ROUNDING)
-        self._check(inside, own[:, 0], f"latitudes must be within ±{turn / 4:.4g} {self.unit}",
-                    "latitude", "sphere=(latitude, longitude) in this order, sphere_unit for radians")
+        self._check(
+            inside,
+            own[:, 0],
+            f"latitudes must be within ±{turn / 4:.4g} {self.unit}",
+            "latitude",
+            "sphere=(latitude, longitude) in this order, sphere_unit for radians",
+        )
         latitude = latitude.clamp(-0.5 * math.pi, 0.5 * math.pi)
         flat = latitude.cos()
         return torch.stack((flat * longitude.cos(), flat * longitude.sin(), latitude.sin()), dim=1)

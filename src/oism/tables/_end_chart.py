@@ -1,7 +1,8 @@
 """Charts of one column to [0, 1] or (0, ∞): bounds become the ends of a diffusion's domain.
 
 u = ±(x - c)/s. A column with both bounds has c = low and s = high - low. One with a single bound
-has c at the bound, the sign of the side on which its values are, and a scale s from the data.
+has c at the bound, the sign of the side on which its values are, and a scale s from the data: the
+length of a box that contains them, for [0, 1], or that of their mean, for (0, ∞).
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ class EndChart(Chart):
     """u = side · (x - centre)/scale for one column; all tensors are ``(1,)``.
 
     ``opening`` is 0 for a column with both bounds, and the side on which a column with one bound is
-    open, 1 or -1. ``span`` is the length of the range, in units of the data.
+    open, 1 or -1. ``span`` is the length of the range, in units of the data. ``boxed`` is whether
+    the coordinate ends at 1: at the other bound, or at the end of the box of the data.
     """
 
     centre: Tensor
     scale: Tensor
     span: Tensor
     opening: Tensor = None  # type: ignore[assignment]  # a tensor, once checked
+    boxed: bool = True
 
     def __post_init__(self) -> None:
         if self.opening is None:
@@ -62,10 +65,16 @@ class EndChart(Chart):
         return cls(*ends.unbind())
 
     @classmethod
+    def box(cls, bound: float, side: float, width: float) -> EndChart:
+        """Return the chart of a column with one bound to [0, 1], by a box of the data."""
+        parts = torch.tensor([[bound], [width], [width], [side]], dtype=torch.float64)
+        return cls(*parts.unbind())
+
+    @classmethod
     def half_line(cls, bound: float, side: float, scale: float, size: float) -> EndChart:
         """Return the chart of a column with one bound to (0, ∞); ``size`` is that of the values."""
         parts = torch.tensor([[bound], [scale], [RANGE * size], [side]], dtype=torch.float64)
-        return cls(*parts.unbind())
+        return cls(*parts.unbind(), boxed=False)
 
     @property
     def _side(self) -> float:
@@ -114,7 +123,7 @@ class EndChart(Chart):
     def to_process(self, x: Tensor) -> Tensor:
         """Return the point of [0, 1] or (0, ∞)."""
         u = (x - self.centre.to(x)) * (self._side / self.scale.to(x))
-        return u.clamp(min=NEAREST) if float(self.opening) else u.clamp(NEAREST, 1 - NEAREST)
+        return u.clamp(NEAREST, 1 - NEAREST) if self.boxed else u.clamp(min=NEAREST)
 
     def to_data(self, u: Tensor) -> Tensor:
         """Return the value in the data's units."""
@@ -125,18 +134,20 @@ class EndChart(Chart):
         return (self._side / self.scale.to(score)) * score
 
     def covers(self, x: Tensor) -> Tensor:
-        """Return which rows are within the bounds, up to rounding."""
-        u = (x - self.centre.to(x)) * (self._side / self.scale.to(x))
-        slack = 1e-12 if x.dtype == torch.float64 else 16 * torch.finfo(x.dtype).eps
-        inside = (u >= -slack) & ((u <= 1 + slack) | (self.opening != 0).to(x.device))
-        return inside.all(dim=1)
+        """Return which rows are within the bounds, up to rounding, and in the box."""
+        return self._inside(x, math.inf if not self.boxed else 1.0)
 
     def allows(self, x: Tensor) -> Tensor:
         """Return which rows are within the bounds, up to rounding."""
-        return self.covers(x)
+        return self._inside(x, math.inf if float(self.opening) else 1.0)
+
+    def _inside(self, x: Tensor, most: float) -> Tensor:
+        u = (x - self.centre.to(x)) * (self._side / self.scale.to(x))
+        slack = 1e-12 if x.dtype == torch.float64 else 16 * torch.finfo(x.dtype).eps
+        return ((u >= -slack) & (u <= most + slack)).all(dim=1)
 
     def uses(self, x: Tensor) -> Tensor:
-        """Return which rows are within the bounds."""
+        """Return which rows the chart covers; the others are left to the background."""
         return self.covers(x)
 
     def log_jacobian_of(self, columns: Tensor) -> float:

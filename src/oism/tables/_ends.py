@@ -1,11 +1,12 @@
 """One column with bounds under a diffusion whose domain ends there.
 
 A column with both bounds is modelled by Jacobi polynomials on [0, 1], one with a single bound by
-Laguerre polynomials on (0, ∞). The parameters of the process are the powers of its invariant
+Laguerre polynomials on (0, ∞), or by Jacobi polynomials in a box of the data. The parameters of the process are the powers of its invariant
 density at the ends: x^{a-1} at 0 and (1 - x)^{b-1} at 1. If they are those of the data, log(ρ/π) is
 smooth up to the ends, also where the density is infinite. `choose_at_ends` fits several, beside
-reflection on the torus, to parts of the rows, and takes what gives held-out rows the largest mean
-log-density. Rows on an end need a finite density there: then a power is at least 1.
+reflection on the torus, to parts of the rows, and mixes them with the weights that give held-out
+rows the largest mean log-density, see `oism.tables._stack`. Rows on an end need a finite density
+there: then a power is at least 1.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from oism.tables._column import Column
 from oism.tables._columns import Columns
 from oism.tables._end_chart import EndChart
 from oism.tables._family import Family, MomentFamily, P
+from oism.tables._stack import StackedFamily, stacking_weights
 
 DEGREES = {"Jacobi": 48, "Laguerre": 12}
 """The largest degree, unless given."""
@@ -73,22 +75,25 @@ class EndFamily(MomentFamily[P]):
 
 @dataclass(frozen=True)
 class JacobiFamily(EndFamily[Jacobi]):
-    """Jacobi polynomials of a column with both bounds."""
+    """Jacobi polynomials of a column with both bounds, or with one and a box of the data."""
 
     example = "Jacobi(a, b)"
     process_type = Jacobi
 
     def check(self, columns: Columns) -> None:
-        """Raise unless there is one column, with both bounds."""
-        if columns.count != 1 or ends_of(columns[0]) != 2:
+        """Raise unless there is one column, with bounds."""
+        if columns.count != 1 or not ends_of(columns[0]):
             raise ValueError(
-                f"process={self.process!r} needs one column with both bounds, such as "
+                f"process={self.process!r} needs one column with bounds, such as "
                 "bounds={0: (0, 1)}: use process='auto' for other columns"
             )
 
-    def chart(self, columns: Columns, rows: Tensor, weights: Tensor, spread: Spread) -> EndChart:  # noqa: ARG002
+    def chart(self, columns: Columns, rows: Tensor, weights: Tensor, spread: Spread) -> EndChart:
         """Return the chart to [0, 1]."""
-        return EndChart.interval(columns[0].low, columns[0].high)
+        if ends_of(columns[0]) == 2:
+            return EndChart.interval(columns[0].low, columns[0].high)
+        width = float(columns.chart(rows, spread.count, weights).width)
+        return EndChart.box(*end_of(columns[0]), width)
 
     def moments(self, dim: int, n: float, folds: int, *, squares: bool) -> Moments:  # noqa: ARG002
         """Return an accumulator of Jacobi polynomials."""
@@ -143,21 +148,22 @@ def candidates(column: Column, x: Tensor, weights: Tensor) -> list[Family[Any]]:
     >>> column = Column(low=0.0, high=1.0)
     >>> x = torch.linspace(0.01, 0.99, 99).double()
     >>> [family.process for family in candidates(column, x, torch.ones(99).double())]
-    [Jacobi(a=0.5, b=0.5), Jacobi(a=0.9..., b=0.9...)]
+    [Jacobi(a=0.5, b=0.5), Jacobi(a=1.0, b=1.0), Jacobi(a=0.9..., b=0.9...)]
     """
     if ends_of(column) == 2:
         u = ((x - column.low) / (column.high - column.low)).clamp(0, 1)
         at = float(u.min()) <= 0, float(u.max()) >= 1  # rows on the ends
-        powers = [(0.5, 0.5), beta_powers(u, weights)]
+        powers = [(0.5, 0.5), (1.0, 1.0), beta_powers(u, weights)]
         pairs = [tuple(max(p, 1.0) if on else p for p, on in zip(pair, at, strict=True))
                  for pair in powers]  # fmt: skip
         return [JacobiFamily(Jacobi(*pair), order=QUICK_DEGREE) for pair in dict.fromkeys(pairs)]
     bound, side = end_of(column)
     gaps = (side * (x - bound)).clamp(min=0)
-    powers_at = [gamma_power(gaps, weights), 1.0]
     least = 1.0 if float(gaps.min()) <= 0 else 0.0
-    found = dict.fromkeys(max(power, least) for power in powers_at)
-    return [LaguerreFamily(Laguerre(a)) for a in found]
+    a = max(gamma_power(gaps, weights), least)
+    powers = dict.fromkeys([(a, 1.0), (max(0.5, least), 1.0)])
+    boxed = [JacobiFamily(Jacobi(*pair), order=QUICK_DEGREE) for pair in powers]
+    return [LaguerreFamily(Laguerre(a)), *boxed]
 
 
 def beta_powers(u: Tensor, weights: Tensor) -> tuple[float, float]:
@@ -193,39 +199,39 @@ def gamma_power(gaps: Tensor, weights: Tensor) -> float:
 def choose_at_ends(
     family: Family[Any], columns: Columns, rows: Tensor, weights: Tensor, settings: Settings
 ) -> Family[Any]:
-    """Return the family of the largest mean held-out log-density: the given one, or another.
+    """Return the given family and candidates, stacked by their held-out log-densities.
 
     The given one for tables without candidates: several columns, no bounds, or few rows.
     """
     if columns.count != 1 or not ends_of(columns[0]) or len(rows) < LEAST_ROWS:
         return family
+    members = [family, *candidates(columns[0], rows[:, 0], weights)]
+    quick, logs, own = replace(settings, steps=STEPS, device=None), [], []
     fold = fold_of(rows, FOLDS)
-    quick = replace(settings, steps=STEPS, device=None)
-    best, most = family, -math.inf
-    for found in (family, *candidates(columns[0], rows[:, 0], weights)):
-        total = sum(
-            _held_out(found, columns, rows, weights, fold == number, quick)
-            for number in range(FOLDS)
-        )
-        if total > most:
-            best, most = found, total
-    return replace(best, order=family.order) if best is not family else family
+    for number in range(FOLDS):
+        held = fold == number
+        test = held.nonzero()[:MOST_HELD_OUT, 0]
+        if not len(test) or not bool((~held).any()):
+            continue
+        parts = rows[~held], weights[~held], rows[test]
+        logs.append(torch.stack([_log_density(m, columns, *parts, quick) for m in members], dim=1))
+        own.append(weights[test])
+    if not logs:
+        return family
+    shares = stacking_weights(torch.cat(logs), torch.cat(own))
+    finer = [family, *(replace(member, order=family.order) for member in members[1:])]
+    return StackedFamily.of(finer, shares)
 
 
-def _held_out(
+def _log_density(
     family: Family[Any],
     columns: Columns,
     rows: Tensor,
     weights: Tensor,
-    held: Tensor,
+    test: Tensor,
     settings: Settings,
-) -> float:
-    """Return the weighted sum of log-densities of held-out rows, scaled to all of them."""
-    if not bool(held.any()) or not bool((~held).any()):
-        return 0.0
-    train, mass = rows[~held], weights[~held]
-    collector = family.collector(columns, train, mass, settings)
-    collector.update(train, mass)
-    test, own = rows[held][:MOST_HELD_OUT], weights[held][:MOST_HELD_OUT]
-    log = collector.model().log_density(test)
-    return float(own @ log / own.sum()) * float(weights[held].sum())
+) -> Tensor:
+    """Return the log-densities of test rows under a model of other rows: ``(m,)``."""
+    collector = family.collector(columns, rows, weights, settings)
+    collector.update(rows, weights)
+    return collector.model().log_density(test)

@@ -23,7 +23,7 @@ from oism.process import tangent_frame
 from oism.storage import storable
 
 FIXED = tuple(4.0**power for power in range(1, 10))
-NEIGHBOURS = (2, 4, 8, 16, 32)
+NEIGHBOURS = (2, 4, 8, 16, 32, 64, 128)
 SHARES = (1.0, 4.0)
 """The members: κ = 4, …, 262,144; and κ_i = c/d_i² for these k and c."""
 
@@ -88,9 +88,14 @@ class DirectionalKernels(nn.Module):
         step = max(1, ENTRIES // len(self.points))
         for start in range(0, len(x), step):
             # ‖x - y‖²/2 = 1 - ⟨x, y⟩ without cancellation
-            apart = -0.5 * torch.cdist(
-                x[start : start + step].double(), self.points, compute_mode="donot_use_mm_for_euclid_dist"
-            ).square_()
+            apart = (
+                -0.5
+                * torch.cdist(
+                    x[start : start + step].double(),
+                    self.points,
+                    compute_mode="donot_use_mm_for_euclid_dist",
+                ).square_()
+            )
             for j, (kappa, scale) in enumerate(zip(self.kappa, log_scale, strict=True)):
                 terms = torch.addcmul(scale, apart, kappa)
                 result[start : start + step, j] = torch.logsumexp(terms, dim=1)
@@ -99,7 +104,11 @@ class DirectionalKernels(nn.Module):
     def sample(self, member: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return one point for each entry of ``member`` ``(n,)``: ``(n, 3)``, exact."""
         n = len(member)
-        chosen = torch.multinomial(self.weights, n, replacement=True, generator=generator) if n else member
+        chosen = (
+            torch.multinomial(self.weights, n, replacement=True, generator=generator)
+            if n
+            else member
+        )
         kappa, centre = self.kappa[member, chosen], self.points[chosen]
         uniform = torch.empty(n, dtype=torch.float64).uniform_(generator=generator)
         # 1 - cos of the angle, by the inverse distribution function
@@ -108,4 +117,5 @@ class DirectionalKernels(nn.Module):
         first, second = tangent_frame(centre)
         across = (depth * (2 - depth)).clamp(min=0).sqrt()[:, None]
         moved = (1 - depth)[:, None] * centre + across * (turn.cos() * first + turn.sin() * second)
-        return moved / moved.norm(dim=1, keepdim=True)
+        found: Tensor = moved / moved.norm(dim=1, keepdim=True)
+        return found

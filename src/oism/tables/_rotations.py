@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -46,17 +46,9 @@ FORMS = {"quaternions": (4,), "matrices": (3, 3), "flat matrices": (9,), "Rotati
 """The shape of a row in each form."""
 
 
-@runtime_checkable
-class _HasMatrix(Protocol):
-    """SciPy's `Rotation`, and objects that behave like it."""
-
-    def as_matrix(self) -> Array:
-        """Return the matrices ``(n, 3, 3)``."""
-
-
 def form_of(x: object, name: str = "x") -> str:
     """Return the form of rotations, one of `FORMS`."""
-    if isinstance(x, _HasMatrix):
+    if hasattr(x, "as_matrix"):  # SciPy's Rotation, and what behaves like it
         return "Rotation"
     shape = tuple(x.shape) if isinstance(x, Tensor) else np.asarray(x).shape
     for form, row in FORMS.items():
@@ -75,7 +67,7 @@ def quaternions_of(x: object, name: str = "x", *, scalar_first: bool = True) -> 
     tensor([[0.7071, 0.0000, 0.0000, 0.7071]], dtype=torch.float64)
     """
     form = form_of(x, name)
-    if isinstance(x, _HasMatrix):
+    if hasattr(x, "as_matrix"):
         x = np.reshape(x.as_matrix(), (-1, 3, 3))
     values = np.asarray(x.detach().cpu() if isinstance(x, Tensor) else x, dtype=np.float64)
     if not np.isfinite(values).all():

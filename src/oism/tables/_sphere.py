@@ -180,29 +180,19 @@ class SphereModel(TabularModel):
         part = torch.zeros(n, dtype=torch.int64)
         if n:
             part = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        for number, draw in enumerate((self._from_flow, self._from_uniform)):
-            own = part == number
-            points[own] = draw(int(own.sum()), generator, method, progress)
-        local = part >= 2
+        flow, uniform, local = part == 0, part == 1, part >= 2
+        points[flow] = self.flow.sample(
+            int(flow.sum()),
+            method=method or RungeKutta4(self.steps),
+            generator=generator,
+            dtype=torch.float64,
+            progress=progress,
+        )
+        points[uniform] = self.process.invariant.sample(
+            (int(uniform.sum()), 3), generator=generator, dtype=torch.float64
+        )
         points[local] = self.kernels.sample(part[local] - 2, generator)
         return self.directions.to_rows(points)
-
-    def _from_flow(
-        self,
-        n: int,
-        generator: torch.Generator | None,
-        method: OrdinaryMethod | StochasticMethod | None,
-        progress: bool | None,
-    ) -> Tensor:
-        method, kind = method or RungeKutta4(self.steps), torch.float64
-        return self.flow.sample(
-            n, method=method, generator=generator, dtype=kind, progress=progress
-        )
-
-    def _from_uniform(
-        self, n: int, generator: torch.Generator | None, *_: object
-    ) -> Tensor:
-        return self.process.invariant.sample((n, 3), generator=generator, dtype=torch.float64)
 
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return columns, process, functions and choices; columns have numbers unless named."""
@@ -262,7 +252,9 @@ class SphereFit:
         degree = round(DEGREE * (n / 4000) ** POWER)
         return SphericalHarmonics(min(max(degree, LEAST_DEGREE), LARGEST_DEGREE))
 
-    def score(self, points: Tensor, weights: Tensor, fold: Tensor, ridge: Ridge | float) -> OperatorScore:
+    def score(
+        self, points: Tensor, weights: Tensor, fold: Tensor, ridge: Ridge | float
+    ) -> OperatorScore:
         """Return the scores of all noise levels."""
         count = float(weights.sum() ** 2 / weights.square().sum())
         basis = self.basis(count)
@@ -293,14 +285,15 @@ class SphereFit:
             none = DirectionalKernels(points, weights, torch.zeros(0, dtype=torch.int64))
             few = 1 / (1 + len(points))
             return SphereModel(score, directions, none, torch.tensor([1 - few, few]), steps)
-        chosen = ChosenRidge(score.schedule, times=TIMES)
+        chosen, degree = ChosenRidge(score.schedule, times=TIMES), score.basis.facts()["finest"]
         logs, mass = [], []
         for one in used[:1] if len(points) > ONE_FOLD else used:
             own = fold == one
             shown = own.nonzero()[:HELD_OUT, 0]
             rest = (points[~own], weights[~own])
-            before = replace(self, max_eigenvalue=-float(score.basis.eigenvalues[-1])) \
-                .score(*rest, fold[~own], chosen)
+            before = replace(self, max_eigenvalue=degree * (degree + 1)).score(
+                *rest, fold[~own], chosen
+            )
             flow = log_density(Flow(before), points[shown], method=RungeKutta4(steps))
             logs.append(pool_terms(flow, DirectionalKernels(*rest).log_densities(points[shown])))
             mass.append(weights[shown])

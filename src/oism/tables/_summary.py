@@ -85,6 +85,9 @@ def describe(found: Facts) -> str:
             f"pool        {pool['flow']:.0%} flow, {pool['kernels']:.0%} kernels of "
             f"{pool['members']} widths, {pool['uniform']:.1%} uniform; per steradian"
         )
+    members = [f"{part['process']} {part['share']:.2f}" for part in found.get("stack", ())]
+    if members:
+        lines.append(f"mixture     {', '.join(members)}")
     return "\n".join([*lines, *_network_lines(found)])
 
 

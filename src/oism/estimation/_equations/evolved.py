@@ -101,7 +101,7 @@ class EvolvedEquations:
         decay = torch.exp(-t.double()[:, None] * self._rates)
         decay = decay.reshape(len(t), *[1] * (self.means.ndim - 1), -1)
         change = (decay * self.means) @ self._forms[1:].flatten(1)
-        return self._forms[0] + change.unflatten(-1, self._forms.shape[1:])
+        return self._forms[0] + change.reshape(*change.shape[:-1], *self._forms.shape[1:])
 
     def right(self, t: Tensor) -> Tensor:
         """Return b_t: ``(T, *batch, size)``."""
@@ -116,10 +116,10 @@ def interactions(basis: Eigenfunctions) -> Tensor:
     points, weights = basis.rule()
     wide, size = basis.doubled(), basis.size
     total = torch.zeros(1 + wide.size, size * size, dtype=torch.float64)
-    for rows in torch.arange(len(points)).split(max(1, ENTRIES // size**2)):
+    for rows in torch.split(torch.arange(len(points)), max(1, ENTRIES // size**2)):
         slopes = basis.gradients(points[rows])
         products = (slopes[:, :, None] * slopes[:, None]).sum(dim=-1).flatten(1)
         values = weights[rows, None] * wide.values(points[rows])
         total[0] += weights[rows] @ products
         total[1:] += values.mT @ products
-    return total.unflatten(1, (size, size))
+    return total.reshape(-1, size, size)

@@ -50,7 +50,8 @@ class ReversibleOperator:
         f, lf = self._own.synthesise(torch.stack((alpha, self._rates * alpha)))
         mixed = torch.stack((f * generated - ratio * lf, ratio * f))
         mixed, product = self._own.analyse(mixed)
-        return 0.5 * (mixed - self._rates * product)
+        image: Tensor = 0.5 * (mixed - self._rates * product)
+        return image
 
 
 class ReversibleEquations:
@@ -67,7 +68,10 @@ class ReversibleEquations:
         """Return b_t for times ``(T,)``: ``(T, *batch, size)``."""
         rates = self.basis.eigenvalues
         decay = rates * torch.exp(t[:, None] * rates)
-        return decay.reshape(len(t), *[1] * (self._means.ndim - 1), -1) * self._means[..., : len(rates)]
+        return (
+            decay.reshape(len(t), *[1] * (self._means.ndim - 1), -1)
+            * self._means[..., : len(rates)]
+        )
 
     def reach(self, t: float) -> float:
         """Return the largest |λ| of the series of r_t: the same for close times."""

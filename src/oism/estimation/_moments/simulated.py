@@ -26,7 +26,7 @@ from oism.estimation._moments.base import Moments
 from oism.estimation._moments.rows import Scratch
 from oism.estimation._shrinkage import Shrinkage
 from oism.estimation._systems.simulated import SimulatedSystem
-from oism.process import Clock, MonteCarlo, Rule, Transition
+from oism.process import Clock, Rule, Transition
 
 GROUPS = 8
 """The number of groups of draws."""
@@ -61,29 +61,25 @@ class SimulatedMoments(Moments):
         process, x = self.basis.process, self.basis.process.wrap(x.cpu())
         weights = weights.cpu()
         fold, mass = weights.argmax(dim=0), weights.sum(dim=0)
-        state = self._state()
+        state = None if self.rule.generator is None else self.rule.generator.get_state()
         for place, t in enumerate(self.clock._time(self.tau)):
             law = process.transition(t)
-            if state is not None:
-                self.rule.generator.set_state(state)  # type: ignore[attr-defined]
+            if self.rule.generator is not None and state is not None:
+                self.rule.generator.set_state(state)
             for group, points, share in self._nodes(law, x):
                 at = process.wrap(points.flatten(0, 1))
                 rows = torch.arange(len(x)).repeat(len(points))
                 own = (share if share.ndim > 1 else share[:, None].expand(points.shape[:2])) * mass
                 self._add_points(place, group, at, own.reshape(-1), fold[rows])
-        draws = self.rule.samples if isinstance(self.rule, MonteCarlo) else 1
+        draws = self.rule.samples or 1
         shares = [len(range(g, draws, len(self._masses))) / draws for g in range(len(self._masses))]
         self._masses += mass.sum() * torch.tensor(shares, dtype=torch.float64)
-
-    def _state(self) -> Tensor | None:
-        generator = getattr(self.rule, "generator", None)
-        return None if generator is None else generator.get_state()
 
     def _nodes(self, law: Transition, x: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """Yield the group, nodes ``(m, n, dim)`` and weights of X_t given the rows."""
         width = self.basis.size * max(2, self.basis.dim)
         size = max(len(x), POINTS // width)
-        if not isinstance(self.rule, MonteCarlo):
+        if self.rule.samples is None:
             for points, share in self.rule.nodes_given(law, x, size):
                 yield 0, points, share
             return
@@ -95,12 +91,10 @@ class SimulatedMoments(Moments):
                 count = min(left, most)
                 starts = x.expand(count, *x.shape).flatten(0, 1)
                 points = law.sample(starts, generator=self.rule.generator)
-                yield group, points.unflatten(0, (count, -1)), x.new_full((count,), 1 / samples)
+                yield group, points.reshape(count, *x.shape), x.new_full((count,), 1 / samples)
                 left -= count
 
-    def _add_points(
-        self, place: int, group: int, x: Tensor, mass: Tensor, fold: Tensor
-    ) -> None:
+    def _add_points(self, place: int, group: int, x: Tensor, mass: Tensor, fold: Tensor) -> None:
         """Add points with their masses to the sums of a time."""
         step = max(1, POINTS // (self.basis.size * max(2, self.basis.dim)))
         last = place == len(self.tau) - 1
@@ -110,7 +104,7 @@ class SimulatedMoments(Moments):
             noise = self.basis.process.noise_at(x[rows]) / math.sqrt(2)
             fields = torch.matmul(slopes, noise)  # (n, size, k)
             right = self.basis.generated(x[rows])
-            for number in fold[rows].unique().tolist():
+            for number in sorted(set(fold[rows].tolist())):
                 own = fold[rows] == number
                 part, weight = fields[own], mass[rows][own]
                 flat = (weight.sqrt()[:, None, None] * part).transpose(1, 2).flatten(0, 1)
@@ -139,12 +133,15 @@ class SimulatedMoments(Moments):
         averages = self._averages(self._sums)
         mean = self._last / self._last[0, 0]
         covariance = mean[1:, 1:] - mean[1:, :1] * mean[:1, 1:]
-        groups = self._groups / self._masses.reshape(-1, 1, 1, 1) if len(self._groups) > 1 else None
-        return SimulatedSystem(self.basis, self.clock, averages, covariance, groups)
+        if len(self._groups) > 1:
+            groups = self._groups / self._masses.reshape(-1, 1, 1, 1)
+            return SimulatedSystem(self.basis, self.clock, averages, covariance, groups)
+        # One draw has an error that is not known, a quadrature rule has none.
+        value = 0.0 if self.rule.samples is None else torch.nan
+        error = torch.full_like(self.tau, value)
+        return SimulatedSystem(self.basis, self.clock, averages, covariance, None, error)
 
 
 def groups_of(rule: Rule) -> int:
     """Return the number of groups of draws: 1 for a quadrature rule or one draw."""
-    return min(GROUPS, rule.samples) if isinstance(rule, MonteCarlo) else 1
-
-
+    return 1 if rule.samples is None else min(GROUPS, rule.samples)

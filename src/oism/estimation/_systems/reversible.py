@@ -7,8 +7,8 @@ b_t decays like e^{-|λ|t}, so functions with |λ|t above a bound are left out, 
 the cutoff: a *band* is a prefix of the basis, rounded up to one of eight per octave.
 
 Ridge and cutoff are chosen from late to early times. Late, few functions matter and all candidates
-are cheap. From one time to the next the best candidates change little, so only the neighbours of the
-last choice are tried.
+are cheap. From one time to the next the best candidates change little, so only the neighbours of
+the last choice are tried.
 """
 
 from __future__ import annotations
@@ -167,9 +167,7 @@ class ReversibleSystem(SpectralSystem):
         own = self.averages.shares[: self._judged]
         return own / own.sum()
 
-    def _fill(
-        self, values: Tensor, t: Tensor, k: int, level: int, first: int, lowest: int
-    ) -> None:
+    def _fill(self, values: Tensor, t: Tensor, k: int, level: int, first: int, lowest: int) -> None:
         """Fill in the losses of one level at one time, extended while small ridges are better."""
         while True:
             values[:, k, level, first:] = self._path(t[k : k + 1], level, RIDGES[first:])

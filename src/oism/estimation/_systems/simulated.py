@@ -73,7 +73,7 @@ class SimulatedSystem(NestedSystem):
         """Return the score as a series of the functions."""
         kind = SeriesScore if self.basis.process.has_constant_noise else FeatureScore
         system = self._without_folds(self._error(table))
-        return kind(self.basis, clock, table, system)  # type: ignore[arg-type]
+        return kind(self.basis, clock, table, system)
 
     def without_folds(self) -> SimulatedSystem:
         """Return the system with the averages over all rows only."""
@@ -137,7 +137,9 @@ class SimulatedSystem(NestedSystem):
             "training": self.averages.training.movedim(0, 1),
             "heldout": self.averages.heldout.movedim(0, 1),
         }
-        return {name: Curve(self.tau, part, order=4) for name, part in parts.items() if part.numel()}
+        return {
+            name: Curve(self.tau, part, order=4) for name, part in parts.items() if part.numel()
+        }
 
     def _at(self, curve: Curve, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return A_t and b_t in the coordinates of the combinations."""
@@ -167,13 +169,13 @@ class SimulatedSystem(NestedSystem):
 
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½: ``(T,)``."""
-        matrix = self._curves["total"](self.clock._inverse(t))[..., 1:]
+        matrix: Tensor = self._curves["total"](self.clock._inverse(t))[..., 1:]
         return (alpha * (matrix @ alpha[..., None])[..., 0]).sum(dim=-1).clamp(min=0).sqrt()
 
     def _error(self, table: Table) -> Tensor:
         """Return the error of the simulation for the chosen ridge and level: ``(times,)``."""
-        if self.groups is None:
-            return torch.zeros_like(self.tau)
+        if self.groups is None:  # of a quadrature rule, or of a stored system
+            return self.error
         t = self.clock._time(self.tau)
         ridge, level = table.schedule.at(self.tau)
         own = [self._part(part).solve(t, ridge, level).alpha for part in self.groups]
@@ -187,5 +189,3 @@ class SimulatedSystem(NestedSystem):
         vars(part)["_ritz"] = self._ritz
         part.levels = self.levels
         return part
-
-

@@ -57,8 +57,10 @@ class SmoothSystem(ReversibleSystem):
 
         From late to early times, at the last level and its neighbours.
         """
-        folds, shares = len(self.averages.shares), self.averages.shares
-        values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
+        shares = self._shares
+        values = torch.full(
+            (len(shares), len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype
+        )
         lowest = int((LEAST_RIDGE / float(self.averages.counts[0]) > RIDGES).sum())
         level, ridge = 1, lowest + BELOW
         for k in reversed(range(len(t))):
