@@ -17,6 +17,7 @@ from oism.process import Jacobi, Laguerre, Torus
 from oism.tables._column import Column
 from oism.tables._end_chart import NEAREST, EndChart
 from oism.tables._ends import beta_powers, candidates, gamma_power
+from oism.tables._stack import StackedTable, stacking_weights
 
 PEAKS = np.random.default_rng(0).beta(0.5, 0.7, size=(600, 1))
 POSITIVE = np.random.default_rng(1).gamma(0.7, 3.0, size=(600, 1))
@@ -80,6 +81,7 @@ def positive() -> OISM:
     return OISM(bounds={0: (0, None)}).fit(POSITIVE)
 
 
+@pytest.mark.slow
 def test_a_peak_at_a_bound_is_left_to_the_diffusion_that_ends_there(
     bounded: OISM, positive: OISM
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_peak_at_a_bound_is_left_to_the_diffusion_that_ends_there(
         assert model.score(fresh) > torus.score(fresh) + 10
 
 
+@pytest.mark.slow
 def test_densities_integrate_to_one_and_samples_follow(bounded: OISM, positive: OISM) -> None:
     s = (np.arange(2000) + 0.5) / 2000
     x, w = np.sin(0.5 * np.pi * s) ** 2, 0.5 * np.pi * np.sin(np.pi * s) / 2000
@@ -152,3 +155,36 @@ def test_processes_may_be_given() -> None:
         OISM(process=Laguerre()).fit(POSITIVE)
     with pytest.raises(ValueError, match=r"bounds"):
         OISM(bounds={0: (1, None)}, process=Laguerre()).fit(POSITIVE)
+
+
+def test_stacking_weights_maximise_the_held_out_likelihood() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logs = torch.randn(200, 2, generator=generator, dtype=torch.float64)
+    weights = torch.rand(200, generator=generator, dtype=torch.float64)
+    share = stacking_weights(logs, weights)
+    assert float(share.sum()) == pytest.approx(1)
+    grid = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
+    density = grid[:, None] * logs[:, 0].exp() + (1 - grid)[:, None] * logs[:, 1].exp()
+    best = grid[(density.log() @ weights).argmax()]
+    assert float(share[0]) == pytest.approx(float(best), abs=2e-3)
+
+
+def test_a_mixture_is_that_of_its_members(bounded: OISM) -> None:
+    model = bounded.model_
+    assert isinstance(model, StackedTable)
+    x = torch.tensor([[0.02], [0.5], [0.97]], dtype=torch.float64)
+    members = torch.stack([member.log_density(x) for member in model.members])
+    shares = torch.tensor(model.shares, dtype=torch.float64)[:, None]
+    torch.testing.assert_close(model.log_density(x).exp(), (shares * members.exp()).sum(dim=0))
+    assert [part["share"] for part in model.facts()["stack"]] == list(model.shares)
+    with pytest.raises(ValueError, match="shares must be >= 0 with the sum 1"):
+        StackedTable(model.members[:2], [0.7, 0.7])
+    with pytest.raises(ValueError, match="columns must be the only one"):
+        model.marginal([1])
+
+
+def test_few_rows_and_parameters_of_the_torus_leave_the_torus() -> None:
+    few = OISM(bounds={0: (0, 1)}, discrete=()).fit(PEAKS[:40])
+    assert isinstance(few.family_.process, Torus)
+    given = OISM(bounds={0: (0, 1)}, max_eigenvalue=100).fit(PEAKS)
+    assert isinstance(given.family_.process, Torus)

@@ -47,6 +47,7 @@ class Eigenfunctions(Basis):
 
     ``wide_rates`` and ``wide`` are those of `doubled`, or None. `Eigenfunctions.of` computes them.
 
+    >>> import torch
     >>> process = Langevin.of(lambda x: 0 * x[:, 0], [(0.0, math.pi)])  # reflected Brownian motion
     >>> basis = Eigenfunctions.of(process, count=3)
     >>> basis.eigenvalues  # cosines

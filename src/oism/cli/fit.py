@@ -54,10 +54,6 @@ class Table:
     """One period for all columns, from LOW to HIGH."""
     sphere: Annotated[str | None, arg(metavar="LAT,LON")] = None
     """Points of a sphere: the columns of latitude and longitude, or x,y,z."""
-    sphere_unit: Annotated[Literal["degrees", "radians"], arg(metavar="degrees|radians")] = (
-        "degrees"
-    )
-    """The unit of latitude and longitude."""
     discrete: Annotated[tuple[str, ...], arg(metavar="COL ...")] = ()
     """Numeric columns of few values; detected if not given; - for none."""
     weights: Annotated[str | None, arg(metavar="COL")] = None
@@ -78,8 +74,10 @@ class Model:
         Literal["auto", "torus", "ou", "joint", "mixture"], arg(metavar="PROCESS")
     ] = "auto"
     """torus, ou, joint or mixture; auto: torus up to 3 columns, else joint."""
+    sphere_unit: Annotated[Literal["degrees", "radians"], arg(metavar="UNIT")] = "degrees"
+    """sphere: the unit of latitude and longitude, degrees or radians."""
     max_eigenvalue: Annotated[float | Auto, arg(metavar="NUMBER")] = "auto"
-    """torus: the largest squared frequency."""
+    """torus: the largest squared frequency; sphere: the largest l(l + 1)."""
     order: Annotated[int | Auto, arg(metavar="N")] = "auto"
     """ou: the largest degree of the polynomials."""
     frame: Annotated[Literal["pca", "identity"], arg(metavar="FRAME")] = "pca"
@@ -113,7 +111,6 @@ class Fit(Command):
       oism fit moons.csv -o moons.safetensors
       oism fit angles.csv --columns phi psi --periodic phi=360 psi=360 -o angles.safetensors
       oism fit angles.csv --columns phi psi --periodic 360 -o angles.safetensors --json
-      oism fit floods.csv --sphere lat,lon -o floods.safetensors
       oism fit moons.csv --network 60 -o moons.safetensors
       oism fit moons.csv --bounds x=-6:6 y=-4:4 --max-eigenvalue 100 -o bounded.safetensors
       oism fit moons.csv -o - | oism sample - -n 5
@@ -237,7 +234,6 @@ def _domain(table: Table, sheet: Sheet, columns: list[str], *, named: bool) -> d
         "bounds": by_column(pairs(table.bounds, "--bounds", interval)),
         "box": table.box,
         "sphere": list(by_column(dict.fromkeys(_sphere(table.sphere))) or ()) or None,
-        "sphere_unit": table.sphere_unit,
         "discrete": _discrete(table.discrete, by_column),
     }
 

@@ -7,6 +7,7 @@ transition distribution and invariant measure; `Process` is the contract for a n
 """
 
 from oism.process._base import Process, Transition
+from oism.process._box import Box
 from oism.process._brownian import Brownian
 from oism.process._clock import (
     Clock,
@@ -24,7 +25,7 @@ from oism.process._expectation import Function, MonteCarlo, Quadrature, Rule
 from oism.process._isotropic import Isotropic, IsotropicTransition
 from oism.process._jacobi import Beta, Jacobi
 from oism.process._laguerre import Gamma, Laguerre
-from oism.process._langevin import Box, Langevin
+from oism.process._langevin import Langevin
 from oism.process._linear import Linear
 from oism.process._measure import Gaussian, Lebesgue, Measure, NotAProbabilityError, Uniform
 from oism.process._operators import (
@@ -95,8 +96,8 @@ __all__ = [
     "Rotations",
     "Rule",
     "Semigroup",
-    "Sphere",
     "SimulatedTransition",
+    "Sphere",
     "SymmetricPart",
     "ThreeSphere",
     "Torus",

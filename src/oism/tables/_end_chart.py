@@ -61,20 +61,20 @@ class EndChart(Chart):
         >>> EndChart.interval(2.0, 6.0).to_process(torch.tensor([[3.0]]))
         tensor([[0.2500]])
         """
-        ends = torch.tensor([[low], [high - low], [high - low]], dtype=torch.float64)
-        return cls(*ends.unbind())
+        ends = torch.tensor([[low], [high - low]], dtype=torch.float64)
+        return cls(ends[0], ends[1], ends[1])
 
     @classmethod
     def box(cls, bound: float, side: float, width: float) -> EndChart:
         """Return the chart of a column with one bound to [0, 1], by a box of the data."""
-        parts = torch.tensor([[bound], [width], [width], [side]], dtype=torch.float64)
-        return cls(*parts.unbind())
+        parts = torch.tensor([[bound], [width], [side]], dtype=torch.float64)
+        return cls(parts[0], parts[1], parts[1], parts[2])
 
     @classmethod
     def half_line(cls, bound: float, side: float, scale: float, size: float) -> EndChart:
         """Return the chart of a column with one bound to (0, ∞); ``size`` is that of the values."""
         parts = torch.tensor([[bound], [scale], [RANGE * size], [side]], dtype=torch.float64)
-        return cls(*parts.unbind(), boxed=False)
+        return cls(parts[0], parts[1], parts[2], parts[3], boxed=False)
 
     @property
     def _side(self) -> float:

@@ -1,12 +1,12 @@
 """One column with bounds under a diffusion whose domain ends there.
 
 A column with both bounds is modelled by Jacobi polynomials on [0, 1], one with a single bound by
-Laguerre polynomials on (0, ∞), or by Jacobi polynomials in a box of the data. The parameters of the process are the powers of its invariant
-density at the ends: x^{a-1} at 0 and (1 - x)^{b-1} at 1. If they are those of the data, log(ρ/π) is
-smooth up to the ends, also where the density is infinite. `choose_at_ends` fits several, beside
-reflection on the torus, to parts of the rows, and mixes them with the weights that give held-out
-rows the largest mean log-density, see `oism.tables._stack`. Rows on an end need a finite density
-there: then a power is at least 1.
+Laguerre polynomials on (0, ∞), or by Jacobi polynomials in a box of the data. The parameters of the
+process are the powers of its invariant density at the ends: x^{a-1} at 0 and (1 - x)^{b-1} at 1. If
+they are those of the data, log(ρ/π) is smooth up to the ends, also where the density is infinite.
+`choose_at_ends` fits several, beside reflection on the torus, to parts of the rows, and mixes them
+with the weights that give held-out rows the largest mean log-density, see `oism.tables._stack`.
+Rows on an end need a finite density there: then a power is at least 1.
 """
 
 from __future__ import annotations
@@ -161,8 +161,8 @@ def candidates(column: Column, x: Tensor, weights: Tensor) -> list[Family[Any]]:
     gaps = (side * (x - bound)).clamp(min=0)
     least = 1.0 if float(gaps.min()) <= 0 else 0.0
     a = max(gamma_power(gaps, weights), least)
-    powers = dict.fromkeys([(a, 1.0), (max(0.5, least), 1.0)])
-    boxed = [JacobiFamily(Jacobi(*pair), order=QUICK_DEGREE) for pair in powers]
+    near = dict.fromkeys([a, max(0.5, least)])
+    boxed = [JacobiFamily(Jacobi(power, 1.0), order=QUICK_DEGREE) for power in near]
     return [LaguerreFamily(Laguerre(a)), *boxed]
 
 

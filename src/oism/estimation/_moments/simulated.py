@@ -58,7 +58,8 @@ class SimulatedMoments(Moments):
         self._last = torch.zeros(1 + size, 1 + size, dtype=torch.float64)
 
     def _add(self, x: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
-        process, x = self.basis.process, self.basis.process.wrap(x.cpu())
+        process = self.basis.process
+        x = process.domain.admit(x.cpu(), "data")
         weights = weights.cpu()
         fold, mass = weights.argmax(dim=0), weights.sum(dim=0)
         state = None if self.rule.generator is None else self.rule.generator.get_state()

@@ -4,8 +4,7 @@
 over n rows, n Σ_k m_k² is N on average if the m_k are noise alone, and larger by n Σ_k (E φ_k)² in
 general. The finest degree with structure is the last at which it exceeds 1.5 N, and N by more than
 four standard deviations √(2N) of noise. The basis of the fit has 1.5 times that degree, because
-log ρ_t has more detail than ρ_t. The penalty would suppress the other functions, at a cost that
-grows with the fourth power of the degree.
+log ρ_t has more detail than ρ_t; the penalty would suppress most of the others, at a cost.
 """
 
 from __future__ import annotations

@@ -29,7 +29,9 @@ class SplineMoments(Moments):
         self._sums = torch.zeros(folds, basis.process.splines.size, dtype=torch.float64)
 
     def _add(self, x: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
-        self._sums += self.basis.process.splines.histogram(x.cpu(), weights.cpu())
+        process = self.basis.process
+        inside = process.domain.admit(x.cpu(), "data")
+        self._sums += process.splines.histogram(inside, weights.cpu())
 
     def _absorb(self, other: Self) -> None:
         self._sums += other._sums
