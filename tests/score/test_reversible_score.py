@@ -201,7 +201,7 @@ class Tilted:
         return torch.log1p(self.c * torch.exp(self.rate * t) * first)
 
     def score(self, x: Tensor, t: Tensor) -> Tensor:
-        slope = torch.func.grad(lambda y: self.energy(y, t).sum())(x)
+        slope: Tensor = torch.func.grad(lambda y: self.energy(y, t).sum())(x)
         return slope + self.process.invariant.score(x)
 
     def rule(self) -> tuple[Tensor, Tensor]:

@@ -76,10 +76,6 @@ class ScoreModel(Protocol):
     def shape(self) -> tuple[int, ...]:
         """The shape of a point."""
 
-    @property
-    def relative(self) -> RelativeModel | None:
-        """The model as one of log(ρ_t/π), if it is one of a reversible process."""
-
     def score(self, x: Tensor, t: Tensor, /) -> Tensor:
         """Return ∇ log ρ_t, of the shape of ``x``."""
 
@@ -130,7 +126,9 @@ class Flow:
             elif own.diffusivity is None or process.diffusivity != own.diffusivity:
                 raise ValueError(f"process must be that of the fitted model, {own!r}, or None")
             self.score: Score = score.score
-            self.shape, clock, self.relative = score.shape, clock or score.clock, score.relative
+            self.shape, clock = score.shape, clock or score.clock
+            # As `FittedModel.relative`; other models need not have it.
+            self.relative = getattr(score, "relative", None)
         elif callable(score):
             self.score = score
         else:

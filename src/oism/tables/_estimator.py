@@ -114,6 +114,10 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         index, or by its name where the data are a frame. One number is the period of all columns.
     bounds : dict of column -> (low, high), optional
         Columns that cannot leave an interval. One end may be None: (0, None) for positive numbers.
+        A single such column with at least 100 rows is modelled, for process="auto", by a mixture of
+        reflection on the torus and of diffusions that end at the bounds, with weights from held-out
+        rows; process=Jacobi(a, b), or Laguerre(a) for one bound, gives one of these. Their density
+        may be infinite at a bound: a value there has the density at 1e-9 of the range from it.
     box : (low, high), optional
         One interval for all columns, periodic: (-π, π) for angles in radians.
     discrete : "auto" or list of columns

@@ -1,0 +1,131 @@
+/* Fourier functions √2 cos(ξ·u), √2 sin(ξ·u) on the torus [-π, π)², and averages over points.
+
+   The frequencies ξ are a half lattice: the integer vectors with 0 < ‖ξ‖² ≤ bound whose first
+   non-zero entry is positive, sorted by ‖ξ‖² and then lexicographically. Products of gradients need
+   the averages c(ζ) = E[e^{-iζ·u}] of all ζ with ‖ζ‖ ≤ 2 max‖ξ‖. Coefficients are real, cos and sin
+   of one frequency next to each other. */
+
+function halfLattice(bound) {
+  const reach = Math.floor(Math.sqrt(bound)), found = [];
+  for (let x = 0; x <= reach; x++)
+    for (let y = x ? -reach : 1; y <= reach; y++)
+      if (x * x + y * y <= bound) found.push([x, y, x * x + y * y]);
+  found.sort((a, b) => a[2] - b[2] || a[0] - b[0] || a[1] - b[1]);
+  return {
+    count: found.length,
+    x: Int32Array.from(found, (one) => one[0]),
+    y: Int32Array.from(found, (one) => one[1]),
+    squares: Float64Array.from(found, (one) => one[2]),
+  };
+}
+
+class Basis {
+  /* The functions up to a bound, the lattice of their products, and where ξ ± η is in it. */
+  constructor(bound) {
+    this.bound = bound;
+    this.xi = halfLattice(bound);
+    this.size = 2 * this.xi.count;
+    const most = this.xi.squares[this.xi.count - 1];
+    this.radius = Math.sqrt(most);
+    this.lattice = halfLattice(4 * most);
+    this.reach = Math.floor(this.radius);
+    this._place();
+  }
+
+  _place() {
+    /* Positions of ξ - η and ξ + η, for η before ξ; the position of 0 is lattice.count. Of ±ζ one
+       is in the lattice: the sine changes its sign with it. */
+    const { xi, lattice } = this, r = 2 * this.reach, side = 2 * r + 1;
+    const place = new Int32Array(side * side).fill(-1), sign = new Int8Array(side * side);
+    for (let i = 0; i < lattice.count; i++) {
+      if (Math.max(Math.abs(lattice.x[i]), Math.abs(lattice.y[i])) > r) continue;
+      for (const s of [1, -1]) {
+        const key = (s * lattice.x[i] + r) * side + s * lattice.y[i] + r;
+        place[key] = i;
+        sign[key] = s;
+      }
+    }
+    place[r * side + r] = lattice.count;
+    const m = xi.count, pairs = (m * (m + 1)) / 2;
+    const make = (kind) => new kind(pairs);
+    Object.assign(this, {
+      minus: make(Int32Array), minusSign: make(Int8Array), plus: make(Int32Array),
+      plusSign: make(Int8Array), dot: make(Float64Array), first: new Int32Array(m),
+    });
+    for (let k = 0, p = 0; k < m; k++) {
+      this.first[k] = place[(xi.x[k] + r) * side + xi.y[k] + r];
+      for (let l = 0; l <= k; l++, p++) {
+        const minus = (xi.x[k] - xi.x[l] + r) * side + xi.y[k] - xi.y[l] + r;
+        const plus = (xi.x[k] + xi.x[l] + r) * side + xi.y[k] + xi.y[l] + r;
+        this.minus[p] = place[minus];
+        this.minusSign[p] = sign[minus];
+        this.plus[p] = place[plus];
+        this.plusSign[p] = sign[plus];
+        this.dot[p] = xi.x[k] * xi.x[l] + xi.y[k] * xi.y[l];
+      }
+    }
+  }
+
+  inside(band) {
+    /* The number of frequencies with ‖ξ‖ ≤ band, a prefix. */
+    const { squares, count } = this.xi;
+    let low = 0, high = count;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (squares[middle] <= band * band) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}
+
+function waveSums(basis, u, v, fold, folds, reflected) {
+  /* Return Σ e^{-iζ·u} over the points of each fold: real and imaginary parts, (folds, count).
+
+     A reflected coordinate is replaced by the mean over ±u_j, so e^{-iζ_j u_j} becomes a cosine. */
+  const { lattice } = basis, reach = Math.floor(2 * basis.radius), m = lattice.count;
+  const re = new Float64Array(folds * m), im = new Float64Array(folds * m);
+  const cx = new Float64Array(reach + 1), sx = new Float64Array(reach + 1);
+  const cy = new Float64Array(reach + 1), sy = new Float64Array(reach + 1);
+  const flat = [reflected[0] ? 0 : 1, reflected[1] ? 0 : 1];
+  for (let i = 0; i < u.length; i++) {
+    for (let k = 0; k <= reach; k++) {
+      cx[k] = Math.cos(k * u[i]);
+      sx[k] = flat[0] * Math.sin(k * u[i]);
+      cy[k] = Math.cos(k * v[i]);
+      sy[k] = flat[1] * Math.sin(k * v[i]);
+    }
+    const start = fold[i] * m;
+    for (let j = 0; j < m; j++) {
+      const kx = lattice.x[j], ky = lattice.y[j], ay = ky < 0 ? -ky : ky;
+      const s = ky < 0 ? -sy[ay] : sy[ay];
+      re[start + j] += cx[kx] * cy[ay] - sx[kx] * s;
+      im[start + j] -= cx[kx] * s + sx[kx] * cy[ay];
+    }
+  }
+  return { re, im };
+}
+
+function averagesOf(sums, weight, count) {
+  /* Return averages over all rows, and without and within each fold that has rows. */
+  const folds = weight.length, total = weight.reduce((a, b) => a + b, 0);
+  const part = (chosen) => {
+    const own = chosen.reduce((a, f) => a + weight[f], 0);
+    const re = new Float64Array(count + 1), im = new Float64Array(count + 1);
+    for (const f of chosen)
+      for (let j = 0; j < count; j++) {
+        re[j] += sums.re[f * count + j] / own;
+        im[j] += sums.im[f * count + j] / own;
+      }
+    re[count] = 1; // c(0)
+    return { re, im, even: im.every((one) => one === 0), rows: own };
+  };
+  const all = [...weight.keys()], used = all.filter((f) => weight[f] > 0);
+  const some = used.length > 1 ? used : [];
+  return {
+    total: part(all),
+    training: some.map((f) => part(all.filter((g) => g !== f))),
+    heldout: some.map((f) => part([f])),
+    shares: some.map((f) => weight[f] / total),
+  };
+}

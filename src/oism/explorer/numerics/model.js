@@ -1,0 +1,112 @@
+/* The model of a set of points: chart, averages by fold, coefficients over time, densities.
+
+   p(x) = (1 - w) ρ(u(x)) |du/dx| + w q(x), with the background q of share w on the plane. */
+
+const FOLDS = 5, GOLDEN = 0x9e3779b97f4a7c15n, MASK = (1n << 64n) - 1n;
+
+function splitmix64(state) {
+  let z = (state + GOLDEN) & MASK;
+  z = ((z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n) & MASK;
+  z = ((z ^ (z >> 27n)) * 0x94d049bb133111ebn) & MASK;
+  return z ^ (z >> 31n);
+}
+
+const MULTIPLIERS = [0n, 1n].map((column) => splitmix64(GOLDEN * column) | 1n);
+
+function foldsOf(x, y, folds = FOLDS) {
+  /* Return the fold of each row: a hash of the bits of its numbers, the library's. */
+  const pair = new Float64Array(2), bits = new BigInt64Array(pair.buffer);
+  const out = new Uint8Array(x.length);
+  for (let i = 0; i < x.length; i++) {
+    pair[0] = x[i] + 0;
+    pair[1] = y[i] + 0;
+    let mixed = 0n;
+    for (let j = 0; j < 2; j++)
+      mixed += BigInt.asUintN(64, bits[j] ^ (bits[j] >> 32n)) * MULTIPLIERS[j];
+    mixed &= MASK;
+    mixed = ((mixed ^ (mixed >> 29n)) * MULTIPLIERS[1]) & MASK;
+    mixed = ((mixed ^ (mixed >> 32n)) * MULTIPLIERS[1]) & MASK;
+    out[i] = Number(((mixed >> 33n) & 0x7fffffffn) % BigInt(folds));
+  }
+  return out;
+}
+
+const BASES = new Map();
+function basisOf(bound) {
+  if (!BASES.has(bound)) BASES.set(bound, new Basis(bound));
+  return BASES.get(bound);
+}
+
+class Model {
+  /* settings: space ("plane", "torus", "interval"), box {low, width}, bound. With schedule and
+     curve it is fitted; without a curve only single times can be solved. */
+  constructor(x, y, settings, fold = foldsOf(x, y)) {
+    Object.assign(this, { x, y, settings, fold });
+    this.basis = basisOf(settings.bound);
+    this.clock = new VarianceExploding(this.basis.radius ** 2);
+    this.chart = Chart.of(settings.space, x, y, settings.box);
+    const [ax, ay] = this.chart.axes, u = [], v = [], own = [], weight = new Array(FOLDS).fill(0);
+    for (let i = 0; i < x.length; i++) {
+      if (!this.chart.covers(x[i], y[i])) continue;
+      u.push(ax.toProcess(x[i]));
+      v.push(ay.toProcess(y[i]));
+      own.push(fold[i]);
+      weight[fold[i]]++;
+    }
+    const sums = waveSums(this.basis, u, v, own, FOLDS, this.chart.reflected);
+    this.averages = averagesOf(sums, weight, this.basis.lattice.count);
+    const free = settings.space === "plane";
+    this.background = free ? new Background(x, y, x.length - u.length) : null;
+  }
+
+  choose() { return chooseSchedule(this.basis, this.averages, this.clock); }
+
+  coefficients(tau, schedule, exact = true) {
+    const [ridge, level] = schedule.at(tau);
+    const t = this.clock.time(tau);
+    return solve(this.basis, this.averages.total, t, ridge, level, exact);
+  }
+
+  fit(schedule) {
+    this.schedule = schedule;
+    this.curve = tabulate(this.basis, this.averages.total, this.clock, schedule);
+    return this;
+  }
+
+  get series() { return (this._series ??= new Series(this.basis)); }
+
+  score(tau, x, y) {
+    /* Return ∇ log ρ_t in the units of the data: (x, y) pairs. */
+    const [ax, ay] = this.chart.axes, out = new Float64Array(2 * x.length);
+    this.series.set(this.curve.at(tau));
+    for (let i = 0; i < x.length; i++) {
+      this.series.evaluate(ax.toProcess(x[i]), ay.toProcess(y[i]), out, 2 * i, false);
+      out[2 * i] *= ax.scale;
+      out[2 * i + 1] *= ay.scale;
+    }
+    return out;
+  }
+
+  logDensity(x, y, steps = 32) {
+    /* Return log p at points. */
+    const [ax, ay] = this.chart.axes, inside = [];
+    for (let i = 0; i < x.length; i++) if (this.chart.covers(x[i], y[i])) inside.push(i);
+    const u = inside.map((i) => ax.toProcess(x[i])), v = inside.map((i) => ay.toProcess(y[i]));
+    const found = flowLogDensity(this.series, this.curve, this.clock, u, v, steps);
+    const out = new Float64Array(x.length).fill(-Infinity);
+    inside.forEach((i, at) => (out[i] = found[at] + this.chart.logJacobian));
+    if (!this.background) return out;
+    const { share } = this.background;
+    return out.map((own, i) => {
+      const wide = this.background.logDensity(x[i], y[i]) + Math.log(share);
+      const narrow = own + Math.log1p(-share), most = Math.max(narrow, wide);
+      return most + Math.log(Math.exp(narrow - most) + Math.exp(wide - most));
+    });
+  }
+
+  carry(points, from, to, steps) {
+    /* Move points (u, v, u, v, …) of the torus along the flow between two clock times. */
+    const state = Float64Array.from(points);
+    return flowSteps(this.series, this.curve, this.clock, state, from, to, steps, false);
+  }
+}
