@@ -51,7 +51,7 @@ class Beta(PolynomialMeasure):
     """The distribution Beta(a, b) on [0, 1] of every coordinate.
 
     >>> Beta(2.0, 1.0).log_density(torch.tensor([[0.5]]).double()).exp()  # 2x
-    tensor([1.], dtype=torch.float64)
+    tensor([1.0000], dtype=torch.float64)
     """
 
     a: float

@@ -148,7 +148,7 @@ def candidates(column: Column, x: Tensor, weights: Tensor) -> list[Family[Any]]:
     >>> column = Column(low=0.0, high=1.0)
     >>> x = torch.linspace(0.01, 0.99, 99).double()
     >>> [family.process for family in candidates(column, x, torch.ones(99).double())]
-    [Jacobi(a=0.5, b=0.5), Jacobi(a=1.0, b=1.0), Jacobi(a=0.9..., b=0.9...)]
+    [Jacobi(a=0.5, b=0.5), Jacobi(a=1.0, b=1.0), Jacobi(a=1.068, b=1.068)]
     """
     if ends_of(column) == 2:
         u = ((x - column.low) / (column.high - column.low)).clamp(0, 1)

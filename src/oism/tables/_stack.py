@@ -37,7 +37,7 @@ def stacking_weights(logs: Tensor, weights: Tensor) -> Tensor:
 
     >>> logs = torch.tensor([[0.0, -9.0], [0.0, -9.0], [-9.0, 0.0]]).double()
     >>> stacking_weights(logs, torch.ones(3).double())
-    tensor([0.6666, 0.3334], dtype=torch.float64)
+    tensor([0.6667, 0.3333], dtype=torch.float64)
     """
     rows = weights / weights.sum()
     density = torch.exp(logs - logs.amax(dim=1, keepdim=True))

@@ -79,6 +79,19 @@ class Basis {
   }
 }
 
+function powers(angle, cos, sin, factor) {
+  /* Write cos kθ and factor · sin kθ for k = 0, 1, …, with a new start at every eighth. */
+  const c = Math.cos(angle), s = Math.sin(angle);
+  for (let k = 0, a = 1, b = 0; k < cos.length; k++) {
+    if (k % 8 === 0) [a, b] = [Math.cos(k * angle), Math.sin(k * angle)];
+    cos[k] = a;
+    sin[k] = factor * b;
+    const next = a * c - b * s;
+    b = a * s + b * c;
+    a = next;
+  }
+}
+
 function waveSums(basis, u, v, fold, folds, reflected) {
   /* Return Σ e^{-iζ·u} over the points of each fold: real and imaginary parts, (folds, count).
 
@@ -89,12 +102,8 @@ function waveSums(basis, u, v, fold, folds, reflected) {
   const cy = new Float64Array(reach + 1), sy = new Float64Array(reach + 1);
   const flat = [reflected[0] ? 0 : 1, reflected[1] ? 0 : 1];
   for (let i = 0; i < u.length; i++) {
-    for (let k = 0; k <= reach; k++) {
-      cx[k] = Math.cos(k * u[i]);
-      sx[k] = flat[0] * Math.sin(k * u[i]);
-      cy[k] = Math.cos(k * v[i]);
-      sy[k] = flat[1] * Math.sin(k * v[i]);
-    }
+    powers(u[i], cx, sx, flat[0]);
+    powers(v[i], cy, sy, flat[1]);
     const start = fold[i] * m;
     for (let j = 0; j < m; j++) {
       const kx = lattice.x[j], ky = lattice.y[j], ay = ky < 0 ? -ky : ky;
