@@ -13,12 +13,12 @@ from torch import Tensor
 from oism._core import checks
 from oism.process import Process, Sphere
 from oism.tables._columns import Columns
+from oism.tables._directions import Directions
 from oism.tables._ends import JacobiFamily, LaguerreFamily
 from oism.tables._family import Family
 from oism.tables._joint_family import JointFamily, MixtureFamily
 from oism.tables._linear import LinearFamily
 from oism.tables._ornstein_uhlenbeck import OrnsteinUhlenbeckFamily
-from oism.tables._directions import Directions
 from oism.tables._sphere import SphereFamily
 from oism.tables._torus import MOST_COLUMNS, TorusFamily
 

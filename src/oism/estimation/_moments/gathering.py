@@ -33,8 +33,8 @@ from oism.estimation._moments.hermite import (
 from oism.estimation._moments.products import ProductMoments
 from oism.estimation._moments.rows import batches
 from oism.estimation._moments.smooth import SmoothMoments
-from oism.estimation._moments.transforms import TransformMoments
 from oism.estimation._moments.splines import SplineMoments
+from oism.estimation._moments.transforms import TransformMoments
 
 Accumulator = TypeVar("Accumulator", bound=Moments)
 

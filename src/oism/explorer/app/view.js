@@ -1,6 +1,6 @@
 /* The picture: density as a map, scores as arrows, data and particles as points. */
 
-const MAP = 128, PAD = 0.05, ARROWS = 22;
+const MAP = 128, PAD = 0.05, ARROWS = 22, GAMMA = 0.7;
 
 const THEMES = {
   light: {
@@ -93,7 +93,7 @@ class View {
     for (let j = 0; j < this.side; j++) {
       const row = ((j - 1) & (n - 1)) * n, to = (this.side - 1 - j) * this.side; // y points upwards
       for (let i = 0; i < this.side; i++) {
-        const share = Math.sqrt(log[row + ((i - 1) & (n - 1))] / full);
+        const share = (log[row + ((i - 1) & (n - 1))] / full) ** GAMMA;
         this.pixels[to + i] = table[share < 1 ? (255 * share) | 0 : 255];
       }
     }

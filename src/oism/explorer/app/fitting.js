@@ -1,0 +1,173 @@
+/* The state of the page and its fits: points, settings, and the answers of two workers.
+
+   The main thread solves at the shown noise level only, so the map follows the hand. One worker
+   renews the fit at all levels, with particles, densities and likelihoods; another chooses ridge and
+   cutoff. Both get copies of the points and leave a task when the next one arrives. */
+
+const BOUNDS = [4, 9, 16, 25, 36, 49, 64, 81, 100, 128, 160, 200];
+const REST = 200; // milliseconds without a change before ridge and cutoff are chosen
+
+class Fitting {
+  constructor(changed) {
+    this.changed = changed;
+    this.points = { x: [], y: [], fold: [], version: 0 };
+    this.settings = { space: "plane", bound: 100, box: { low: [-4, -4], width: [8, 8] } };
+    this.rule = "cv";
+    this.seed = 1;
+    this.stamp = 0;
+    this.timers = {};
+    this.chosen = Schedule.constant(0.003, 0);
+    const source = document.getElementById("numerics").textContent;
+    const url = URL.createObjectURL(new Blob([source, "\nstartWorker(self);"], { type: "text/javascript" }));
+    this.workers = Object.fromEntries(["fit", "choose"].map((task) => {
+      const worker = new Worker(url);
+      worker.onmessage = ({ data }) => this._receive(data);
+      return [task, worker];
+    }));
+    this._forget();
+  }
+
+  _forget() {
+    Object.assign(this, { model: null, curve: null, paths: null, densities: null, heldout: null });
+  }
+
+  get schedule() { return this.rule === "paper" ? Schedule.constant(0) : this.chosen; }
+
+  get ready() { return this.points.x.length >= 3; }
+
+  setPoints(points) {
+    /* Replace all points, pairs [x, y]. */
+    const x = points.map((one) => one[0]), y = points.map((one) => one[1]);
+    this.points = { x, y, fold: Array.from(foldsOf(x, y)), version: this.points.version + 1 };
+    this.renew();
+  }
+
+  add(points) {
+    const { points: own } = this, fold = foldsOf(points.map((p) => p[0]), points.map((p) => p[1]));
+    points.forEach(([x, y], i) => {
+      own.x.push(x);
+      own.y.push(y);
+      own.fold.push(fold[i]);
+    });
+    own.version++;
+    this.renew();
+  }
+
+  remove(inside) {
+    const { points: own } = this, kept = own.x.map((x, i) => !inside(x, own.y[i]));
+    if (kept.every(Boolean)) return;
+    for (const name of ["x", "y", "fold"]) own[name] = own[name].filter((_, i) => kept[i]);
+    own.version++;
+    this.renew();
+  }
+
+  change(settings) {
+    /* Change space, box or bound; a level keeps its cutoff when the largest frequency changes. */
+    const before = basisOf(this.settings.bound).radius;
+    this.settings = { ...this.settings, ...settings };
+    const lift = 2 * Math.log2(basisOf(this.settings.bound).radius / before);
+    if (lift) {
+      const level = this.chosen.level.map((one) => Math.max(0, one + lift));
+      this.chosen = new Schedule(this.chosen.tau, this.chosen.logRidge, level);
+    }
+    this._forget();
+    this.renew();
+  }
+
+  setRule(rule) {
+    this.rule = rule;
+    this._forget();
+    this.renew();
+  }
+
+  renew({ choose = true } = {}) {
+    /* Fit anew: at once at the shown level, soon at all of them. */
+    this.stamp++;
+    this.since = performance.now();
+    this.curve = null;
+    this.model = null;
+    clearTimeout(this.timer);
+    if (!this.ready) {
+      this._forget();
+      this.changed("points");
+      return;
+    }
+    this.model = this._model();
+    this._send("fit", { schedule: { ...this.schedule }, particles: PARTICLES, seed: this.seed });
+    if (choose && this.rule === "cv") this.timer = setTimeout(() => this._send("choose", {}), REST);
+    this.changed("points");
+  }
+
+  _model() {
+    const { x, y, fold } = this.points;
+    return new Model(Float64Array.from(x), Float64Array.from(y), this.settings, Uint8Array.from(fold));
+  }
+
+  _send(task, more) {
+    const { x, y, fold } = this.points;
+    const data = {
+      task, stamp: this.stamp, x: Float64Array.from(x), y: Float64Array.from(y),
+      fold: Uint8Array.from(fold), settings: this.settings, ...more,
+    };
+    this.workers[task].postMessage(data);
+    this[`${task}Sent`] = performance.now();
+  }
+
+  coefficients(tau) {
+    /* α at a clock time: from the table, or solved for while the table is being renewed. */
+    if (this.curve) return this.curve.at(tau);
+    const begin = performance.now(), alpha = this.model.coefficients(tau, this.schedule, false);
+    this.timers.live = performance.now() - begin;
+    return alpha;
+  }
+
+  residual(tau) {
+    /* What the density of the flow adds to Σ α_k φ_k, between the two nearest levels; or null. */
+    if (!this.densities) return null;
+    const { levels, size } = this.densities;
+    const after = Math.max(1, levels.findIndex((one) => one.tau <= tau));
+    const [high, low] = [levels[after - 1], levels[after]];
+    const share = (tau - low.tau) / (high.tau - low.tau);
+    const values = low.residual.map((one, i) => (1 - share) * one + share * high.residual[i]);
+    return { values, size };
+  }
+
+  particles(tau) {
+    /* Return the particles at a clock time in data units (x, y, x, y, …), or null. */
+    if (!this.paths) return null;
+    const { frames, steps, axes } = this.paths, size = frames.length / (steps + 1);
+    const place = (1 - tau) * steps, k = Math.min(Math.floor(place), steps - 1), share = place - k;
+    const out = new Float64Array(size);
+    for (let i = 0; i < size; i++) {
+      const u = (1 - share) * frames[k * size + i] + share * frames[(k + 1) * size + i];
+      out[i] = axes[i & 1].toData(u);
+    }
+    return out;
+  }
+
+  _receive(data) {
+    if (data.stamp !== this.stamp) return;
+    if (data.kind === "table") {
+      this.curve = new Curve(data.knots, data.values, data.slopes);
+      this.timers.table = data.ms;
+      this.timers.refit = performance.now() - this.since;
+    }
+    if (data.kind === "schedule") {
+      this.timers.choice = data.ms;
+      this.timers.chosenAfter = performance.now() - this.chooseSent;
+      this.chosen = Object.assign(new Schedule(), data.schedule);
+      if (this.rule === "cv") this.renew({ choose: false });
+    }
+    if (data.kind === "paths") {
+      const axes = data.axes.map((one) => Object.assign(new Axis(), one));
+      this.paths = { ...data, axes };
+      this.timers.particles = performance.now() - this.since;
+    }
+    if (data.kind === "densities") this.densities = data;
+    if (data.kind === "heldout") {
+      this.heldout = data.found;
+      this.timers.heldout = performance.now() - this.since;
+    }
+    this.changed(data.kind);
+  }
+}
