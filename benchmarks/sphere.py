@@ -62,7 +62,7 @@ def kernels(train: Tensor, test: Tensor) -> tuple[float, float]:
     apart, ones = left_out(train), torch.ones(len(train), dtype=torch.float64)
     fixed = best_width(WIDTHS, ones, apart)
     pilot = torch.cat(
-        [mixture_of(fixed, rows @ train.mT - 1, len(train)) for rows in train.split(1000)]
+        [mixture_of(fixed, rows @ train.mT - 1, len(train)) for rows in torch.split(train, 1000)]
     )
     adaptive = best_width(WIDTHS, (pilot - pilot.mean()).exp(), apart)
     beside = test @ train.mT - 1

@@ -17,7 +17,7 @@ from oism.process import Jacobi, Laguerre, Torus
 from oism.tables._column import Column
 from oism.tables._end_chart import NEAREST, EndChart
 from oism.tables._ends import beta_powers, candidates, gamma_power
-from oism.tables._stack import StackedTable, stacking_weights
+from oism.tables._stack import StackedTable
 
 PEAKS = np.random.default_rng(0).beta(0.5, 0.7, size=(600, 1))
 POSITIVE = np.random.default_rng(1).gamma(0.7, 3.0, size=(600, 1))
@@ -158,18 +158,6 @@ def test_processes_may_be_given() -> None:
         OISM(process=Laguerre()).fit(POSITIVE)
     with pytest.raises(ValueError, match=r"bounds"):
         OISM(bounds={0: (1, None)}, process=Laguerre()).fit(POSITIVE)
-
-
-def test_stacking_weights_maximise_the_held_out_likelihood() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logs = torch.randn(200, 2, generator=generator, dtype=torch.float64)
-    weights = torch.rand(200, generator=generator, dtype=torch.float64)
-    share = stacking_weights(logs, weights)
-    assert float(share.sum()) == pytest.approx(1)
-    grid = torch.linspace(0.001, 0.999, 999, dtype=torch.float64)
-    density = grid[:, None] * logs[:, 0].exp() + (1 - grid)[:, None] * logs[:, 1].exp()
-    best = grid[(density.log() @ weights).argmax()]
-    assert float(share[0]) == pytest.approx(float(best), abs=2e-3)
 
 
 def test_a_mixture_is_that_of_its_members(bounded: OISM) -> None:

@@ -50,6 +50,8 @@ def in_form(q: Tensor, form: str) -> Any:
     }[form]
 
 
+PARTS = ["flow", "uniform", "kernels", "mixtures"]
+
 FORMS = ["quaternions", "matrices", "flat matrices", "Rotation"]
 
 
@@ -150,20 +152,38 @@ def test_samples_have_the_form_of_the_data(form: str) -> None:
     assert not np.array_equal(samples, model.sample(3, random_state=1))
 
 
-def test_weights_are_repetitions() -> None:
-    q = draws(80)
+def test_weights_are_repetitions_for_the_flow_and_rows_of_weight_zero_are_left_out() -> None:
+    q, x = draws(80), draws(20, seed=4)
     weights = torch.ones(80).double()
     weights[:20] = 2
     weighted = fit_rotations(q, degree=1, sample_weight=weights)
     repeated = fit_rotations(torch.cat((q, q[:20])), degree=1)
-    assert torch.allclose(weighted.log_density(q), repeated.log_density(q), atol=2e-3)
+    expected = repeated.scores.log_density(x)
+    torch.testing.assert_close(weighted.scores.log_density(x), expected, rtol=0, atol=2e-3)
+    weights[20:] = 0
+    few = fit_rotations(q, degree=1, sample_weight=weights.tolist())
+    assert torch.equal(few.log_density(x), fit_rotations(q[:20], degree=1).log_density(x))
 
 
-def test_the_generic_fit_gives_the_same_scores() -> None:
+def test_the_flow_of_the_pool_is_the_generic_fit() -> None:
     q, x = draws(100), draws(4, seed=3)
     plain = oism.fit(quaternions_of(q), Wigner(1), ridge=oism.CrossValidation(times=20))
     expected = plain.log_density(x, method=RungeKutta4(24))
-    assert torch.equal(fit_rotations(q, degree=1).log_density(x), expected)
+    found = fit_rotations(q, degree=1).scores.log_density(x, method=RungeKutta4(24))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, [0, 0, 0, 0], [0, 0, 0, 1, 1]], ids=str)
+def test_few_and_equal_rotations(rows: int | list[int]) -> None:
+    q = draws(5)[: rows if isinstance(rows, int) else None]
+    q = q if isinstance(rows, int) else q[rows]
+    model = fit_rotations(q, degree=1)
+    assert bool(model.log_density(torch.cat((q, draws(20, seed=6)))).isfinite().all())
+    nodes, weights = Rotations().invariant.quadrature(4, 20)
+    assert float(weights @ model.log_density(nodes).exp()) == pytest.approx(1, abs=0.01)
+    assert model.sample(3, random_state=0).shape == (3, 4)
+    assert model.sample(0).shape == (0, 4)
+    assert sum(model.facts()["pool"][part] for part in PARTS) == pytest.approx(1)
 
 
 def test_what_is_no_rotation_is_rejected() -> None:
@@ -187,6 +207,10 @@ def test_what_is_no_rotation_is_rejected() -> None:
         fit_rotations(np.zeros((0, 4)))
     with pytest.raises(ValueError, match="degree must be at most 32, got 33"):
         fit_rotations(q, degree=33)
+    with pytest.raises(ValueError, match=r"sample_weight must have shape \(4,\), got \(3,\)"):
+        fit_rotations(q, sample_weight=[1, 1, 1])
+    with pytest.raises(ValueError, match="sample_weight must be finite and not negative"):
+        fit_rotations(q, sample_weight=[1, 1, 1, -1])
     with pytest.raises(ValueError, match="form must be one of quaternions"):
         RotationModel(None, "euler")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="random_state must be an integer >= 0, got -1"):

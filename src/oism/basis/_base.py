@@ -196,7 +196,7 @@ class Basis(Functions):
         """Return Σ_i w_i φ_k(x_i) for weights ``(f, n)``: ``(f, size)``, float64."""
         total = torch.zeros(len(weights), self.size, dtype=torch.float64)
         step = max(1, BLOCK // self.size)
-        pairs = zip(x.split(step), weights.double().split(step, dim=1), strict=True)
+        pairs = zip(torch.split(x, step), torch.split(weights.double(), step, dim=1), strict=True)
         for part, own in pairs:
             total += own @ self.values(part.double())
         return total

@@ -21,6 +21,7 @@ from oism.cli.demo import Demo
 from oism.cli.density import Density
 from oism.cli.evaluate import Evaluate
 from oism.cli.exit_codes import exit_code_of
+from oism.cli.explore import Explore
 from oism.cli.export import Export
 from oism.cli.fit import Fit
 from oism.cli.fit_images import FitImages
@@ -44,6 +45,7 @@ COMMANDS: dict[str, type[Command]] = {
     "export": Export,
     "data": Data,
     "demo": Demo,
+    "explore": Explore,
 }
 
 ABOUT = """Density estimation and sampling by diffusion models that are fitted in closed form.

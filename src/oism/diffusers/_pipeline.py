@@ -74,7 +74,7 @@ class OperatorPipeline(DiffusionPipeline):
         super().__init__()
         checks.instance(scheduler, OperatorScheduler, "scheduler")
         if prior is not None and not hasattr(prior, "statistics"):
-            prior = OperatorPrior(prior)  # type: ignore[arg-type]  # it checks the type
+            prior = OperatorPrior(prior)  # it checks the type
         self.register_modules(unet=unet, scheduler=scheduler, prior=prior)
         self._give_prior()
 

@@ -39,7 +39,6 @@ from oism.estimation._systems.linear import LinearSystem
 from oism.estimation._systems.products import ProductSystem
 from oism.estimation._systems.reversible import ReversibleSystem
 from oism.estimation._systems.simulated import SimulatedSystem
-from oism.estimation._systems.smooth import SmoothSystem
 from oism.estimation._systems.torus import TorusSystem
 
 __all__ = [
@@ -79,7 +78,6 @@ __all__ = [
     "Shrinkage",
     "SimulatedMoments",
     "SimulatedSystem",
-    "SmoothSystem",
     "Spectrum",
     "SplineMoments",
     "TensorHermiteEquations",

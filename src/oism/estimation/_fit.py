@@ -138,7 +138,7 @@ def _fit(
     moments.check()
     system = moments.system(shrinkage)
     moments.check(folds=ridge.folds > 1 and system.has_choice)
-    clock = moments.basis.default_clock() if clock is None else clock
+    clock = system.basis.default_clock() if clock is None else clock
     checks.instance(clock, Clock, "clock")
     table = tabulate(system, clock, ridge, knots or moments.default_knots(), bar)
     return system.score(clock, table)

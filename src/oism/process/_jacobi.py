@@ -10,9 +10,9 @@ lineages at time t of the coalescent with mutation, started from infinitely many
 
     P(M_t = m) = Σ_{k ≥ m} (-1)^{k-m} (θ + 2k - 1) Γ(θ + m + k - 1)/(m! (k - m)! Γ(θ + m)) e^{λ_k t}
 
-with θ = a + b. The sum alternates: its error is below 1e-6 for t ≥ 0.08. Below, M_t is rounded from the
-normal distribution with Griffiths' (1984) asymptotic mean and variance for t → 0, which are of the
-order 1/t; the relative error of the mean and variance of X_t - x is then of the order t².
+with θ = a + b. The sum alternates: its error is below 1e-6 for t ≥ 0.08. Below, M_t is rounded from
+the normal distribution with Griffiths' (1984) asymptotic mean and variance for t → 0, which are of
+the order 1/t; the relative error of the mean and variance of X_t - x is then of the order t².
 """
 
 from __future__ import annotations

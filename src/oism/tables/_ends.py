@@ -31,7 +31,8 @@ from oism.tables._column import Column
 from oism.tables._columns import Columns
 from oism.tables._end_chart import EndChart
 from oism.tables._family import Family, MomentFamily, P
-from oism.tables._stack import StackedFamily, stacking_weights
+from oism.tables._pool import pool_weights
+from oism.tables._stack import StackedFamily
 
 DEGREES = {"Jacobi": 48, "Laguerre": 12}
 """The largest degree, unless given."""
@@ -45,7 +46,7 @@ LEAST_ROWS = 100
 MOST_HELD_OUT = 500
 """The largest number of held-out rows per fold at which densities are compared."""
 
-STEPS = 24
+STEPS = 12
 """The number of steps of flows that are compared."""
 
 QUICK_DEGREE = 24
@@ -218,7 +219,7 @@ def choose_at_ends(
         own.append(weights[test])
     if not logs:
         return family
-    shares = stacking_weights(torch.cat(logs), torch.cat(own))
+    shares, _ = pool_weights(torch.cat(logs), torch.cat(own))
     finer = [family, *(replace(member, order=family.order) for member in members[1:])]
     return StackedFamily.of(finer, shares)
 

@@ -131,7 +131,8 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
     sphere_unit : {"degrees", "radians"}
         The unit of latitude and longitude.
     max_eigenvalue : "auto" or float
-        Sphere: harmonics of degree l with l(l + 1) ≤ this. Torus: waves with 0 < ‖ξ‖² ≤ this. An upper bound: cross-validation chooses a cutoff.
+        Torus: waves with 0 < ‖ξ‖² ≤ this. Sphere: harmonics of degree l with l(l + 1) ≤ this. An
+        upper bound: cross-validation chooses a cutoff.
     order : "auto" or int
         Other processes: the largest degree of the polynomials, likewise an upper bound. By default
         6 for `OrnsteinUhlenbeck`, and a total degree of 4 for `Linear`.

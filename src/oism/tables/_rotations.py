@@ -2,11 +2,8 @@
 
 A rotation is one object with three degrees of freedom, not a row of columns: four or nine numbers
 that no column kind, bound or conditional of a table applies to. So it has its own function, and the
-model has `log_density` and `sample` in the form of the data. Everything is done by
-
-    fit(quaternions, Wigner(degree))
-
-(`oism.fit`, `oism.basis.Wigner`); this module checks and converts. Densities are with respect to
+model has `log_density` and `sample` in the form of the data. This module checks and converts; the
+density, of unit quaternions, is that of `oism.tables._rotation_pool`. Densities are with respect to
 the Haar measure of total mass 1: the uniform distribution has density 1, whatever the form.
 """
 
@@ -24,23 +21,16 @@ from torch import Tensor
 
 from oism import storage
 from oism._core import checks
-from oism.basis import Wigner
-from oism.estimation import CrossValidation, fit
-from oism.flow import OrdinaryMethod, RungeKutta4, StochasticMethod
+from oism.flow import OrdinaryMethod, StochasticMethod
 from oism.process import Clock, Rotations
 from oism.score import OperatorScore
 from oism.storage import storable
+from oism.tables._rotation_pool import RotationPool, fit_pool
 
 Array = NDArray[Any]
 
 TOLERANCE = 1e-3
 """The largest error of a norm, or of an entry of RRᵀ, that counts as rounding of the data."""
-
-STEPS = 24
-"""The steps of the probability flow: log-densities agree with those of twice as many to 0.001."""
-
-TIMES = 20
-"""The number of times at which ridge and penalty are chosen."""
 
 FORMS = {"quaternions": (4,), "matrices": (3, 3), "flat matrices": (9,), "Rotation": (4,)}
 """The shape of a row in each form."""
@@ -130,10 +120,10 @@ def rotations_from(q: Tensor, form: str, *, scalar_first: bool = True) -> Any:  
 class RotationModel:
     """A density of rotations and its samples, in the form of the data it was fitted to.
 
-    ``scores`` are the scores of all noise levels of unit quaternions (w, x, y, z).
+    ``pool`` is the density of unit quaternions (w, x, y, z).
     """
 
-    scores: OperatorScore
+    pool: RotationPool
     form: str = "quaternions"
     tensors: bool = False
     scalar_first: bool = True
@@ -142,13 +132,18 @@ class RotationModel:
         if self.form not in FORMS:
             raise ValueError(f"form must be one of {', '.join(FORMS)}, got {self.form!r}")
 
+    @property
+    def scores(self) -> OperatorScore:
+        """The scores of all noise levels of unit quaternions (w, x, y, z): those of the flow."""
+        return self.pool.scores
+
     def log_density(self, x: object, *, method: OrdinaryMethod | None = None) -> Any:  # noqa: ANN401
         """Return log ρ(x) with respect to the Haar measure, ``(n,)``; rotations in any form.
 
         A tensor if ``x`` is one, otherwise an array. The uniform distribution has log ρ = 0.
         """
         q = quaternions_of(x, scalar_first=self.scalar_first)
-        found = self.scores.log_density(q, method=method or RungeKutta4(STEPS))
+        found = self.pool.log_density(q, method)
         return found if isinstance(x, Tensor) else found.numpy()
 
     def sample(
@@ -160,26 +155,37 @@ class RotationModel:
     ) -> Any:  # noqa: ANN401
         """Return n rotations in the form of the data.
 
-        By the probability flow, or with `oism.flow.EulerMaruyama` or `Heun` by the reverse SDE.
+        Those of the flow by the probability flow, or with `oism.flow.EulerMaruyama` or `Heun` by
+        the reverse SDE; those of kernels and mixtures exactly.
         """
         generator = torch.Generator()
         if random_state is None:
             generator.seed()
         else:
             generator.manual_seed(checks.integer(random_state, "random_state", minimum=0))
-        method = RungeKutta4(STEPS) if method is None else method
-        flow = self.scores.flow
-        q = flow.sample(n, method=method, generator=generator, dtype=torch.float64)
+        q = self.pool.sample(checks.integer(n, "n", minimum=0), generator, method)
         found = rotations_from(q, self.form, scalar_first=self.scalar_first)
         return torch.from_numpy(found) if self.tensors else found
 
     def facts(self) -> dict[str, Any]:
         """Return a description of the model as JSON values."""
-        return {**self.scores.facts(), "form": self.form}
+        return {**self.scores.facts(), "form": self.form, "pool": self.pool.facts()}
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the model atomically to one file; `oism.load` reads it."""
         storage.save(self, path)
+
+
+def _weights_of(sample_weight: object, count: int) -> Tensor:
+    """Return checked weights ``(n,)``, ones by default."""
+    if sample_weight is None:
+        return torch.ones(count, dtype=torch.float64)
+    values = np.array(sample_weight, dtype=np.float64)
+    if values.shape != (count,):
+        raise ValueError(f"sample_weight must have shape ({count},), got {values.shape}")
+    if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
+        raise ValueError("sample_weight must be finite and not negative, with a positive sum")
+    return torch.from_numpy(values)
 
 
 def fit_rotations(
@@ -200,8 +206,9 @@ def fit_rotations(
         `scipy.spatial.transform.Rotation`. q and -q are the same rotation.
     degree
         The largest degree of the Wigner functions, at most 32. The finest detail is about
-        180°/degree. A lower one is used if the data have no structure beyond, and ridge and order
-        of the penalty are chosen by cross-validation.
+        180°/degree; finer structure is left to kernels and mixtures. A lower degree is used if the
+        data have no structure beyond, and ridge and order of the penalty are chosen by
+        cross-validation.
     scalar_first
         Whether quaternions are (w, x, y, z), or as SciPy's default (x, y, z, w).
     clock
@@ -225,12 +232,7 @@ def fit_rotations(
     q = quaternions_of(x, scalar_first=scalar_first)
     if not len(q):
         raise ValueError("x must hold at least one rotation, got none")
-    scores = fit(
-        q,
-        Wigner(degree),
-        clock=clock,
-        ridge=CrossValidation(times=TIMES),
-        sample_weight=sample_weight,
-        progress=progress,
-    )
-    return RotationModel(scores, form, isinstance(x, Tensor), scalar_first)
+    weights = _weights_of(sample_weight, len(q))
+    q, weights = q[weights > 0], weights[weights > 0]
+    pool = fit_pool(q, weights, degree, clock, progress)
+    return RotationModel(pool, form, isinstance(x, Tensor), scalar_first)

@@ -49,7 +49,7 @@ from oism.tables._reservoir import Reservoir
 from oism.tables._rows import RowCollector
 from oism.tables._summary import score_facts
 
-DEGREE, POWER = 64.0, 0.4
+DEGREE, POWER = 128.0, 0.4
 """The degree for 4,000 rows, and the power of n by which it grows."""
 
 LEAST_DEGREE, LARGEST_DEGREE = 12, 128
@@ -253,15 +253,20 @@ class SphereFit:
         return SphericalHarmonics(min(max(degree, LEAST_DEGREE), LARGEST_DEGREE))
 
     def score(
-        self, points: Tensor, weights: Tensor, fold: Tensor, ridge: Ridge | float
+        self,
+        points: Tensor,
+        weights: Tensor,
+        fold: Tensor,
+        ridge: Ridge | float,
+        clock: Clock | None = None,
     ) -> OperatorScore:
-        """Return the scores of all noise levels."""
+        """Return the scores of all noise levels; by default those that the degree resolves."""
         count = float(weights.sum() ** 2 / weights.square().sum())
         basis = self.basis(count)
         moments = moments_of(basis, self.settings.folds).update(points, weights, fold=fold)
         return fit_moments(
             moments,
-            clock=self.settings.clock or basis.default_clock(),
+            clock=clock,
             shrinkage=self.settings.shrinkage,
             ridge=ridge,
             knots=KnownKnots(),
@@ -277,7 +282,7 @@ class SphereFit:
             ridge = float(self.settings.ridge)
         elif len(used) > 1:
             ridge = CrossValidation(max(2, self.settings.folds), TIMES)
-        score = self.score(points, weights, fold, ridge)
+        score = self.score(points, weights, fold, ridge, self.settings.clock)
         auto = isinstance(self.settings.steps, str)
         span = 0.0, score.clock.horizon
         steps = converged_steps(score, span) if auto else int(self.settings.steps)
@@ -292,7 +297,7 @@ class SphereFit:
             shown = own.nonzero()[:HELD_OUT, 0]
             rest = (points[~own], weights[~own])
             before = replace(self, max_eigenvalue=degree * (degree + 1)).score(
-                *rest, fold[~own], chosen
+                *rest, fold[~own], chosen, score.clock
             )
             flow = log_density(Flow(before), points[shown], method=RungeKutta4(steps))
             logs.append(pool_terms(flow, DirectionalKernels(*rest).log_densities(points[shown])))

@@ -1,9 +1,8 @@
 """Several models of one column, mixed with weights from held-out rows.
 
-p = Σ_k w_k p_k, where the weights maximise the mean held-out log-density Σ_i log Σ_k w_k p_k(x_i),
-a concave function: the rows of each fold are held out from the models that they weigh. The error of
-a mixture, as a Kullback-Leibler divergence, is at most the mean of those of its members, and lower
-if these err in different places.
+p = Σ_k w_k p_k, with the weights of a pool (`oism.tables._pool`): the rows of each fold are held
+out from the models that they weigh. The error of a mixture, as a Kullback-Leibler divergence, is at
+most the mean of those of its members, and lower if these err in different places.
 """
 
 from __future__ import annotations
@@ -25,27 +24,8 @@ from oism.tables._columns import Columns
 from oism.tables._family import Family
 from oism.tables._model import TableModel
 
-ROUNDS = 300
-"""The number of steps of expectation and maximisation for the weights."""
-
 LEAST_SHARE = 0.05
 """Members of a smaller weight are left out."""
-
-
-def stacking_weights(logs: Tensor, weights: Tensor) -> Tensor:
-    """Return the weights of members with log-densities ``(n, k)`` at held-out rows: ``(k,)``.
-
-    >>> logs = torch.tensor([[0.0, -9.0], [0.0, -9.0], [-9.0, 0.0]]).double()
-    >>> stacking_weights(logs, torch.ones(3).double())
-    tensor([0.6667, 0.3333], dtype=torch.float64)
-    """
-    rows = weights / weights.sum()
-    density = torch.exp(logs - logs.amax(dim=1, keepdim=True))
-    share = torch.full((logs.shape[1],), 1 / logs.shape[1], dtype=torch.float64)
-    for _ in range(ROUNDS):
-        joint = density * share
-        share = rows @ (joint / joint.sum(dim=1, keepdim=True))
-    return share
 
 
 @storable

@@ -32,7 +32,6 @@ from oism.estimation._moments.hermite import (
 )
 from oism.estimation._moments.products import ProductMoments
 from oism.estimation._moments.rows import batches
-from oism.estimation._moments.smooth import SmoothMoments
 from oism.estimation._moments.splines import SplineMoments
 from oism.estimation._moments.transforms import TransformMoments
 
@@ -75,8 +74,8 @@ def _(basis: SphericalHarmonics, folds: int = 5, *, squares: bool = False) -> Tr
 
 
 @moments_of.register
-def _(basis: QuaternionBasis, folds: int = 5, *, squares: bool = False) -> SmoothMoments:
-    return SmoothMoments(basis, folds, squares=squares)
+def _(basis: QuaternionBasis, folds: int = 5, *, squares: bool = False) -> TransformMoments:
+    return TransformMoments(basis, folds, squares=squares)
 
 
 def principal_frame(data: object, dim: int, *, sample_weight: object = None) -> OrthogonalFrame:

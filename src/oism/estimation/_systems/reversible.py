@@ -1,14 +1,21 @@
 """The matrix-free system of any basis with fast transforms (``Basis.transforms``).
 
-Penalty and cutoffs are those of ``oism.estimation._systems.spectral``, the equations those of
-``oism.estimation._equations.reversible``.
+The equations are those of ``oism.estimation._equations.reversible``. In preconditioned coordinates
+Λ^{½}α, where A_t tends to the identity as t grows, the penalty is ε times a power of |λ|,
 
-b_t decays like e^{-|λ|t}, so functions with |λ|t above a bound are left out, as are those far above
-the cutoff: a *band* is a prefix of the basis, rounded up to one of eight per octave.
+    P = |λ| (|λ|/c²)^{¾ℓ},    level ℓ = 0, 1, 2,
 
-Ridge and cutoff are chosen from late to early times. Late, few functions matter and all candidates
-are cheap. From one time to the next the best candidates change little, so only the neighbours of
-the last choice are tried.
+with a fixed c. Level ℓ penalises derivatives of order 2 + ¾ℓ of log ρ_t. Smooth densities have
+lower losses with a high order, densities that are sharp in few places with a low one: the order is
+chosen together with ε. With D = (ΛP)^{-½} the scaled system is (D A D + εI) y = -D b, α = D y, and
+all ridges share one Krylov space.
+
+b_t decays like e^{-|λ|t}, so functions with |λ|t above a bound are left out: a *band* is a prefix
+of the basis, rounded up to one of eight per octave.
+
+Ridge and level are chosen from late to early times. Late, few functions matter and all candidates
+are cheap. From one time to the next the best candidates change little, so only ridges around the
+last choice are tried, and its neighbouring levels at every second time.
 """
 
 from __future__ import annotations
@@ -27,10 +34,16 @@ from oism.basis import Averages, Basis
 from oism.estimation._equations.reversible import ReversibleEquations
 from oism.estimation._systems.choice import choose
 from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
-from oism.estimation._systems.spectral import SMOOTHED, Scaled, SpectralSystem
+from oism.estimation._systems.spectral import Scaled, warn_of_residuals
 from oism.process import Clock
-from oism.score import RIDGES, Advance, Losses, ScatteredScore, Solved, Table, ignore
+from oism.score import RIDGES, Advance, Losses, ScatteredScore, Solved, System, Table, ignore
 from oism.storage import storable
+
+LEVELS, STEP = 3, 0.75
+"""The power of |λ| in the penalty is 1 + ¾ℓ at level ℓ."""
+
+REFERENCE = 16.0
+"""The frequency √|λ| = c at which ridges of all levels penalise alike, the same for every basis."""
 
 SWEEP_DECAY, FINAL_DECAY = 16.0, 40.0
 """Functions with |λ|t above these are left out: for losses, and for solutions."""
@@ -44,9 +57,6 @@ LEAST_BAND = 4.0
 BELOW = 2
 """The number of ridges below the last choice that are tried first; larger ones cost nothing."""
 
-MOST_LOSS = 0.1
-"""Cutoffs that were worse by this share of the loss are not tried at earlier times."""
-
 LEAST_RIDGE = 0.03
 """Ridges below this share of 1/n are not tried."""
 
@@ -57,8 +67,8 @@ FINAL_TOLERANCE = 1e-10
 
 SWEEP_ITERATIONS, FINAL_ITERATIONS = 200, 3000
 
-MANY_ROWS, FEW_FOLDS = 5000, 3
-"""Above this number of rows only so many folds are judged."""
+MANY_ROWS, MANY_FUNCTIONS = 5000, 8000
+"""Above these, only three and only two folds are judged."""
 
 KRYLOV = 2**26
 """The largest number of entries of a Krylov space: half a gigabyte."""
@@ -68,14 +78,16 @@ TOGETHER = 4
 
 
 @storable
-class ReversibleSystem(SpectralSystem):
+class ReversibleSystem(System):
     """A_t and b_t for averages of ``basis.doubled()``, and with each fold left out."""
 
     whole_sweep = True
+    untruncated = 0.0
+    levels = LEVELS
 
     def __init__(self, basis: Basis, averages: Averages) -> None:
-        super().__init__(basis)
-        self.averages = averages
+        self.basis, self.averages = basis, averages
+        self.radius = math.sqrt(-float(basis.eigenvalues[-1]))
         self._wide = basis.doubled().eigenvalues
         if averages.total.shape != self._wide.shape:
             raise ValueError(
@@ -123,36 +135,32 @@ class ReversibleSystem(SpectralSystem):
         prefix = self.basis.truncated(band**2)
         return ReversibleEquations(prefix, self._wide, getattr(self.averages, part))
 
-    def _band(self, t: float, cutoff: float, decay: float) -> float:
+    def _band(self, t: float, decay: float) -> float:
         """Return the largest √|λ| that is kept, rounded up."""
-        wanted = max(min(cutoff, math.sqrt(decay / max(t, 1e-300))), LEAST_BAND)
+        wanted = max(math.sqrt(decay / max(t, 1e-300)), LEAST_BAND)
         if wanted >= self.radius:
             return math.inf
         steps = math.floor(BANDS * math.log2(self.radius / wanted) + 1e-9)
         return self.radius * 2 ** (-steps / BANDS) + 1e-9
 
+    @staticmethod
+    def penalty(level: Tensor, eigenvalues: Tensor) -> Tensor:
+        """Return P for levels ``(S,)``: ``(S, size)``."""
+        return -eigenvalues * (-eigenvalues / REFERENCE**2) ** (STEP * level[:, None])
+
     def losses(self, t: Tensor, *, advance: Advance = ignore) -> Losses:
         """Return the held-out losses ``(folds, T, levels, ridges)``; +∞ for those not computed."""
-        folds, shares = self._judged, self.averages.shares[: self._judged]
-        values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
-        least = LEAST_RIDGE / float(self.averages.counts[0])
-        lowest = int((least > RIDGES).sum())  # the first ridge that may be tried
-        level, ridge = 0, lowest + BELOW
-        squares = self.cutoff(torch.arange(self.levels).double()).square()
-        close = True  # whether a cutoff was nearly as good as none
-        for k in reversed(range(len(t))):
-            offered = set((squares * t[k] <= SMOOTHED).nonzero()[:, 0].tolist())
-            tried = {level - 1, level, level + 1} & offered
-            if level == 0 or not tried:  # without a cutoff so far: the largest that have an effect
-                tried = {0} | (set(sorted(offered)[:2]) if close else set())
-            for one in sorted(tried):
+        shares = self._shares
+        values = torch.full((len(shares), len(t), LEVELS, len(RIDGES)), math.inf, dtype=t.dtype)
+        lowest = int((LEAST_RIDGE / float(self.averages.counts[0]) > RIDGES).sum())
+        level, ridge = 1, lowest + BELOW
+        for step, k in enumerate(reversed(range(len(t)))):
+            beside = 1 - step % 2
+            for one in range(max(0, level - beside), min(LEVELS, level + beside + 1)):
                 self._fill(values, t, k, one, max(lowest, ridge - BELOW), lowest)
             log_ridge, best, _ = choose(Losses(values[:, k : k + 1], shares))
             level = int(best[0])
             ridge = int((RIDGES.log() - log_ridge[0]).abs().argmin())
-            mean = torch.tensordot(shares, values[:, k], dims=1).amin(dim=-1)
-            if tried - {0}:
-                close = level > 0 or bool(mean[1:].min() - mean[0] < MOST_LOSS * mean[0].abs())
             advance(1 / len(t))
         return Losses(values, shares)
 
@@ -160,7 +168,9 @@ class ReversibleSystem(SpectralSystem):
     def _judged(self) -> int:
         """The number of folds whose losses are computed."""
         folds = len(self.averages.shares)
-        return min(folds, FEW_FOLDS) if float(self.averages.counts[0]) > MANY_ROWS else folds
+        if self.basis.size > MANY_FUNCTIONS:
+            return min(folds, 2)
+        return min(folds, 3) if float(self.averages.counts[0]) > MANY_ROWS else folds
 
     @property
     def _shares(self) -> Tensor:
@@ -178,9 +188,7 @@ class ReversibleSystem(SpectralSystem):
 
     def _path(self, t: Tensor, level: int, ridges: Tensor) -> Tensor:
         """Return the losses of a ridge path at one time: ``(folds, ridges)``."""
-        cutoff = float(self.cutoff(torch.tensor(float(level))))
-        limit = 1.5 * cutoff if level else math.inf
-        band = self._band(float(t), limit, SWEEP_DECAY)
+        band = self._band(float(t), SWEEP_DECAY)
         training, heldout = (self._equations(part, band) for part in ("training", "heldout"))
         rates = training.basis.eigenvalues
         penalty = self.penalty(torch.tensor([float(level)], dtype=t.dtype), rates)[0]
@@ -225,12 +233,11 @@ class ReversibleSystem(SpectralSystem):
         """Return the solution with estimates of the extreme eigenvalues from the iteration."""
         return self._solve(t, ridge, level, None, exact=False, advance=advance)
 
-    def _batches(self, t: Tensor, level: Tensor) -> Iterator[tuple[float, list[int]]]:
+    def _batches(self, t: Tensor) -> Iterator[tuple[float, list[int]]]:
         """Yield consecutive times with the same band and the same series of the density."""
-        pairs = zip(t.tolist(), self.cutoff(level).tolist(), strict=True)
         keys = []
-        for one, cutoff in pairs:
-            band = self._band(one, 3 * cutoff, FINAL_DECAY)
+        for one in t.tolist():
+            band = self._band(one, FINAL_DECAY)
             keys.append((band, self._equations("total", band).reach(one)))
         start = 0
         for stop in range(1, len(keys) + 1):
@@ -271,8 +278,8 @@ class ReversibleSystem(SpectralSystem):
             alpha[run, : len(rates)] = scale * found.values
             advance(len(run) / len(t))
 
-        in_parallel(work, list(self._batches(t, level)))
-        self._warn(left, t)
+        in_parallel(work, list(self._batches(t)))
+        warn_of_residuals(left, t)
         return Solved(alpha, low, high, iterations)
 
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
@@ -286,5 +293,5 @@ class ReversibleSystem(SpectralSystem):
             found = (own * equations.operator(t[run])(own)).sum(dim=-1)
             size[run] = found.clamp(min=0).sqrt()
 
-        in_parallel(work, list(self._batches(t, torch.full_like(t, self.untruncated))))
+        in_parallel(work, list(self._batches(t)))
         return size

@@ -45,6 +45,20 @@ class Scaled:
         return self.scale * self.operator(self.scale * y)
 
 
+def warn_of_residuals(residual: Tensor, t: Tensor) -> None:
+    """Warn if the equations of some time were not solved."""
+    residual = residual.nan_to_num(nan=0.0)  # direct solutions have none
+    if float(residual.max()) > UNSOLVED:
+        worst = int(residual.argmax())
+        warnings.warn(
+            f"conjugate gradients stopped at a residual of {float(residual[worst]):.1e} at "
+            f"t = {float(t[worst]):.3g}: the ridge is too small, or the moments are not those "
+            "of a density",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
 class SpectralSystem(System):
     """A system whose levels are cutoffs of the frequency √|λ|, two per octave."""
 
@@ -64,16 +78,3 @@ class SpectralSystem(System):
     def penalty(self, level: Tensor, eigenvalues: Tensor) -> Tensor:
         """Return P for levels ``(S,)``: ``(S, size)``."""
         return -eigenvalues * (1 + (-eigenvalues / self.cutoff(level).square()[:, None]) ** 6)
-
-    @staticmethod
-    def _warn(residual: Tensor, t: Tensor) -> None:
-        residual = residual.nan_to_num(nan=0.0)  # direct solutions have none
-        if float(residual.max()) > UNSOLVED:
-            worst = int(residual.argmax())
-            warnings.warn(
-                f"conjugate gradients stopped at a residual of {float(residual[worst]):.1e} at "
-                f"t = {float(t[worst]):.3g}: the ridge is too small, or the moments are not those "
-                "of a density",
-                RuntimeWarning,
-                stacklevel=4,
-            )

@@ -26,7 +26,7 @@ from oism._core.transforms import in_parallel, threads_apart
 from oism.basis import Averages, Fourier, ScatteredSeries, product_lattice
 from oism.estimation._equations.fourier import FourierEquations
 from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
-from oism.estimation._systems.spectral import SMOOTHED, Scaled, SpectralSystem
+from oism.estimation._systems.spectral import SMOOTHED, Scaled, SpectralSystem, warn_of_residuals
 from oism.process import Clock
 from oism.score import RIDGES, Advance, FourierScore, Losses, Solved, Table, ignore
 from oism.storage import storable
@@ -393,7 +393,7 @@ class TorusSystem(SpectralSystem):
             advance(len(run) / len(t))
 
         in_parallel(work, list(self._chunks(bands, 1, most_dense)))
-        self._warn(left, t)
+        warn_of_residuals(left, t)
         return Solved(alpha, low, high, iterations)
 
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:

@@ -15,8 +15,10 @@ class Explorer {
     this.random = new Random(7);
     this.cursor = null;
     this.frames = [];
-    this._setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
-    this._fillLists();
+    const wanted = new URLSearchParams(location.hash.slice(1));
+    const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+    this._setTheme(wanted.get("theme") ?? (dark ? "dark" : "light"));
+    this._fillLists(wanted);
     this._connect();
     this.view.setBox(this.fitting.settings.box);
     this.loadToy();
@@ -174,12 +176,23 @@ class Explorer {
 
   // -- controls -----------------------------------------------------------------------------------
 
-  _fillLists() {
+  _fillLists(wanted) {
+    /* The first state; the address may set it: #toy=rings&points=500&functions=196&space=torus. */
     $("toy").innerHTML = '<option value="">own points</option>' +
       Object.keys(TOYS).map((name) => `<option>${name}</option>`).join("");
-    $("toy").value = "moons";
+    $("toy").value = wanted.get("toy") in TOYS ? wanted.get("toy") : "moons";
+    if (wanted.has("points")) $("count").value = wanted.get("points");
+    if (!$("count").value) $("count").value = "1000";
+    const functions = Number(wanted.get("functions")), { fitting } = this;
+    if (functions) fitting.resolution = BOUNDS.findLast((one) => basisOf(one).size <= functions) ?? BOUNDS[0];
+    fitting.settings.bound = fitting.resolution;
+    const space = document.querySelector(`input[name=space][value="${wanted.get("space")}"]`);
+    if (space) {
+      space.checked = true;
+      fitting.change({ space: space.value });
+    }
     $("functions").max = BOUNDS.length - 1;
-    $("functions").value = BOUNDS.indexOf(this.fitting.settings.bound);
+    $("functions").value = BOUNDS.indexOf(fitting.resolution);
   }
 
   _connect() {
@@ -198,7 +211,7 @@ class Explorer {
       this.stop();
       this.setTau(Number($("noise").value) / 1000);
     });
-    on("functions", "input", () => this.fitting.change({ bound: BOUNDS[Number($("functions").value)] }));
+    on("functions", "input", () => this.fitting.change({ resolution: BOUNDS[Number($("functions").value)] }));
     on("backward", "click", () => this.play(-1));
     on("forward", "click", () => this.play(1));
     on("resample", "click", () => {
@@ -251,6 +264,7 @@ class Explorer {
   }
 
   _setTheme(name) {
+    if (!(name in THEMES)) name = "light";
     document.documentElement.dataset.theme = name;
     this.view.theme = name;
     $("theme").textContent = name === "dark" ? "Light theme" : "Dark theme";
@@ -345,7 +359,7 @@ class Explorer {
       scene.axes = model.chart.axes;
       if (this.stale) this.alpha = fitting.coefficients(tau);
       scene.showDensity = $("show-density").checked;
-      if (this.stale && scene.showDensity) view.setDensity(model.basis, this.alpha, fitting.residual(tau));
+      if (this.stale && scene.showDensity) view.setDensity(fitting.density(tau, view.grid));
       this.stale = this.stale && !scene.showDensity;
       if ($("show-score").checked) scene.arrows = this._arrowScene(model);
       if ($("show-samples").checked) scene.particles = fitting.particles(tau);
@@ -393,7 +407,7 @@ class Explorer {
 
   _showSettings() {
     const { fitting } = this, { settings, points } = fitting, { box } = settings;
-    $("functions-value").textContent = `${basisOf(settings.bound).size}`;
+    $("functions-value").textContent = String(fitting.functions);
     const range = (j) => `${short(box.low[j])} to ${short(box.low[j] + box.width[j])}`;
     const ranges = range(0) === range(1) ? range(0) : `${range(0)} and ${range(1)}`;
     $("space-note").textContent = {

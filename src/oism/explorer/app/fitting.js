@@ -6,11 +6,13 @@
 
 const BOUNDS = [4, 9, 16, 25, 36, 49, 64, 81, 100, 128, 160, 200];
 const REST = 200; // milliseconds without a change before ridge and cutoff are chosen
+const RESOLUTION = 1.2; // the least noise of the quick map, times the largest frequency
 
 class Fitting {
   constructor(changed) {
     this.changed = changed;
     this.points = { x: [], y: [], fold: [], version: 0 };
+    this.resolution = 100;
     this.settings = { space: "plane", bound: 100, box: { low: [-4, -4], width: [8, 8] } };
     this.rule = "cv";
     this.seed = 1;
@@ -28,10 +30,24 @@ class Fitting {
   }
 
   _forget() {
+    /* Drop all results; those on their way belong to an earlier epoch. */
+    this.epoch = (this.epoch ?? 0) + 1;
+    this.seen = {};
     Object.assign(this, { model: null, curve: null, paths: null, densities: null, heldout: null });
   }
 
   get schedule() { return this.rule === "paper" ? Schedule.constant(0) : this.chosen; }
+
+  get functions() {
+    /* The number of functions whose coefficients are solved for. */
+    const basis = basisOf(this.settings.bound);
+    return this.settings.space === "interval" ? basis.orbits.first.length : basis.size;
+  }
+
+  get idle() {
+    /* Whether everything that was asked of the workers has been answered. */
+    return !this.ready || (!this.choosing && this.seen.done === this.stamp);
+  }
 
   get ready() { return this.points.x.length >= 3; }
 
@@ -62,9 +78,14 @@ class Fitting {
   }
 
   change(settings) {
-    /* Change space, box or bound; a level keeps its cutoff when the largest frequency changes. */
-    const before = basisOf(this.settings.bound).radius;
-    this.settings = { ...this.settings, ...settings };
+    /* Change space or resolution; a level keeps its cutoff when the largest frequency changes.
+
+       An interval is half a turn: for the same resolution ‖ξ‖² is four times as large, and the
+       number of functions the same, because they are even in each coordinate. */
+    const before = basisOf(this.settings.bound).radius, { resolution = this.resolution, space } = settings;
+    this.resolution = resolution;
+    this.settings = { ...this.settings, space: space ?? this.settings.space };
+    this.settings.bound = (this.settings.space === "interval" ? 4 : 1) * resolution;
     const lift = 2 * Math.log2(basisOf(this.settings.bound).radius / before);
     if (lift) {
       const level = this.chosen.level.map((one) => Math.max(0, one + lift));
@@ -76,6 +97,7 @@ class Fitting {
 
   setRule(rule) {
     this.rule = rule;
+    this.choosing = false;
     this._forget();
     this.renew();
   }
@@ -94,7 +116,8 @@ class Fitting {
     }
     this.model = this._model();
     this._send("fit", { schedule: { ...this.schedule }, particles: PARTICLES, seed: this.seed });
-    if (choose && this.rule === "cv") this.timer = setTimeout(() => this._send("choose", {}), REST);
+    this.choosing = this.rule === "cv" && (choose || this.choosing);
+    if (this.choosing) this.timer = setTimeout(() => this._send("choose", {}), REST);
     this.changed("points");
   }
 
@@ -106,7 +129,7 @@ class Fitting {
   _send(task, more) {
     const { x, y, fold } = this.points;
     const data = {
-      task, stamp: this.stamp, x: Float64Array.from(x), y: Float64Array.from(y),
+      task, stamp: this.stamp, epoch: this.epoch, x: Float64Array.from(x), y: Float64Array.from(y),
       fold: Uint8Array.from(fold), settings: this.settings, ...more,
     };
     this.workers[task].postMessage(data);
@@ -121,15 +144,21 @@ class Fitting {
     return alpha;
   }
 
-  residual(tau) {
-    /* What the density of the flow adds to Σ α_k φ_k, between the two nearest levels; or null. */
-    if (!this.densities) return null;
-    const { levels, size } = this.densities;
+  density(tau, grid) {
+    /* Return ρ_t on the grid of the map, up to a factor: that of the flow, between the two nearest
+       levels. While it is being renewed: the data with this noise and that of the resolution. */
+    const { levels, size, stamp } = this.densities ?? { levels: [] };
     const after = Math.max(1, levels.findIndex((one) => one.tau <= tau));
     const [high, low] = [levels[after - 1], levels[after]];
+    if (stamp !== this.stamp || !(low.sound && high.sound)) {
+      const { basis, averages, clock } = this.model, least = RESOLUTION / basis.radius;
+      return grid.densityRatio(basis, averages.total, clock.time(tau) + 0.5 * least * least);
+    }
     const share = (tau - low.tau) / (high.tau - low.tau);
-    const values = low.residual.map((one, i) => (1 - share) * one + share * high.residual[i]);
-    return { values, size };
+    const log = upsampled(low.log.map((one, i) => (1 - share) * one + share * high.log[i]), size, MAP);
+    let most = -Infinity;
+    for (const one of log) if (one > most) most = one;
+    return log.map((one) => Math.exp(one - most));
   }
 
   particles(tau) {
@@ -146,8 +175,12 @@ class Fitting {
   }
 
   _receive(data) {
-    if (data.stamp !== this.stamp) return;
-    if (data.kind === "table") {
+    /* Results for points that have changed since are shown until the next ones. */
+    const { kind, stamp } = data;
+    if (data.epoch !== this.epoch || stamp < (this.seen[kind] ?? 0)) return;
+    this.seen[kind] = stamp;
+    const current = stamp === this.stamp;
+    if (kind === "table" && current) {
       this.curve = new Curve(data.knots, data.values, data.slopes);
       this.timers.table = data.ms;
       this.timers.refit = performance.now() - this.since;
@@ -156,12 +189,13 @@ class Fitting {
       this.timers.choice = data.ms;
       this.timers.chosenAfter = performance.now() - this.chooseSent;
       this.chosen = Object.assign(new Schedule(), data.schedule);
+      this.choosing = !current;
       if (this.rule === "cv") this.renew({ choose: false });
     }
     if (data.kind === "paths") {
       const axes = data.axes.map((one) => Object.assign(new Axis(), one));
       this.paths = { ...data, axes };
-      this.timers.particles = performance.now() - this.since;
+      if (current) this.timers.particles = performance.now() - this.since;
     }
     if (data.kind === "densities") this.densities = data;
     if (data.kind === "heldout") {

@@ -75,16 +75,12 @@ class View {
     return this.box.low[j] + (share * (1 + 2 * PAD) - PAD) * this.box.width[j];
   }
 
-  setDensity(basis, alpha, residual) {
-    /* Colour the tile by exp(Σ α_k φ_k + residual); the residual is a coarser grid, or null. */
-    const log = this.grid.synthesise(basis, alpha), n = MAP;
-    if (residual) addUpsampled(log, n, residual.values, residual.size);
-    let most = -Infinity;
-    for (let i = 0; i < log.length; i++) if (log[i] > most) most = log[i];
+  setDensity(values) {
+    /* Colour the tile by a density on the grid of MAP × MAP points, up to a factor. */
+    const n = MAP;
     let mass = 0, square = 0;
-    for (let i = 0; i < log.length; i++) {
-      const one = Math.exp(log[i] - most);
-      log[i] = one;
+    for (let i = 0; i < values.length; i++) {
+      const one = Math.max(values[i], 0);
       mass += one;
       square += one * one;
     }
@@ -93,7 +89,7 @@ class View {
     for (let j = 0; j < this.side; j++) {
       const row = ((j - 1) & (n - 1)) * n, to = (this.side - 1 - j) * this.side; // y points upwards
       for (let i = 0; i < this.side; i++) {
-        const share = (log[row + ((i - 1) & (n - 1))] / full) ** GAMMA;
+        const share = (Math.max(values[row + ((i - 1) & (n - 1))], 0) / full) ** GAMMA;
         this.pixels[to + i] = table[share < 1 ? (255 * share) | 0 : 255];
       }
     }
@@ -239,15 +235,23 @@ class View {
   }
 }
 
-function addUpsampled(field, n, coarse, m) {
-  /* Add a periodic field of m × m points to one of n × n, n a multiple of m, bilinearly. */
-  const factor = n / m, mask = m - 1;
-  for (let j = 0, at = 0; j < n; j++) {
-    const y = j / factor, b = Math.floor(y), t = y - b, r0 = (b & mask) * m, r1 = ((b + 1) & mask) * m;
-    for (let i = 0; i < n; i++, at++) {
-      const x = i / factor, a = Math.floor(x), s = x - a, c0 = a & mask, c1 = (a + 1) & mask;
-      field[at] += (1 - t) * ((1 - s) * coarse[r0 + c0] + s * coarse[r0 + c1])
-        + t * ((1 - s) * coarse[r1 + c0] + s * coarse[r1 + c1]);
+function upsampled(coarse, m, n) {
+  /* Return a periodic field of m × m points on n × n points, n = 2m, by cubic polynomials. */
+  const out = new Float64Array(n * n), rows = new Float64Array(m * n), mask = m - 1;
+  const between = (a, b, c, d) => (9 * (b + c) - a - d) / 16;
+  for (let j = 0; j < m; j++)
+    for (let i = 0; i < m; i++) {
+      const at = j * m, to = j * n + 2 * i;
+      rows[to] = coarse[at + i];
+      rows[to + 1] = between(
+        coarse[at + ((i - 1) & mask)], coarse[at + i], coarse[at + ((i + 1) & mask)], coarse[at + ((i + 2) & mask)]);
+    }
+  for (let j = 0; j < m; j++) {
+    const r = [-1, 0, 1, 2].map((k) => ((j + k) & mask) * n);
+    for (let i = 0; i < n; i++) {
+      out[2 * j * n + i] = rows[r[1] + i];
+      out[(2 * j + 1) * n + i] = between(rows[r[0] + i], rows[r[1] + i], rows[r[2] + i], rows[r[3] + i]);
     }
   }
+  return out;
 }

@@ -27,7 +27,7 @@ function interpolate(field, n, u, v) {
 
 function* flowDensities(model, n, levels) {
   /* Yield [τ, log ρ/π on the grid] from τ = 1 down to 0. */
-  const { clock, curve, basis } = model, h = 1 / levels;
+  const { clock, curve, basis } = model, h = 1 / levels, fold = model.chart.reflected;
   const stages = [0, 1, 2].map(() => ({ series: new Series(basis), at: new Float64Array(3), step: 0 }));
   const [a, b, c] = stages;
   let log = new Float64Array(n * n);
@@ -39,8 +39,13 @@ function* flowDensities(model, n, levels) {
       one.series.set(curve.at(tau));
       one.step = -h * clock.rate(tau); // velocities and divergences times h
     });
-    for (let j = 0, at = 0; j < n; j++)
-      for (let i = 0; i < n; i++, at++) {
+    for (let j = 0; j < n; j++)
+      for (let i = 0; i < n; i++) {
+        const at = j * n + i, mi = fold[0] && i > n / 2 ? n - i : i, mj = fold[1] && j > n / 2 ? n - j : j;
+        if (mi !== i || mj !== j) { // the mirror image of a point that is known
+          next[at] = next[mj * n + mi];
+          continue;
+        }
         const u = -Math.PI + (2 * Math.PI * i) / n, v = -Math.PI + (2 * Math.PI * j) / n;
         a.series.evaluate(u, v, a.at, 0, true);
         const au = a.step * a.at[0], av = a.step * a.at[1];

@@ -35,13 +35,20 @@ function finalBand(basis, t, cutoff, exact) {
 }
 
 class Equations {
-  /* A_t and b_t of averages, for the first m frequencies. For an even density all averages are
-     real, and only the cosines are kept: their coefficients have stride 2 in the basis. */
+  /* A_t and b_t of averages, for the first m frequencies and the functions that symmetry leaves.
+
+     symmetry 0: all functions. 1, an even density: the cosines only. 2, even in each coordinate:
+     (√2 cos(k, l)·u + √2 cos(k, -l)·u)/√2, orthonormal as well. */
   constructor(basis, means, t, band) {
     this.basis = basis;
     this.m = basis.inside(band);
-    this.stride = means.even ? 1 : 2;
-    this.n = this.stride * this.m;
+    this.symmetry = means.symmetry;
+    if (this.symmetry === 2) {
+      const { first, second } = basis.orbits;
+      this.n = first.filter((k) => k < this.m).length;
+      this.first = first.slice(0, this.n);
+      this.second = second.slice(0, this.n);
+    } else this.n = this.symmetry ? this.m : 2 * this.m;
     const { lattice } = basis, count = lattice.count;
     const re = (this.re = new Float64Array(count + 1)), im = (this.im = new Float64Array(count + 1));
     for (let j = 0; j < count; j++) {
@@ -52,29 +59,37 @@ class Equations {
     re[count] = 1;
   }
 
+  frequency(i) {
+    /* The position of the frequency of a function. */
+    return this.symmetry === 2 ? this.first[i] : this.symmetry ? i : i >> 1;
+  }
+
   right() {
-    const { basis, m, stride, n } = this, b = new Float64Array(n);
-    for (let k = 0; k < m; k++) {
-      const rate = -Math.SQRT2 * basis.xi.squares[k], at = basis.first[k];
-      b[stride * k] = rate * this.re[at];
-      if (stride === 2) b[2 * k + 1] = -rate * this.im[at];
+    const { basis, n, symmetry } = this, b = new Float64Array(n);
+    for (let i = 0; i < n; i++) {
+      const k = this.frequency(i), rate = -Math.SQRT2 * basis.xi.squares[k], at = basis.first[k];
+      b[i] = symmetry || !(i & 1) ? rate * this.re[at] : -rate * this.im[at];
+      if (symmetry === 2 && this.second[i] >= 0) b[i] *= Math.SQRT2;
     }
     return b;
   }
 
   matrix(scale) {
     /* Return D A D: the lower triangle, row-major. Without a scale A itself. */
-    const { basis, m, stride, n, re, im } = this, a = new Float64Array(n * n);
-    const { minus, minusSign, plus, plusSign, dot } = basis;
+    const { n } = this, a = new Float64Array(n * n);
+    [this._full, this._even, this._symmetric][this.symmetry].call(this, a);
+    if (scale)
+      for (let i = 0; i < n; i++)
+        for (let j = 0; j <= i; j++) a[i * n + j] *= scale[i] * scale[j];
+    return a;
+  }
+
+  _full(a) {
+    // ∇√2 cos = -ξ√2 sin, ∇√2 sin = ξ√2 cos; 2 sin·sin = cos(-) - cos(+), …
+    const { basis, m, n, re, im } = this, { minus, minusSign, plus, plusSign, dot } = basis;
     for (let k = 0, p = 0; k < m; k++)
       for (let l = 0; l <= k; l++, p++) {
-        let weight = dot[p];
-        if (scale) weight *= scale[stride * k] * scale[stride * l];
-        const cosMinus = re[minus[p]], cosPlus = re[plus[p]];
-        if (stride === 1) {
-          a[k * n + l] = weight * (cosMinus - cosPlus);
-          continue;
-        }
+        const weight = dot[p], cosMinus = re[minus[p]], cosPlus = re[plus[p]];
         const sinMinus = -minusSign[p] * im[minus[p]], sinPlus = -plusSign[p] * im[plus[p]];
         const at = 2 * k * n + 2 * l;
         a[at] = weight * (cosMinus - cosPlus);
@@ -82,25 +97,60 @@ class Equations {
         a[at + n] = -weight * (sinPlus - sinMinus);
         a[at + n + 1] = weight * (cosMinus + cosPlus);
       }
-    return a;
+  }
+
+  _entry(k, l) {
+    /* A between two cosines. */
+    const { minus, plus, dot } = this.basis, p = k < l ? (l * (l + 1)) / 2 + k : (k * (k + 1)) / 2 + l;
+    return dot[p] * (this.re[minus[p]] - this.re[plus[p]]);
+  }
+
+  _even(a) {
+    const { n } = this;
+    for (let k = 0; k < n; k++) for (let l = 0; l <= k; l++) a[k * n + l] = this._entry(k, l);
+  }
+
+  _symmetric(a) {
+    const { n, first, second } = this;
+    for (let i = 0; i < n; i++)
+      for (let j = 0; j <= i; j++) {
+        let one = this._entry(first[i], first[j]);
+        if (second[i] >= 0 && second[j] >= 0) one += this._entry(first[i], second[j]);
+        else if (second[i] >= 0 || second[j] >= 0) one *= Math.SQRT2;
+        a[i * n + j] = one;
+      }
   }
 
   scale(level) {
     /* Return the diagonal of D. */
-    const { basis, m, stride, n } = this, d = new Float64Array(n);
+    const { basis, n } = this, d = new Float64Array(n);
     const square = cutoffOf(basis.radius, level) ** 2;
-    for (let k = 0; k < m; k++) {
-      const rate = basis.xi.squares[k], penalty = rate * (1 + (rate / square) ** 6);
-      for (let s = 0; s < stride; s++) d[stride * k + s] = 1 / Math.sqrt(rate * penalty);
+    for (let i = 0; i < n; i++) {
+      const rate = basis.xi.squares[this.frequency(i)], penalty = rate * (1 + (rate / square) ** 6);
+      d[i] = 1 / Math.sqrt(rate * penalty);
     }
     return d;
   }
 
   spread(y, scale) {
-    /* Return coefficients of all functions of the basis from those of the kept ones. */
-    const alpha = new Float64Array(this.basis.size), step = 3 - this.stride;
-    for (let i = 0; i < this.n; i++) alpha[step * i] = scale[i] * y[i];
+    /* Return the coefficients of all functions of the basis. */
+    const alpha = new Float64Array(this.basis.size);
+    for (let i = 0; i < this.n; i++) {
+      const value = scale[i] * y[i];
+      if (!this.symmetry) alpha[i] = value;
+      else if (this.symmetry === 1 || this.second[i] < 0) alpha[2 * this.frequency(i)] = value;
+      else alpha[2 * this.first[i]] = alpha[2 * this.second[i]] = value / Math.SQRT2;
+    }
     return alpha;
+  }
+
+  gather(alpha) {
+    /* Return the coefficients of the functions that symmetry leaves. */
+    return Float64Array.from({ length: this.n }, (_, i) => {
+      if (!this.symmetry) return alpha[i];
+      const own = alpha[2 * this.frequency(i)];
+      return this.symmetry === 2 && this.second[i] >= 0 ? Math.SQRT2 * own : own;
+    });
   }
 }
 
@@ -127,11 +177,8 @@ function solve(basis, means, t, ridge, level, exact) {
 
 function norms(basis, means, t, ...alphas) {
   /* Return (αᵀA_tα)^½ for coefficients of all functions. */
-  const equations = new Equations(basis, means, t, Infinity), { n, stride } = equations;
+  const equations = new Equations(basis, means, t, Infinity), { n } = equations;
   const a = equations.matrix(null);
   mirror(a, n);
-  return alphas.map((alpha) => {
-    const kept = stride === 2 ? alpha : alpha.filter((_, i) => i % 2 === 0);
-    return Math.sqrt(Math.max(0, quadratic(a, kept, n)));
-  });
+  return alphas.map((alpha) => Math.sqrt(Math.max(0, quadratic(a, equations.gather(alpha), n))));
 }

@@ -76,4 +76,18 @@ class TorusGrid {
     this._transform();
     return Float64Array.from(this.re);
   }
+
+  densityRatio(basis, means, t) {
+    /* Return ρ_t/π = 1 + 2 Re Σ c_t(ζ) e^{iζ·u}, the series of the averages, on the grid. */
+    const { lattice } = basis;
+    this.re.fill(0);
+    this.im.fill(0);
+    this._add(0, 0, 1, 0);
+    for (let j = 0; j < lattice.count; j++) {
+      const decay = 2 * Math.exp(-t * lattice.squares[j]);
+      this._add(lattice.x[j], lattice.y[j], decay * means.re[j], decay * means.im[j]);
+    }
+    this._transform();
+    return Float64Array.from(this.re);
+  }
 }

@@ -1,20 +1,25 @@
-/* Held-out log-likelihoods: the model and a kernel density estimate of four fifths of the points, on
-   the fifth that was left out.
+/* Held-out log-likelihoods of the model and of a kernel density estimate, by five folds.
 
-   Ridge and level, like the width of the kernels, were chosen on all points. */
+   Each fold is left out of both fits. Ridge and level, and the width of the kernels, were chosen on
+   all points. */
 
 const LEAST_POINTS = 20;
 
-const meanOf = (values) => values.reduce((a, b) => a + b, 0) / values.length;
-
-function heldOut(x, y, settings, schedule, steps = 32) {
-  const fold = foldsOf(x, y), width = new KDE(x, y, settings).width;
-  const part = (values, kept) => values.filter((_, i) => (fold[i] === 0) !== kept);
-  const [trainX, trainY] = [part(x, true), part(y, true)];
-  const [testX, testY] = [part(x, false), part(y, false)];
-  if (trainX.length < LEAST_POINTS || testX.length < LEAST_POINTS / 4) return null;
-  const model = new Model(trainX, trainY, settings, part(fold, true)).fit(schedule);
-  const own = model.logDensity(testX, testY, steps);
-  const kde = new KDE(trainX, trainY, settings, width).logDensity(testX, testY);
-  return { rows: testX.length, model: meanOf(own), kde: meanOf(kde), width };
+function* heldOut(x, y, settings, schedule, fold, steps = 32) {
+  /* Yield the mean log-likelihoods after each fold, { rows, model, kde }. */
+  if (x.length < LEAST_POINTS) return;
+  const { width } = new KDE(x, y, settings), sums = { rows: 0, model: 0, kde: 0 };
+  for (let f = 0; f < FOLDS; f++) {
+    const part = (values, inside) => values.filter((_, i) => (fold[i] === f) === inside);
+    const [testX, testY] = [part(x, true), part(y, true)];
+    const [trainX, trainY] = [part(x, false), part(y, false)];
+    if (!testX.length || trainX.length < 3) continue;
+    const model = new Model(trainX, trainY, settings, part(fold, false)).fit(schedule);
+    const kde = new KDE(trainX, trainY, settings, width);
+    const add = (name, logs) => (sums[name] += logs.reduce((a, b) => a + b, 0));
+    sums.rows += testX.length;
+    add("model", model.logDensity(testX, testY, steps));
+    add("kde", kde.logDensity(testX, testY));
+    yield { rows: sums.rows, model: sums.model / sums.rows, kde: sums.kde / sums.rows };
+  }
 }

@@ -66,6 +66,22 @@ class Basis {
     }
   }
 
+  get orbits() {
+    /* The frequencies (k, -l) and (k, l) as pairs [first, second], second -1 where they agree. */
+    if (this._orbits) return this._orbits;
+    const { x, y, count } = this.xi, seen = new Map(), first = [], second = [];
+    for (let k = 0; k < count; k++) {
+      const key = `${x[k]},${Math.abs(y[k])}`;
+      if (seen.has(key)) second[seen.get(key)] = k;
+      else {
+        seen.set(key, first.length);
+        first.push(k);
+        second.push(-1);
+      }
+    }
+    return (this._orbits = { first, second });
+  }
+
   inside(band) {
     /* The number of frequencies with ‖ξ‖ ≤ band, a prefix. */
     const { squares, count } = this.xi;
@@ -115,8 +131,9 @@ function waveSums(basis, u, v, fold, folds, reflected) {
   return { re, im };
 }
 
-function averagesOf(sums, weight, count) {
-  /* Return averages over all rows, and without and within each fold that has rows. */
+function averagesOf(sums, weight, count, symmetric) {
+  /* Return averages over all rows, and without and within each fold that has rows; symmetric if
+     both columns are reflected. */
   const folds = weight.length, total = weight.reduce((a, b) => a + b, 0);
   const part = (chosen) => {
     const own = chosen.reduce((a, f) => a + weight[f], 0);
@@ -127,7 +144,7 @@ function averagesOf(sums, weight, count) {
         im[j] += sums.im[f * count + j] / own;
       }
     re[count] = 1; // c(0)
-    return { re, im, even: im.every((one) => one === 0), rows: own };
+    return { re, im, symmetry: symmetric ? 2 : Number(im.every((one) => one === 0)), rows: own };
   };
   const all = [...weight.keys()], used = all.filter((f) => weight[f] > 0);
   const some = used.length > 1 ? used : [];

@@ -54,7 +54,8 @@ class Model {
       weight[fold[i]]++;
     }
     const sums = waveSums(this.basis, u, v, own, FOLDS, this.chart.reflected);
-    this.averages = averagesOf(sums, weight, this.basis.lattice.count);
+    const symmetric = this.chart.reflected.every(Boolean);
+    this.averages = averagesOf(sums, weight, this.basis.lattice.count, symmetric);
     const free = settings.space === "plane";
     this.background = free ? new Background(x, y, x.length - u.length) : null;
   }

@@ -1,8 +1,10 @@
 /* Tasks of the workers: a fit with its paths, densities and likelihoods, or a choice of ridges.
 
-   A task is left when the next one arrives: it pauses between its parts, so that messages get in. */
+   When the next task arrives, a choice is left, and a fit ends with its particles: both pause
+   between their parts, so that messages get in. */
 
-const PARTICLES = 1000, PATH_STEPS = 48, DENSITY_GRID = 64, DENSITY_LEVELS = 16;
+const PARTICLES = 1000, PATH_STEPS = 32, DENSITY_GRID = 64, DENSITY_LEVELS = 16;
+const MASS_ERROR = 0.3; // of a density on the grid that is shown; larger for scores that explode
 
 const pause = () => new Promise((resolve) => setTimeout(resolve));
 
@@ -26,21 +28,22 @@ async function fitTask(job, post, stale) {
   const model = new Model(job.x, job.y, job.settings, job.fold).fit(schedule);
   const { knots, values, slopes } = model.curve;
   post({ kind: "table", knots, values, slopes, ms: performance.now() - begin });
-  await pause();
-  if (stale()) return;
   const paths = pathsOf(model, startPoints(job.particles, job.seed), PATH_STEPS);
   post({ kind: "paths", frames: paths, steps: PATH_STEPS, axes: model.chart.axes });
-  await pause();
-  const grid = new TorusGrid(DENSITY_GRID), levels = [];
+  const levels = [];
   for (const [tau, log] of flowDensities(model, DENSITY_GRID, DENSITY_LEVELS)) {
-    // the difference to the fitted log(ρ_t/π), which is smooth; the page adds the latter
-    const own = grid.synthesise(model.basis, model.curve.at(tau));
-    levels.push({ tau, residual: Float32Array.from(log, (one, i) => one - own[i]) });
+    const mass = log.reduce((sum, one) => sum + Math.exp(one), 0) / log.length;
+    levels.push({ tau, log: Float32Array.from(log), sound: Math.abs(mass - 1) < MASS_ERROR });
     await pause();
     if (stale()) return;
   }
   post({ kind: "densities", levels, size: DENSITY_GRID });
-  post({ kind: "heldout", found: heldOut(job.x, job.y, job.settings, schedule) });
+  for (const found of heldOut(job.x, job.y, job.settings, schedule, job.fold)) {
+    post({ kind: "heldout", found });
+    await pause();
+    if (stale()) return;
+  }
+  post({ kind: "done" });
 }
 
 async function chooseTask(job, post, stale) {
@@ -68,7 +71,7 @@ function startWorker(scope) {
     while (next) {
       const job = next;
       next = null;
-      const post = (message) => scope.postMessage({ ...message, id: job.id, stamp: job.stamp });
+      const post = (message) => scope.postMessage({ ...message, stamp: job.stamp, epoch: job.epoch });
       await tasks[job.task](job, post, () => next !== null);
     }
     running = false;
