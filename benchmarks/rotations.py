@@ -1,7 +1,10 @@
 """Densities of rotations with a known truth: `fit_rotations` against a kernel density estimate.
 
 Data are drawn from mixtures of isotropic Gaussians on SO(3), the transition densities of Brownian
-motion, with random centres, widths and weights: one mixture for each seed.
+motion, with random centres, widths and weights: one mixture for each seed. `fit_rotations` has a
+part of nearly this form, so ``--fibres`` draws what no few isotropic components describe: axial
+textures, in which the image of the z axis has such a mixture on the sphere and the turn around it
+is uniform.
 Likelihoods are with respect to the Haar measure of mass 1, so the uniform distribution has 0.
 
 The kernel of the KDE is de la Vallée Poussin's, K(ω) ∝ cos(ω/2)^{2κ} for the angle ω between two
@@ -11,6 +14,7 @@ training rotations, each left out of the estimate. "KDE + uniform" has a uniform
 
     python benchmarks/rotations.py
     python benchmarks/rotations.py --components 8 --widths 10 30
+    python benchmarks/rotations.py --components 3 --widths 10 30 --fibres
 """
 
 from __future__ import annotations
@@ -20,12 +24,13 @@ import math
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 import tyro
 from torch import Tensor
 
-from oism.process import Rotations
+from oism.process import Process, Rotations, Sphere
 from oism.tables import fit_rotations
 
 CHOICE = 2000
@@ -49,6 +54,8 @@ class Options:
     """The number of Gaussians of a mixture."""
     widths: tuple[float, float] = (20.0, 40.0)
     """The least and largest standard deviation of each entry of the rotation vector, in degrees."""
+    fibres: bool = False
+    """Whether the mixture is one of axial textures."""
     degree: int = 16
     """The largest degree of the Wigner functions."""
     figure: Path | None = None
@@ -61,6 +68,8 @@ class Options:
 class Mixture:
     """Isotropic Gaussians on SO(3): unit quaternions ``(k, 4)``, times and weights ``(k,)``."""
 
+    process: ClassVar[Process] = Rotations()
+    dim: ClassVar[int] = 4
     centres: Tensor
     times: Tensor
     weights: Tensor
@@ -69,8 +78,8 @@ class Mixture:
     def random(cls, options: Options, generator: torch.Generator) -> Mixture:
         """Return a mixture with random centres, widths and weights."""
         count = options.components
-        shape = (count, 4)
-        centres = Rotations().invariant.sample(shape, generator=generator, dtype=torch.float64)
+        shape = (count, cls.dim)
+        centres = cls.process.invariant.sample(shape, generator=generator, dtype=torch.float64)
         low, high = (math.radians(width) for width in options.widths)
         sigma = low * (high / low) ** torch.rand(count, generator=generator).double()
         raw = -torch.rand(count, generator=generator).double().log() + 0.2
@@ -79,15 +88,37 @@ class Mixture:
     def sample(self, n: int, generator: torch.Generator) -> Tensor:
         """Return n unit quaternions."""
         k = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        return Rotations().transition(self.times[k]).sample(self.centres[k], generator=generator)
+        return self.process.transition(self.times[k]).sample(self.centres[k], generator=generator)
 
     def log_density(self, q: Tensor) -> Tensor:
         """Return the exact log-density with respect to the Haar measure."""
         parts = [
-            weight.log() + Rotations().transition(t).log_density(q, centre.expand_as(q))
+            weight.log() + self.process.transition(t).log_density(q, centre.expand_as(q))
             for centre, t, weight in zip(self.centres, self.times, self.weights, strict=True)
         ]
         return torch.logsumexp(torch.stack(parts), dim=0)
+
+
+class Fibres(Mixture):
+    """Axial textures: Gaussians of the image of the z axis, centres ``(k, 3)``; uniform turns."""
+
+    process: ClassVar[Process] = Sphere()
+    dim: ClassVar[int] = 3
+
+    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+        """Return n unit quaternions."""
+        x, y, z = super().sample(n, generator).unbind(dim=1)
+        half, longitude = 0.5 * torch.atan2(torch.hypot(x, y), z), torch.atan2(y, x)
+        turn = 2 * math.pi * torch.rand(n, generator=generator, dtype=torch.float64)
+        one = torch.polar(half.cos(), 0.5 * (longitude + turn))
+        two = torch.polar(half.sin(), 0.5 * (longitude - turn))
+        return torch.stack((one.real, -two.imag, two.real, one.imag), dim=1)
+
+    def log_density(self, q: Tensor) -> Tensor:
+        """Return the exact log-density with respect to the Haar measure."""
+        w, x, y, z = q.unbind(dim=1)
+        axis = (2 * (x * z + w * y), 2 * (y * z - w * x), w * w - x * x - y * y + z * z)
+        return super().log_density(torch.stack(axis, dim=1)) + math.log(4 * math.pi)
 
 
 class KDE:
@@ -166,7 +197,7 @@ def draw(path: Path, panels: dict[str, Tensor]) -> None:
 def run(options: Options, seed: int) -> Record:
     """Return the record of one seed."""
     generator = torch.Generator().manual_seed(seed)
-    mixture = Mixture.random(options, generator)
+    mixture = (Fibres if options.fibres else Mixture).random(options, generator)
     train, test = (mixture.sample(n, generator) for n in (options.points, options.tested))
     truth = mixture.log_density(test)
     start = time.perf_counter()
@@ -202,7 +233,8 @@ def run(options: Options, seed: int) -> Record:
 def main(options: Options) -> None:
     """Print one row for each seed, and means."""
     print(
-        f"{options.points:,} rotations of {options.components} isotropic Gaussians of "
+        f"{options.points:,} rotations of {options.components} "
+        f"{'axial textures' if options.fibres else 'isotropic Gaussians'} of "
         f"{options.widths[0]:g}° to {options.widths[1]:g}°, degree ≤ {options.degree}; NLL of "
         f"{options.tested:,} test rotations with respect to the Haar measure"
     )

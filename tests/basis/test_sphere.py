@@ -22,7 +22,8 @@ from oism.process import CarreDuChamp, InfinitesimalGenerator, Quadrature, Semig
 
 def unit(n: int, seed: int = 0) -> Tensor:
     draws = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return draws / draws.norm(dim=1, keepdim=True)
+    found: Tensor = draws / draws.norm(dim=1, keepdim=True)
+    return found
 
 
 def with_poles(n: int) -> Tensor:

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from oism.basis import Averages, Hyperspherical, QuaternionBasis, Wigner
-from oism.estimation import ProductEquations, SampleMeans, SmoothSystem, moments_of
-from oism.estimation._moments.smooth import SmoothMoments, finest_degree
+from oism.estimation import ProductEquations, ReversibleSystem, SampleMeans, moments_of
+from oism.estimation._moments.transforms import TransformMoments, finest_degree
 from oism.process import Rotations
 from oism.score import RIDGES
 
@@ -24,7 +24,7 @@ def points(n: int, t: float, seed: int = 0) -> Tensor:
 def test_solutions_are_those_of_the_dense_equations(basis: QuaternionBasis, level: float) -> None:
     x = points(200, 0.2)
     means = basis.doubled()(x).mean(dim=0)
-    system = SmoothSystem(basis, Averages.of_all(means))
+    system = ReversibleSystem(basis, Averages.of_all(means))
     t, ridge, at = (
         torch.tensor([0.05]).double(),
         torch.tensor([0.02]).double(),
@@ -41,7 +41,7 @@ def test_solutions_are_those_of_the_dense_equations(basis: QuaternionBasis, leve
 
 
 def test_the_penalty_is_a_power_of_the_eigenvalue() -> None:
-    system = SmoothSystem(Wigner(3), Averages.of_all(torch.zeros(Wigner(6).size).double()))
+    system = ReversibleSystem(Wigner(3), Averages.of_all(torch.zeros(Wigner(6).size).double()))
     rates = torch.tensor([-2.0, -4.0]).double()
     found = system.penalty(torch.tensor([0.0, 2.0]).double(), rates)
     assert float(found[0, 1] / found[0, 0]) == pytest.approx(2)
@@ -66,7 +66,7 @@ def test_uniform_data_have_no_structure_and_sharp_data_have() -> None:
 def test_losses_are_those_of_the_folds_that_are_judged(rows: int) -> None:
     """The finite entries at the last time are the losses of dense solutions of each fold."""
     basis = Wigner(2)
-    system = SmoothMoments(basis, 5).update(points(rows, 0.3)).system(SampleMeans())
+    system = TransformMoments(basis, 5).update(points(rows, 0.3)).system(SampleMeans())
     t = torch.tensor([0.3, 0.5]).double()
     losses = system.losses(t)
     assert float(losses.shares.sum()) == pytest.approx(1)
@@ -85,12 +85,12 @@ def test_losses_are_those_of_the_folds_that_are_judged(rows: int) -> None:
 
 
 def test_the_basis_of_a_fit_has_the_degrees_that_the_data_need() -> None:
-    few = SmoothMoments(Wigner(12), 5).update(points(300, 0.6)).system(SampleMeans())
+    few = TransformMoments(Wigner(12), 5).update(points(300, 0.6)).system(SampleMeans())
     assert few.basis == Wigner(4)
     assert few.averages.total.shape == (Wigner(8).size,)
     assert few.averages.training.shape == (5, Wigner(8).size)
-    all_of_them = SmoothMoments(Wigner(5), 5).update(points(2000, 0.02)).system(SampleMeans())
+    all_of_them = TransformMoments(Wigner(5), 5).update(points(2000, 0.02)).system(SampleMeans())
     assert all_of_them.basis == Wigner(5)
-    assert type(moments_of(Wigner(1))) is type(moments_of(Hyperspherical(1))) is SmoothMoments
+    assert type(moments_of(Wigner(1))) is type(moments_of(Hyperspherical(1))) is TransformMoments
     with pytest.raises(ValueError, match="shrinkage must not need variances"):
         moments_of(Wigner(2), 5, squares=True)

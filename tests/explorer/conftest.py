@@ -80,7 +80,7 @@ class Explorer:
         return self.page.evaluate(script, argument)
 
     def wait(self, condition: str, seconds: float = 60) -> None:
-        """Wait until an expression is true. Playwright's own way needs eval, which the page bans."""
+        """Wait until an expression is true; Playwright's own way needs eval, which is banned."""
         end = time.monotonic() + seconds
         while not self(f"Boolean({condition})"):
             assert time.monotonic() < end, f"waited {seconds} s for {condition}"
@@ -118,7 +118,7 @@ class Explorer:
 Open = Callable[..., Explorer]
 
 
-QUICK = "#toy=moons&points=200&functions=112"
+QUICK = "#toy=moons&points=200&functions=48"
 """The first state of most tests: few points and functions."""
 
 

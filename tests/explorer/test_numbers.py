@@ -26,13 +26,15 @@ SPACES: dict[str, dict[str, Any]] = {
 BOUND, STEPS = 40, 16
 
 FIT = """([points, settings, schedule]) => {
-  const x = Float64Array.from(points, (one) => one[0]), y = Float64Array.from(points, (one) => one[1]);
+  const [x, y] = [0, 1].map((j) => Float64Array.from(points, (one) => one[j]));
   window.model = new Model(x, y, settings);
   const { tau, logRidge, level } = schedule;
   model.fit(new Schedule(tau, logRidge, level));
-  return { knots: Array.from(model.curve.knots), values: model.curve.values.map((one) => Array.from(one)) };
+  const { knots, values } = model.curve;
+  return { knots: Array.from(knots), values: values.map((one) => Array.from(one)) };
 }"""
 
+PART = "const part = (rows) => [0, 1].map((j) => Float64Array.from(rows, (one) => one[j]));"
 COLUMNS = "Float64Array.from(points, (one) => one[0]), Float64Array.from(points, (one) => one[1])"
 
 
@@ -79,10 +81,11 @@ def test_a_fixed_ridge_and_no_ridge(space: str, blank: Explorer) -> None:
         model = OISM(process="torus", max_eigenvalue=25, ridge=ridge, flow_steps=4, **SPACES[space])
         score = model.fit(points).model_.operator_score
         settings = {"space": space, "bound": 25, "box": BOX}
-        exact = """([points, settings, ridge, tau]) => {
-          const own = new Model(...[0, 1].map((j) => Float64Array.from(points, (one) => one[j])), settings);
+        exact = f"""([points, settings, ridge, tau]) => {{
+          {PART}
+          const own = new Model(...part(points), settings);
           return Array.from(own.coefficients(tau, Schedule.constant(ridge)));
-        }"""
+        }}"""
         for tau in (0.2, 0.7):
             here = score.coefficients(score.clock.time(tau), exact=True).numpy()
             there = np.array(blank(exact, [points.tolist(), settings, ridge, tau]))
@@ -96,10 +99,10 @@ def test_choices_of_cross_validation(space: str, blank: Explorer) -> None:
     model = OISM(process="torus", max_eigenvalue=25, flow_steps=4, **SPACES[space]).fit(points)
     schedule = model.model_.operator_score.schedule
     settings = {"space": space, "bound": 25, "box": BOX}
-    choose = """([points, settings]) => {
-      const own = new Model(...[0, 1].map((j) => Float64Array.from(points, (one) => one[j])), settings);
-      return { ...own.choose() };
-    }"""
+    choose = f"""([points, settings]) => {{
+      {PART}
+      return {{ ...new Model(...part(points), settings).choose() }};
+    }}"""
     found = blank(choose, [points.tolist(), settings])
     assert found["level"] == schedule.level.tolist()
     assert np.abs(np.array(found["logRidge"]) - schedule.log_ridge.numpy()).max() < 1e-6
@@ -127,10 +130,10 @@ def test_toy_distributions(name: str, blank: Explorer) -> None:
 def test_kernel_density_estimate(space: str, blank: Explorer) -> None:
     points, new, width = rows("moons", 200, 0), rows("moons", 50, 1), 0.3
     settings = {"space": space, "bound": 25, "box": BOX}
-    density = """([points, settings, new_, width]) => {
-      const part = (values) => [0, 1].map((j) => Float64Array.from(values, (one) => one[j]));
+    density = f"""([points, settings, new_, width]) => {{
+      {PART}
       return Array.from(new KDE(...part(points), settings, width).logDensity(...part(new_)));
-    }"""
+    }}"""
     found = blank(density, [points.tolist(), settings, new.tolist(), width])
     torus = space == "torus"
     unit = 9.0 / (2 * np.pi) * np.ones(2) if torus else points.std(axis=0)
@@ -146,7 +149,10 @@ def test_kernel_density_estimate(space: str, blank: Explorer) -> None:
 def test_kernels_on_an_interval_have_mass_one(blank: Explorer) -> None:
     mass = """() => {
       const random = new Random(3), x = [], y = [], n = 60;
-      for (let i = 0; i < 50; i++) { x.push(random.uniform() ** 2); y.push(1 - random.uniform() ** 2); }
+      for (let i = 0; i < 50; i++) {
+        x.push(random.uniform() ** 2);
+        y.push(1 - random.uniform() ** 2);
+      }
       const settings = { space: "interval", bound: 25, box: { low: [0, 0], width: [1, 1] } };
       const own = new KDE(Float64Array.from(x), Float64Array.from(y), settings, 0.3);
       const u = [], v = [];

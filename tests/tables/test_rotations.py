@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ FORMS = ["quaternions", "matrices", "flat matrices", "Rotation"]
 
 @pytest.fixture(scope="module")
 def model() -> RotationModel:
-    return fit_rotations(draws(2500), degree=4)
+    return fit_rotations(draws(1200), degree=3)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -86,9 +87,15 @@ def test_the_density_is_near_the_truth_and_has_mass_one(model: RotationModel) ->
     test = draws(1000, seed=1)
     gap = truth(test) - torch.as_tensor(model.log_density(test))
     assert -0.01 < float(gap.mean()) < 0.03
-    nodes, weights = Rotations().invariant.quadrature(4, 16)
-    density = torch.as_tensor(model.log_density(nodes)).exp()
-    assert float(weights @ density) == pytest.approx(1, abs=1e-3)
+    ratio = torch.exp(-gap)  # ∫p dH = E[p/truth] under the truth
+    error = float(ratio.std() / math.sqrt(len(ratio)))
+    assert error < 0.01
+    assert abs(float(ratio.mean()) - 1) < 3 * error
+    nodes, weights = Rotations().invariant.quadrature(4, 20)  # kernels may be too narrow for it
+    for part in (model.scores.log_density(nodes)[:, None], *(
+        mixture.log_densities(nodes) for mixture in model.pool.mixtures
+    )):  # fmt: skip
+        assert float(weights @ part[:, 0].exp()) == pytest.approx(1, abs=2e-3)
 
 
 def test_every_form_has_the_same_density(model: RotationModel) -> None:
@@ -140,8 +147,8 @@ def test_it_is_saved_and_loaded(model: RotationModel, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["matrices", "Rotation"])
-def test_samples_have_the_form_of_the_data(form: str) -> None:
-    model = fit_rotations(in_form(draws(60), form), degree=1)
+def test_samples_have_the_form_of_the_data(model: RotationModel, form: str) -> None:
+    model = replace(model, form=form, tensors=False)
     samples = model.sample(3, random_state=0)
     if form == "Rotation":
         assert isinstance(samples, Rotation)
@@ -152,6 +159,7 @@ def test_samples_have_the_form_of_the_data(form: str) -> None:
     assert not np.array_equal(samples, model.sample(3, random_state=1))
 
 
+@pytest.mark.slow
 def test_weights_are_repetitions_for_the_flow_and_rows_of_weight_zero_are_left_out() -> None:
     q, x = draws(80), draws(20, seed=4)
     weights = torch.ones(80).double()
@@ -165,19 +173,21 @@ def test_weights_are_repetitions_for_the_flow_and_rows_of_weight_zero_are_left_o
     assert torch.equal(few.log_density(x), fit_rotations(q[:20], degree=1).log_density(x))
 
 
-def test_the_flow_of_the_pool_is_the_generic_fit() -> None:
-    q, x = draws(100), draws(4, seed=3)
-    plain = oism.fit(quaternions_of(q), Wigner(1), ridge=oism.CrossValidation(times=20))
-    expected = plain.log_density(x, method=RungeKutta4(24))
-    found = fit_rotations(q, degree=1).scores.log_density(x, method=RungeKutta4(24))
+@pytest.mark.slow
+def test_the_flow_of_the_pool_is_the_generic_fit(model: RotationModel) -> None:
+    x = draws(4, seed=3)
+    plain = oism.fit(quaternions_of(draws(1200)), Wigner(3), ridge=oism.CrossValidation(times=20))
+    found, expected = (s.log_density(x, method=RungeKutta4(24)) for s in (model.scores, plain))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5, [0, 0, 0, 0], [0, 0, 0, 1, 1]], ids=str)
+@pytest.mark.parametrize("rows", [1, 2, 5, [0, 0, 0]], ids=str)
 def test_few_and_equal_rotations(rows: int | list[int]) -> None:
     q = draws(5)[: rows if isinstance(rows, int) else None]
     q = q if isinstance(rows, int) else q[rows]
-    model = fit_rotations(q, degree=1)
+    model = fit_rotations(in_form(q, "flat matrices"), degree=1)
+    assert model.sample(2).shape == (2, 9)
+    model = replace(model, form="quaternions", tensors=True)
     assert bool(model.log_density(torch.cat((q, draws(20, seed=6)))).isfinite().all())
     nodes, weights = Rotations().invariant.quadrature(4, 20)
     assert float(weights @ model.log_density(nodes).exp()) == pytest.approx(1, abs=0.01)

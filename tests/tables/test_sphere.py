@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +22,7 @@ from oism.cli import main
 from oism.tables._directions import Directions
 from oism.tables._kernels import MEMBERS, DirectionalKernels
 
-FAST = {"max_eigenvalue": 90, "flow_steps": 32}  # degree 9
+FAST: dict[str, Any] = {"max_eigenvalue": 90, "flow_steps": 32}  # degree 9
 
 
 def angles(n: int, seed: int = 0) -> np.ndarray:
@@ -36,7 +37,8 @@ def angles(n: int, seed: int = 0) -> np.ndarray:
 @pytest.fixture(scope="module")
 def model() -> OISM:
     rows = pd.DataFrame(angles(400), columns=["lat", "lon"])
-    return OISM(sphere=("lat", "lon"), cv=2, **FAST).fit(rows)
+    found: OISM = OISM(sphere=("lat", "lon"), cv=2, **FAST).fit(rows)
+    return found
 
 
 def sphere_grid(side: int) -> tuple[np.ndarray, np.ndarray]:

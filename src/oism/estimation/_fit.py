@@ -5,6 +5,8 @@ data ─► moments ─► shrinkage ─► equations ─► ridge and truncatio
 
 from __future__ import annotations
 
+from typing import cast
+
 from oism._core import checks
 from oism._core.progress import Progress, progress_bar
 from oism.basis import Basis, Hermite, Standardised
@@ -138,7 +140,8 @@ def _fit(
     moments.check()
     system = moments.system(shrinkage)
     moments.check(folds=ridge.folds > 1 and system.has_choice)
-    clock = system.basis.default_clock() if clock is None else clock
+    if clock is None:  # that of the functions in use, which may be fewer than were asked for
+        clock = cast("Basis", system.basis).default_clock()
     checks.instance(clock, Clock, "clock")
     table = tabulate(system, clock, ridge, knots or moments.default_knots(), bar)
     return system.score(clock, table)

@@ -1,6 +1,4 @@
-"""The page from its sources: scripts and style are written into the HTML, so that it needs no
-other file and no host.
-"""
+"""The page from its sources: scripts and style are written into the HTML, one file in all."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ NUMERICS = (
 )  # fmt: skip
 """The mathematics, which the workers run too, in the order of definition."""
 
-APP = ("csv", "view", "fitting", "app")
+APP = ("csv", "view", "fitting", "texts", "app")
 """The page, on the main thread."""
 
 

@@ -16,7 +16,7 @@ with a neighbour estimate as pilot. Which members are used, and with what weight
 held-out rows (`oism.tables._pool`).
 
 *Samples are exact*: the depth 1 - ⟨x, x_i⟩ is drawn by the rejection of Ulrich and Wood, whose
-proposal is a Möbius map of a Beta variable; at least 0.66 of the proposals are accepted.
+proposal is a Möbius map of a Beta variable; more than two thirds of them are accepted.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ class KernelSums(nn.Module):
     def __init__(self, points: Tensor, weights: Tensor, kappa: Tensor, space: KernelSpace) -> None:
         super().__init__()
         self.register_buffer("points", points.double())
-        self.register_buffer("weights", weights.double() / float(weights.sum()))
+        weights, total = weights.double(), float(weights.double().sum())
+        exact = abs(total - 1) < 1e-12  # dividing again would change a loaded object
+        self.register_buffer("weights", weights if exact else weights / total)
         self.register_buffer("kappa", kappa.double())
         self.space = space
 

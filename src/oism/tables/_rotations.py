@@ -180,7 +180,7 @@ def _weights_of(sample_weight: object, count: int) -> Tensor:
     """Return checked weights ``(n,)``, ones by default."""
     if sample_weight is None:
         return torch.ones(count, dtype=torch.float64)
-    values = np.array(sample_weight, dtype=np.float64)
+    values = np.asarray(sample_weight).astype(np.float64)
     if values.shape != (count,):
         raise ValueError(f"sample_weight must have shape ({count},), got {values.shape}")
     if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):

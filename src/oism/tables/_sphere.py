@@ -49,13 +49,13 @@ from oism.tables._reservoir import Reservoir
 from oism.tables._rows import RowCollector
 from oism.tables._summary import score_facts
 
-DEGREE, POWER = 128.0, 0.4
-"""The degree for 4,000 rows, and the power of n by which it grows."""
+DEGREE, POWER = 96.0, 0.4
+"""The largest degree for 4,000 rows, and the power of n by which it grows; data may need less."""
 
-LEAST_DEGREE, LARGEST_DEGREE = 12, 128
+LEAST_DEGREE, LARGEST_DEGREE = 12, 96
 
 TIMES = 21
-"""The number of times at which ridge and cutoff are chosen and coefficients are solved for."""
+"""The number of times at which ridge and penalty are chosen and coefficients are solved for."""
 
 ONE_FOLD = 3000
 """The number of rows above which one fold is held out for the weights of the pool, not all."""

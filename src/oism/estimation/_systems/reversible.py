@@ -81,6 +81,7 @@ TOGETHER = 4
 class ReversibleSystem(System):
     """A_t and b_t for averages of ``basis.doubled()``, and with each fold left out."""
 
+    basis: Basis
     whole_sweep = True
     untruncated = 0.0
     levels = LEVELS

@@ -8,6 +8,7 @@ class Explorer {
   constructor() {
     this.view = new View($("canvas"));
     this.fitting = new Fitting((what) => this._changed(what));
+    this.texts = new Texts(this.fitting);
     this.tau = 0;
     this.tool = "spray";
     this.names = ["x", "y"];
@@ -316,7 +317,7 @@ class Explorer {
     if (frames.length > 10) {
       const seconds = (frames[frames.length - 1] - frames[0]) / 1000;
       this.fitting.timers.frameRate = (frames.length - 1) / seconds;
-      this._showTimes();
+      this.texts.showTimes();
     }
     this.frames = [];
     this.playing = 0;
@@ -324,8 +325,8 @@ class Explorer {
   }
 
   _label() {
-    $("backward").textContent = this.playing < 0 ? "Pause" : "From noise to data";
-    $("forward").textContent = this.playing > 0 ? "Pause" : "From data to noise";
+    $("backward").textContent = this.playing < 0 ? "Pause" : "Noise to data";
+    $("forward").textContent = this.playing > 0 ? "Pause" : "Data to noise";
   }
 
   // -- the picture --------------------------------------------------------------------------------
@@ -333,10 +334,10 @@ class Explorer {
   _changed(what) {
     if (["points", "table", "densities"].includes(what)) this.stale = true;
     this.paint();
-    if (what === "points") this._showSettings();
-    if (what === "schedule" || what === "points") this._showChoices();
-    if (what === "heldout" || what === "points") this._showLikelihood();
-    this._showTimes();
+    if (what === "points") this.texts.showSettings(this.python);
+    if (what === "points") this.texts.showChoices(this.tau);
+    if (what === "heldout" || what === "points") this.texts.showLikelihood();
+    this.texts.showTimes();
   }
 
   paint() {
@@ -365,7 +366,7 @@ class Explorer {
       if ($("show-samples").checked) scene.particles = fitting.particles(tau);
     }
     view.draw(scene);
-    this._showNoise();
+    this.texts.showNoise(tau);
   }
 
   _arrowScene(model) {
@@ -388,96 +389,7 @@ class Explorer {
     const radius = this.tool === "draw" ? 5 : Number($("brush").value);
     return { x: this.cursor[0], y: this.cursor[1], radius };
   }
-
-  // -- texts --------------------------------------------------------------------------------------
-
-  _showNoise() {
-    const { fitting } = this, { model } = fitting;
-    if (!model) {
-      $("noise-value").textContent = "";
-      return;
-    }
-    const sigma = model.clock.sigma(this.tau), [ax, ay] = model.chart.axes;
-    const text = `σ = ${(sigma / Math.sqrt(ax.scale * ay.scale)).toPrecision(2)}`;
-    if ($("noise-value").textContent !== text) {
-      $("noise-value").textContent = text;
-      this._markChoice();
-    }
-  }
-
-  _showSettings() {
-    const { fitting } = this, { settings, points } = fitting, { box } = settings;
-    $("functions-value").textContent = String(fitting.functions);
-    const range = (j) => `${short(box.low[j])} to ${short(box.low[j] + box.width[j])}`;
-    const ranges = range(0) === range(1) ? range(0) : `${range(0)} and ${range(1)}`;
-    $("space-note").textContent = {
-      plane: "A box around the points, with a margin; a wide normal distribution beyond it.",
-      torus: `Both columns are periodic, from ${ranges}.`,
-      interval: `Both columns lie in ${ranges}, and the noise is reflected there.`,
-    }[settings.space];
-    $("python").textContent = this.python;
-    const count = points.x.length;
-    $("canvas").setAttribute("aria-label", `Drawing area with ${count.toLocaleString("en")} points`);
-  }
-
-  _showLikelihood() {
-    const { heldout } = this.fitting, own = $("own-likelihood"), kde = $("kde-likelihood");
-    const text = (value) => !Number.isFinite(value) || value < -1e4 ? "diverges" : value.toFixed(3).replace("-", "−");
-    own.textContent = heldout ? text(heldout.model) : "–";
-    kde.textContent = heldout ? text(heldout.kde) : "–";
-    own.parentElement.classList.toggle("best", Boolean(heldout) && heldout.model >= heldout.kde);
-    kde.parentElement.classList.toggle("best", Boolean(heldout) && !(heldout.model >= heldout.kde));
-  }
-
-  _showChoices() {
-    const { fitting } = this, { radius } = basisOf(fitting.settings.bound);
-    const clock = new VarianceExploding(radius ** 2), tau = Array.from({ length: 61 }, (_, i) => i / 60);
-    const picks = tau.map((one) => fitting.schedule.at(one));
-    const at = (one) => 34 + 272 * one;
-    const line = (value, low, high) => picks.map((pick, i) =>
-      `${i ? "L" : "M"}${at(tau[i]).toFixed(1)} ${(100 - (86 * (value(pick) - low)) / (high - low)).toFixed(1)}`).join("");
-    const none = fitting.rule === "paper";
-    const parts = ['<line x1="34" x2="306" y1="100" y2="100" stroke="var(--line)"/>'];
-    for (const sigma of [0.05, 0.2, 1, 4]) {
-      const place = clock.inverse(sigma);
-      if (place > 0 && place < 1)
-        parts.push(`<text x="${at(place)}" y="114" text-anchor="middle">${sigma}</text>`);
-    }
-    parts.push('<text x="306" y="127" text-anchor="end">noise σ in units of the torus, 2π wide</text>');
-    if (none) parts.push('<text x="170" y="58" text-anchor="middle">no ridge and no cutoff</text>');
-    else parts.push(
-      `<path d="${line((p) => Math.log10(p[0]), -4, 1)}" fill="none" stroke="var(--accent)" stroke-width="2"/>`,
-      `<path d="${line((p) => Math.min(cutoffOf(radius, p[1]), radius), 0, radius)}" fill="none" stroke="var(--focus)" stroke-width="2" stroke-dasharray="5 3"/>`,
-      '<text x="0" y="18">10</text><text x="0" y="103">10⁻⁴</text>');
-    parts.push('<line id="mark" y1="10" y2="100" stroke="var(--soft)"/>');
-    $("choices").innerHTML = parts.join("");
-    this._markChoice();
-  }
-
-  _markChoice() {
-    const { fitting } = this, mark = $("mark");
-    if (mark) for (const end of ["x1", "x2"]) mark.setAttribute(end, 34 + 272 * this.tau);
-    const [ridge, level] = fitting.schedule.at(this.tau), { radius } = basisOf(fitting.settings.bound);
-    $("choice-note").textContent = fitting.rule === "paper"
-      ? "Aα = −b is solved as it stands. Where there are no points A is nearly singular, and the score explodes."
-      : `At this noise: ridge ${ridge.toExponential(1).replace("-", "−")} (line), frequencies up to ${cutoffOf(radius, level).toFixed(1)} of ${radius.toFixed(1)} (dashes).`;
-  }
-
-  _showTimes() {
-    const { timers, points } = this.fitting, rows = [["Points", points.x.length.toLocaleString("en")]];
-    const add = (name, key, unit = "ms") => {
-      if (timers[key] !== undefined) rows.push([name, `${Math.round(timers[key])} ${unit}`]);
-    };
-    add("Fit at the shown noise", "live");
-    add("Fit at all noise levels", "refit");
-    add("Choice of ridge and cutoff", "choice");
-    add("Samples", "particles");
-    add("Frames", "frameRate", "per second");
-    $("times").innerHTML = rows.map(([name, value]) => `<dt>${name}</dt><dd>${value}</dd>`).join("");
-  }
 }
-
-const short = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
 
 function save(blob, name) {
   const link = document.createElement("a");

@@ -1,8 +1,9 @@
-/* The state of the page and its fits: points, settings, and the answers of two workers.
+/* The state of the page and its fits: points, settings, and the answers of three workers.
 
    The main thread solves at the shown noise level only, so the map follows the hand. One worker
-   renews the fit at all levels, with particles, densities and likelihoods; another chooses ridge and
-   cutoff. Both get copies of the points and leave a task when the next one arrives. */
+   renews the fit at all levels, with particles and densities; one chooses ridge and cutoff; one
+   computes held-out likelihoods. They get copies of the points and leave a task when the next one
+   arrives. */
 
 const BOUNDS = [4, 9, 16, 25, 36, 49, 64, 81, 100, 128, 160, 200];
 const REST = 200; // milliseconds without a change before ridge and cutoff are chosen
@@ -21,7 +22,7 @@ class Fitting {
     this.chosen = Schedule.constant(0.003, 0);
     const source = document.getElementById("numerics").textContent;
     const url = URL.createObjectURL(new Blob([source, "\nstartWorker(self);"], { type: "text/javascript" }));
-    this.workers = Object.fromEntries(["fit", "choose"].map((task) => {
+    this.workers = Object.fromEntries(["fit", "choose", "judge"].map((task) => {
       const worker = new Worker(url);
       worker.onmessage = ({ data }) => this._receive(data);
       return [task, worker];
@@ -46,7 +47,7 @@ class Fitting {
 
   get idle() {
     /* Whether everything that was asked of the workers has been answered. */
-    return !this.ready || (!this.choosing && this.seen.done === this.stamp);
+    return !this.frame && (!this.ready || (!this.choosing && this.seen.judged === this.stamp));
   }
 
   get ready() { return this.points.x.length >= 3; }
@@ -103,22 +104,30 @@ class Fitting {
   }
 
   renew({ choose = true } = {}) {
-    /* Fit anew: at once at the shown level, soon at all of them. */
+    /* Fit anew before the next frame: at once at the shown level, soon at all of them. */
     this.stamp++;
     this.since = performance.now();
     this.curve = null;
-    this.model = null;
     clearTimeout(this.timer);
+    this.choosing = this.rule === "cv" && (choose || Boolean(this.choosing));
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this._start();
+      this.changed("points");
+    });
+  }
+
+  _start() {
     if (!this.ready) {
       this._forget();
-      this.changed("points");
       return;
     }
+    const begin = performance.now();
     this.model = this._model();
+    this.timers.averages = performance.now() - begin;
     this._send("fit", { schedule: { ...this.schedule }, particles: PARTICLES, seed: this.seed });
-    this.choosing = this.rule === "cv" && (choose || this.choosing);
     if (this.choosing) this.timer = setTimeout(() => this._send("choose", {}), REST);
-    this.changed("points");
   }
 
   _model() {
@@ -130,7 +139,7 @@ class Fitting {
     const { x, y, fold } = this.points;
     const data = {
       task, stamp: this.stamp, epoch: this.epoch, x: Float64Array.from(x), y: Float64Array.from(y),
-      fold: Uint8Array.from(fold), settings: this.settings, ...more,
+      fold: Uint8Array.from(fold), settings: this.settings, averages: this.model.averages, ...more,
     };
     this.workers[task].postMessage(data);
     this[`${task}Sent`] = performance.now();
@@ -181,9 +190,9 @@ class Fitting {
     this.seen[kind] = stamp;
     const current = stamp === this.stamp;
     if (kind === "table" && current) {
+      this.timers.table = performance.now() - this.since;
+      if (!this.curve) this.timers.refit = this.timers.table;
       this.curve = new Curve(data.knots, data.values, data.slopes);
-      this.timers.table = data.ms;
-      this.timers.refit = performance.now() - this.since;
     }
     if (data.kind === "schedule") {
       this.timers.choice = data.ms;
@@ -197,7 +206,10 @@ class Fitting {
       this.paths = { ...data, axes };
       if (current) this.timers.particles = performance.now() - this.since;
     }
-    if (data.kind === "densities") this.densities = data;
+    if (data.kind === "densities") {
+      this.densities = data;
+      if (current && !this.choosing) this._send("judge", { schedule: { ...this.schedule } });
+    }
     if (data.kind === "heldout") {
       this.heldout = data.found;
       this.timers.heldout = performance.now() - this.since;

@@ -79,10 +79,10 @@ class Series {
   }
 }
 
-function flowSteps(series, curve, clock, state, from, to, steps, laplacian, each) {
+function flowSteps(series, curve, clock, state, from, to, steps, laplacian) {
   /* Move points (x, y) or (x, y, integral of the divergence) along the flow, in place.
 
-     Kutta's 3/8 rule with equal steps in τ; each(step) is called after every step. */
+     Kutta's 3/8 rule with equal steps in τ. */
   const width = laplacian ? 3 : 2, count = state.length / width, h = (to - from) / steps;
   const k = Array.from({ length: 4 }, () => new Float64Array(state.length));
   const moved = new Float64Array(state.length);
@@ -106,7 +106,6 @@ function flowSteps(series, curve, clock, state, from, to, steps, laplacian, each
     field(end, moved, k[3]);
     for (let i = 0; i < state.length; i++)
       state[i] += (h * (k[0][i] + 3 * (k[1][i] + k[2][i]) + k[3][i])) / 8;
-    if (each) each(step);
   }
   return state;
 }

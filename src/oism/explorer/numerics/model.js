@@ -38,26 +38,26 @@ function basisOf(bound) {
 }
 
 class Model {
-  /* settings: space ("plane", "torus", "interval"), box {low, width}, bound. With schedule and
-     curve it is fitted; without a curve only single times can be solved. */
-  constructor(x, y, settings, fold = foldsOf(x, y)) {
+  /* settings: space ("plane", "torus", "interval"), box {low, width}, bound. The folds of the rows,
+     and averages of the same rows, may be given. */
+  constructor(x, y, settings, fold = foldsOf(x, y), averages = null) {
     Object.assign(this, { x, y, settings, fold });
     this.basis = basisOf(settings.bound);
     this.clock = new VarianceExploding(this.basis.radius ** 2);
     this.chart = Chart.of(settings.space, x, y, settings.box);
-    const [ax, ay] = this.chart.axes, u = [], v = [], own = [], weight = new Array(FOLDS).fill(0);
-    for (let i = 0; i < x.length; i++) {
-      if (!this.chart.covers(x[i], y[i])) continue;
-      u.push(ax.toProcess(x[i]));
-      v.push(ay.toProcess(y[i]));
-      own.push(fold[i]);
-      weight[fold[i]]++;
-    }
-    const sums = waveSums(this.basis, u, v, own, FOLDS, this.chart.reflected);
-    const symmetric = this.chart.reflected.every(Boolean);
-    this.averages = averagesOf(sums, weight, this.basis.lattice.count, symmetric);
+    const inside = Array.from(x.keys()).filter((i) => this.chart.covers(x[i], y[i]));
+    this.averages = averages ?? this._averages(inside);
     const free = settings.space === "plane";
-    this.background = free ? new Background(x, y, x.length - u.length) : null;
+    this.background = free ? new Background(x, y, x.length - inside.length) : null;
+  }
+
+  _averages(inside) {
+    const { basis, chart, x, y, fold } = this, [ax, ay] = chart.axes, weight = new Array(FOLDS).fill(0);
+    const u = inside.map((i) => ax.toProcess(x[i])), v = inside.map((i) => ay.toProcess(y[i]));
+    const own = inside.map((i) => fold[i]);
+    for (const f of own) weight[f]++;
+    const sums = waveSums(basis, u, v, own, FOLDS, chart.reflected);
+    return averagesOf(sums, weight, basis.lattice.count, chart.reflected.every(Boolean));
   }
 
   choose() { return chooseSchedule(this.basis, this.averages, this.clock); }
@@ -68,9 +68,17 @@ class Model {
     return solve(this.basis, this.averages.total, t, ridge, level, exact);
   }
 
-  fit(schedule) {
+  *fitting(schedule) {
+    /* Yield the model with first 17 noise levels, then with more of them where they are needed. */
     this.schedule = schedule;
-    this.curve = tabulate(this.basis, this.averages.total, this.clock, schedule);
+    for (const curve of tabulating(this.basis, this.averages.total, this.clock, schedule)) {
+      this.curve = curve;
+      yield this;
+    }
+  }
+
+  fit(schedule) {
+    for (const _ of this.fitting(schedule));
     return this;
   }
 

@@ -96,22 +96,21 @@ class Curve {
   }
 }
 
-function tabulate(basis, means, clock, schedule) {
-  /* Return the curve of coefficients: even times, and midpoints until the relative error of the
+function* tabulating(basis, means, clock, schedule) {
+  /* Yield curves of coefficients: of even times, then with midpoints until the relative error of the
      score in L²(ρ_t) at all of them is below KNOT_ERROR. */
-  const solved = (tau, exact) => {
+  const solved = (tau) => {
     const [ridge, level] = schedule.at(tau);
-    return solve(basis, means, clock.time(tau), ridge, level, exact);
+    return solve(basis, means, clock.time(tau), ridge, level, false);
   };
-  let knots = [...evenTimes(TIMES)], values = knots.map((tau) => solved(tau, false));
-  let pending = knots.slice(1).map(() => true);
+  let knots = [...evenTimes(TIMES)], values = knots.map(solved), pending = knots.slice(1).map(() => true);
   for (;;) {
     const curve = new Curve(knots, values), nextKnots = [knots[0]], nextValues = [values[0]];
     const split = [];
+    yield curve;
     for (let i = 0; i < pending.length; i++) {
       if (pending[i]) {
-        const tau = 0.5 * (knots[i] + knots[i + 1]);
-        const exact = solved(tau, false), guess = curve.at(tau);
+        const tau = 0.5 * (knots[i] + knots[i + 1]), exact = solved(tau), guess = curve.at(tau);
         const gap = exact.map((one, j) => one - guess[j]);
         const [size, wrong] = norms(basis, means, clock.time(tau), exact, gap);
         const again = wrong / (size + NEGLIGIBLE) > KNOT_ERROR;
@@ -124,6 +123,7 @@ function tabulate(basis, means, clock, schedule) {
     }
     [knots, values, pending] = [nextKnots, nextValues, split];
     const more = pending.filter(Boolean).length;
-    if (!more || knots.length + more > MOST_KNOTS) return new Curve(knots, values);
+    if (!more || knots.length + more > MOST_KNOTS) break;
   }
+  yield new Curve(knots, values);
 }

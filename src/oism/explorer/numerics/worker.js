@@ -1,12 +1,22 @@
-/* Tasks of the workers: a fit with its paths, densities and likelihoods, or a choice of ridges.
+/* Tasks of the workers: a fit with its paths and densities, a choice of ridges, likelihoods.
 
-   When the next task arrives, a choice is left, and a fit ends with its particles: both pause
-   between their parts, so that messages get in. */
+   A task is left when the next one arrives: it pauses between its parts, so that messages get in. */
 
 const PARTICLES = 1000, PATH_STEPS = 32, DENSITY_GRID = 64, DENSITY_LEVELS = 16;
 const MASS_ERROR = 0.3; // of a density on the grid that is shown; larger for scores that explode
 
-const pause = () => new Promise((resolve) => setTimeout(resolve));
+const FOLLOW = 250; // milliseconds after which particles are shown although points have changed since
+
+function makePause() {
+  /* Return a function that lets messages in; setTimeout would wait for milliseconds. */
+  const { port1, port2 } = new MessageChannel();
+  let resume;
+  port1.onmessage = () => resume();
+  return () => new Promise((resolve) => {
+    resume = resolve;
+    port2.postMessage(0);
+  });
+}
 
 function startPoints(count, seed) {
   /* Uniform points of the torus, the noise at τ = 1. */
@@ -14,21 +24,31 @@ function startPoints(count, seed) {
   return Float64Array.from({ length: 2 * count }, () => Math.PI * (2 * random.uniform() - 1));
 }
 
-function pathsOf(model, start, steps) {
-  /* Return the points (u, v, …) at τ = 1, 1 - 1/steps, …, 0: a Float32Array of steps + 1 frames. */
+function* pathsOf({ series, curve, clock }, start, steps) {
+  /* Yield after each step the points (u, v, …) at τ = 1, 1 - 1/steps, …, as far as they are known. */
   const frames = new Float32Array((steps + 1) * start.length), state = Float64Array.from(start);
   frames.set(state);
-  flowSteps(model.series, model.curve, model.clock, state, 1, 0, steps, false, (step) =>
-    frames.set(state, (step + 1) * start.length));
-  return frames;
+  for (let step = 0; step < steps; step++) {
+    flowSteps(series, curve, clock, state, 1 - step / steps, 1 - (step + 1) / steps, 1, false);
+    frames.set(state, (step + 1) * start.length);
+    yield frames;
+  }
 }
 
-async function fitTask(job, post, stale) {
-  const begin = performance.now(), schedule = Object.assign(new Schedule(), job.schedule);
-  const model = new Model(job.x, job.y, job.settings, job.fold).fit(schedule);
-  const { knots, values, slopes } = model.curve;
-  post({ kind: "table", knots, values, slopes, ms: performance.now() - begin });
-  const paths = pathsOf(model, startPoints(job.particles, job.seed), PATH_STEPS);
+async function fitTask(job, { post, pause, stale, memory }) {
+  const schedule = Object.assign(new Schedule(), job.schedule);
+  const model = new Model(job.x, job.y, job.settings, job.fold, job.averages);
+  for (const { curve } of model.fitting(schedule)) {
+    post({ kind: "table", ...curve });
+    await pause();
+    if (stale() && performance.now() - memory.shown < FOLLOW) return;
+  }
+  let paths;
+  for (paths of pathsOf(model, startPoints(job.particles, job.seed), PATH_STEPS)) {
+    await pause();
+    if (stale() && performance.now() - memory.shown < FOLLOW) return;
+  }
+  memory.shown = performance.now();
   post({ kind: "paths", frames: paths, steps: PATH_STEPS, axes: model.chart.axes });
   const levels = [];
   for (const [tau, log] of flowDensities(model, DENSITY_GRID, DENSITY_LEVELS)) {
@@ -38,17 +58,21 @@ async function fitTask(job, post, stale) {
     if (stale()) return;
   }
   post({ kind: "densities", levels, size: DENSITY_GRID });
+}
+
+async function judgeTask(job, { post, pause, stale }) {
+  const schedule = Object.assign(new Schedule(), job.schedule);
   for (const found of heldOut(job.x, job.y, job.settings, schedule, job.fold)) {
     post({ kind: "heldout", found });
     await pause();
     if (stale()) return;
   }
-  post({ kind: "done" });
+  post({ kind: "judged" });
 }
 
-async function chooseTask(job, post, stale) {
+async function chooseTask(job, { post, pause, stale }) {
   const begin = performance.now();
-  const { basis, averages, clock } = new Model(job.x, job.y, job.settings, job.fold);
+  const { basis, averages, clock } = new Model(job.x, job.y, job.settings, job.fold, job.averages);
   const steps = choosing(basis, averages, clock);
   for (;;) {
     const { done, value } = steps.next();
@@ -62,7 +86,7 @@ async function chooseTask(job, post, stale) {
 }
 
 function startWorker(scope) {
-  const tasks = { fit: fitTask, choose: chooseTask };
+  const tasks = { fit: fitTask, choose: chooseTask, judge: judgeTask }, pause = makePause(), memory = { shown: 0 };
   let next = null, running = false;
   scope.onmessage = async ({ data }) => {
     next = data;
@@ -72,7 +96,7 @@ function startWorker(scope) {
       const job = next;
       next = null;
       const post = (message) => scope.postMessage({ ...message, stamp: job.stamp, epoch: job.epoch });
-      await tasks[job.task](job, post, () => next !== null);
+      await tasks[job.task](job, { post, pause, stale: () => next !== null, memory });
     }
     running = false;
   };

@@ -1,0 +1,109 @@
+"""Times of the explorer in headless Chromium, by the page's own timers.
+
+2,000 points and 196 functions by default. A tap adds a few points. Printed are the times until the
+fit is renewed at the shown noise level, at 17 levels and at all of them, of the choice of ridge and
+cutoff in a worker, and the frames per second while 1,000 particles move. Medians, and the best in
+brackets: other programs on the machine make single times longer.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from playwright.sync_api import Page, sync_playwright
+
+from oism.explorer import page
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of the benchmark."""
+
+    toy: str = "2spirals"
+    points: int = 2000
+    functions: int = 200
+    taps: int = 12
+    choices: int = 3
+    chromium: str | None = None
+    """The path of the browser; by default the one on the PATH."""
+
+
+def wait(tab: Page, condition: str) -> None:
+    while not tab.evaluate(f"Boolean({condition})"):
+        tab.wait_for_timeout(5)
+
+
+def timer(tab: Page, name: str) -> float:
+    found: float = tab.evaluate(f"explorer.fitting.timers.{name}")
+    return found
+
+
+def tap(tab: Page, share: float) -> None:
+    box: Any = tab.locator("#canvas").bounding_box()
+    tab.mouse.click(box["x"] + share * box["width"], box["y"] + 0.1 * box["height"])
+
+
+def measured(tab: Page, sizes: Sizes) -> dict[str, list[float]]:
+    idle = "explorer.fitting.idle"
+    wait(tab, idle)
+    times: dict[str, list[float]] = {"averages": [], "live": [], "refit": [], "table": []}
+    for k in range(sizes.taps):
+        tap(tab, 0.2 + 0.6 * k / sizes.taps)
+        wait(
+            tab, "!explorer.fitting.frame && explorer.fitting.seen.paths === explorer.fitting.stamp"
+        )
+        for name, found in times.items():
+            found.append(timer(tab, name))
+    times["choice"] = []
+    for k in range(sizes.choices):
+        tap(tab, 0.25 + 0.5 * k / sizes.choices)
+        wait(tab, f"!explorer.fitting.choosing && {idle}")
+        times["choice"].append(timer(tab, "choice"))
+    times["rate"] = []
+    for button, end in (("forward", 1), ("backward", 0)):
+        tab.click(f"#{button}")
+        wait(tab, f"explorer.tau === {end} && !explorer.playing")
+        times["rate"].append(timer(tab, "frameRate"))
+    return times
+
+
+TITLES: dict[str, tuple[str, str, Callable[[list[float]], float]]] = {
+    "averages": ("averages of the points", "ms", min),
+    "live": ("solution at the shown noise", "ms", min),
+    "refit": ("tap to fit at 17 noise levels", "ms", min),
+    "table": ("tap to fit at all noise levels", "ms", min),
+    "choice": ("choice of ridge and cutoff", "ms", min),
+    "rate": ("frames while particles move", "per second", max),
+}
+
+
+def main(sizes: Sizes) -> None:
+    browser = sizes.chromium or shutil.which("chromium") or shutil.which("google-chrome")
+    path = Path(tempfile.mkdtemp()) / "explorer.html"
+    path.write_text(page(), encoding="utf-8")
+    with sync_playwright() as playwright:
+        sandbox = ["--no-sandbox"] if os.getuid() == 0 else []
+        window = playwright.chromium.launch(executable_path=browser, args=sandbox)
+        tab = window.new_page(viewport={"width": 1200, "height": 900})
+        state = f"toy={sizes.toy}&points={sizes.points}&functions={sizes.functions}"
+        tab.goto(f"{path.as_uri()}#{state}")
+        times = measured(tab, sizes)
+        count = tab.evaluate("explorer.fitting.functions")
+        print(f"{sizes.toy}, {sizes.points:,} points, {count} functions, Chromium {window.version}")
+        window.close()
+    for name, (title, unit, best) in TITLES.items():
+        found = times[name]
+        print(f"{title:32s} {statistics.median(found):7.0f} {unit} ({best(found):.0f})")
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Sizes, description=__doc__))
