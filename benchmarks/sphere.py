@@ -142,7 +142,8 @@ class Mixture:
         second, turn = torch.linalg.cross(centre, first), 2 * math.pi * turn[:, None]
         across = (depth * (2 - depth)).sqrt()[:, None]
         direction = turn.cos() * first + turn.sin() * second
-        return (1 - depth)[:, None] * centre + across * direction
+        moved: Tensor = (1 - depth)[:, None] * centre + across * direction
+        return moved
 
     def log_density(self, x: Tensor) -> Tensor:
         """Return the log-density with respect to area."""

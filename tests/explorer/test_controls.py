@@ -197,7 +197,7 @@ def test_layers(explorer: Explorer) -> None:
         explorer.page.uncheck(f"#show-{layer}")
         assert np.abs(picture(explorer) - shown).max() > 30
         explorer.page.check(f"#show-{layer}")
-        assert np.abs(picture(explorer) - shown).max() == 0
+        assert np.abs(picture(explorer) - shown).max() <= 2, "as before, up to rounding"
 
 
 @pytest.mark.parametrize("button", ["backward", "forward"])

@@ -17,7 +17,8 @@ from oism.process._sphere import CROSSING, ENVELOPE, heat_log_density
 
 def unit(n: int, seed: int = 0) -> Tensor:
     draws = torch.randn(n, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return draws / draws.norm(dim=1, keepdim=True)
+    found: Tensor = draws / draws.norm(dim=1, keepdim=True)
+    return found
 
 
 def series(angle: Tensor, t: float, terms: int = 400) -> Tensor:
@@ -76,10 +77,10 @@ def test_samples_follow_the_density(t: float) -> None:
     density = heat_log_density(grid[1:], torch.tensor(t, dtype=torch.float64)).exp()
     steps = torch.cat((torch.zeros(1), 2 * math.pi * grid[1:].sin() * density * grid[1]))
     cdf = torch.cumulative_trapezoid(steps / grid[1], grid)
-    cdf = torch.cat((torch.zeros(1).double(), cdf)).numpy()
+    values = torch.cat((torch.zeros(1).double(), cdf)).numpy()
 
     def distribution(x: np.ndarray) -> np.ndarray:
-        return np.interp(x, grid.numpy(), cdf)
+        return np.asarray(np.interp(x, grid.numpy(), values))
 
     assert scipy.stats.kstest(angle.numpy(), distribution).pvalue > 1e-3
     assert scipy.stats.kstest(1.05 * angle.numpy(), distribution).pvalue < 1e-3  # a wrong one
