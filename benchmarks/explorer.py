@@ -1,9 +1,9 @@
 """Times of the explorer in headless Chromium, by the page's own timers.
 
-2,000 points and 196 functions by default. A tap adds a few points. Printed are the times until the
-fit is renewed at the shown noise level, at 17 levels and at all of them, of the choice of ridge and
-cutoff in a worker, and the frames per second while 1,000 particles move. Medians, and the best in
-brackets: other programs on the machine make single times longer.
+2,000 points and 196 functions by default; a tap adds 14 points, a stroke 180. Printed are the times
+until the fit is renewed at the shown noise level, at 17 levels and at all of them, of the choice of
+ridge and cutoff in a worker, and the frames per second while 1,000 particles move. Medians, and the
+best in brackets: other programs on the machine make single times longer.
 """
 
 from __future__ import annotations
@@ -51,8 +51,18 @@ def tap(tab: Page, share: float) -> None:
     tab.mouse.click(box["x"] + share * box["width"], box["y"] + 0.1 * box["height"])
 
 
+def stroke(tab: Page, height: float) -> None:
+    box: Any = tab.locator("#canvas").bounding_box()
+    y = box["y"] + height * box["height"]
+    tab.mouse.move(box["x"] + 0.3 * box["width"], y)
+    tab.mouse.down()
+    tab.mouse.move(box["x"] + 0.6 * box["width"], y, steps=12)
+    tab.mouse.up()
+
+
 def measured(tab: Page, sizes: Sizes) -> dict[str, list[float]]:
     idle = "explorer.fitting.idle"
+    paths = "!explorer.fitting.frame && explorer.fitting.seen.paths === explorer.fitting.stamp"
     wait(tab, idle)
     times: dict[str, list[float]] = {"averages": [], "live": [], "refit": [], "table": []}
     for k in range(sizes.taps):
@@ -62,6 +72,13 @@ def measured(tab: Page, sizes: Sizes) -> dict[str, list[float]]:
         )
         for name, found in times.items():
             found.append(timer(tab, name))
+    times["stroke"] = []
+    for k in range(sizes.taps):
+        stroke(tab, 0.1 + 0.8 * k / sizes.taps)
+        wait(tab, "!explorer.fitting.frame && explorer.fitting.curve")
+        times["stroke"].append(timer(tab, "refit"))
+        tab.click("#undo")
+        wait(tab, paths)
     times["choice"] = []
     for k in range(sizes.choices):
         tap(tab, 0.25 + 0.5 * k / sizes.choices)
@@ -79,6 +96,7 @@ TITLES: dict[str, tuple[str, str, Callable[[list[float]], float]]] = {
     "averages": ("averages of the points", "ms", min),
     "live": ("solution at the shown noise", "ms", min),
     "refit": ("tap to fit at 17 noise levels", "ms", min),
+    "stroke": ("end of a stroke to the same", "ms", min),
     "table": ("tap to fit at all noise levels", "ms", min),
     "choice": ("choice of ridge and cutoff", "ms", min),
     "rate": ("frames while particles move", "per second", max),

@@ -6,10 +6,14 @@ benchmarks/explorer.py prints the figures.
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from tests.explorer.conftest import Open
+from tests.explorer.conftest import Open, chromium
 
 REFIT, CHOICE = 100.0, 1500.0
 ROOM = 2.0
@@ -32,3 +36,13 @@ def test_fits_and_frames(open_page: Open, address: str) -> None:
     explorer.page.click("#forward")
     explorer.wait("explorer.tau === 1")
     assert explorer("explorer.fitting.timers.frameRate") > 60 / ROOM
+
+
+@pytest.mark.slow
+def test_the_benchmark_runs() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "explorer.py"
+    sizes = ("--points", "200", "--functions", "50", "--taps", "1", "--choices", "1")
+    words = [sys.executable, str(script), *sizes, "--chromium", str(chromium())]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert "2spirals, 200 points, 48 functions" in done.stdout
+    assert "end of a stroke" in done.stdout

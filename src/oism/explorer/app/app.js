@@ -42,7 +42,7 @@ class Explorer {
     try {
       found = parseTable(text);
     } catch (error) {
-      this.say(`${name} was not read: ${error.message}`);
+      this.report(`${name} was not read: ${error.message}`);
       return;
     }
     let { points } = found;
@@ -61,7 +61,7 @@ class Explorer {
     this.fitting.setPoints(points);
     const thinned = all > points.length ? `, a random part of ${all.toLocaleString("en")}` : "";
     const gaps = found.skipped ? `, ${found.skipped} rows without numbers left out` : "";
-    this.say(`${name}: ${points.length.toLocaleString("en")} points${thinned}${gaps}`);
+    this.report(`${name}: ${points.length.toLocaleString("en")} points${thinned}${gaps}`);
   }
 
   _setBox(box) {
@@ -92,7 +92,7 @@ class Explorer {
     this._remember();
     $("toy").value = "";
     this.fitting.setPoints([]);
-    this.say("All points removed: draw some");
+    this.report("All points removed: draw some");
   }
 
   // -- drawing ------------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Explorer {
     }
     const room = MOST_POINTS - this.fitting.points.x.length;
     if (room > 0) this.fitting.add(points.slice(0, room));
-    else this.say(`At most ${MOST_POINTS.toLocaleString("en")} points`);
+    else this.report(`At most ${MOST_POINTS.toLocaleString("en")} points`);
     $("toy").value = "";
   }
 
@@ -257,10 +257,10 @@ class Explorer {
   async _copy() {
     try {
       await navigator.clipboard.writeText(this.python);
-      this.say("Python copied");
+      this.report("Python copied");
     } catch { // no permission, as from file:// in some browsers
       getSelection().selectAllChildren($("python"));
-      this.say(document.execCommand("copy") ? "Python copied" : "Copy the selected lines");
+      this.report(document.execCommand("copy") ? "Python copied" : "Copy the selected lines");
     }
   }
 
@@ -273,7 +273,7 @@ class Explorer {
     if (this.fitting.model) this.paint();
   }
 
-  say(text) {
+  report(text) {
     $("status").textContent = text;
     clearTimeout(this.silence);
     this.silence = setTimeout(() => ($("status").textContent = ""), 6000);

@@ -126,7 +126,9 @@ class Fitting {
     const begin = performance.now();
     this.model = this._model();
     this.timers.averages = performance.now() - begin;
-    this._send("fit", { schedule: { ...this.schedule }, particles: PARTICLES, seed: this.seed });
+    const more = { schedule: { ...this.schedule }, particles: PARTICLES, seed: this.seed };
+    this._send("fit", { ...more, quick: begin - this.started < REST });
+    this.started = begin;
     if (this.choosing) this.timer = setTimeout(() => this._send("choose", {}), REST);
   }
 

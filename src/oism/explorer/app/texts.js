@@ -1,4 +1,4 @@
-/* What the panels say: noise, settings, choices, likelihoods and times. */
+/* The texts of the panels: noise, settings, choices, likelihoods and times. */
 
 const short = (value) => String(Number(value.toPrecision(4))).replace("-", "−");
 const CHART = { left: 34, width: 272, top: 14, bottom: 100 };

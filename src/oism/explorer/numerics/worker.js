@@ -2,10 +2,11 @@
 
    A task is left when the next one arrives: it pauses between its parts, so that messages get in. */
 
-const PARTICLES = 1000, PATH_STEPS = 32, DENSITY_GRID = 64, DENSITY_LEVELS = 16;
+const PARTICLES = 1000, DENSITY_GRID = 64, DENSITY_LEVELS = 16;
 const MASS_ERROR = 0.3; // of a density on the grid that is shown; larger for scores that explode
 
-const FOLLOW = 250; // milliseconds after which particles are shown although points have changed since
+const PATH_STEPS = 24, QUICK_STEPS = 12; // of the particles, the latter while points are drawn
+const FOLLOW = 300; // milliseconds after which particles are shown although points have changed since
 
 function makePause() {
   /* Return a function that lets messages in; setTimeout would wait for milliseconds. */
@@ -43,13 +44,14 @@ async function fitTask(job, { post, pause, stale, memory }) {
     await pause();
     if (stale() && performance.now() - memory.shown < FOLLOW) return;
   }
+  const steps = job.quick ? QUICK_STEPS : PATH_STEPS;
   let paths;
-  for (paths of pathsOf(model, startPoints(job.particles, job.seed), PATH_STEPS)) {
+  for (paths of pathsOf(model, startPoints(job.particles, job.seed), steps)) {
     await pause();
     if (stale() && performance.now() - memory.shown < FOLLOW) return;
   }
   memory.shown = performance.now();
-  post({ kind: "paths", frames: paths, steps: PATH_STEPS, axes: model.chart.axes });
+  post({ kind: "paths", frames: paths, steps, axes: model.chart.axes });
   const levels = [];
   for (const [tau, log] of flowDensities(model, DENSITY_GRID, DENSITY_LEVELS)) {
     const mass = log.reduce((sum, one) => sum + Math.exp(one), 0) / log.length;
