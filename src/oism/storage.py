@@ -436,7 +436,8 @@ class _Reader:
             return maker(**entries) if state is None else build_module(cls, entries, state)
         except Exception as error:
             kind = "" if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: "
-            raise StorageError(f"{at}cannot be built: {kind}{error}") from error
+            reason = str(error).partition("\n")[0]  # torch appends the calls in its own code
+            raise StorageError(f"{at}cannot be built: {kind}{reason}") from error
 
     def value(self, raw: object, at: _Entry) -> object:
         if isinstance(raw, list):

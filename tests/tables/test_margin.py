@@ -113,7 +113,7 @@ def test_the_table_is_as_accurate_as_the_flow(case: str) -> None:
     own = fit_margin(x, **declared)
     names = {"period": "periodic", "bounds": "bounds"}
     settings: dict[str, Any] = {names[key]: {0: value} for key, value in declared.items()}
-    model = OISM(**settings).fit(x[:, None])
+    model = OISM(process="torus", **settings).fit(x[:, None])
     # A free column has the same box and the same background there.
     found = model.model_.log_density(x[:, None], method=RungeKutta4(256))
     if case == "beta":  # no background there
