@@ -23,7 +23,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -34,9 +33,9 @@ from oism.basis import Averages, Basis
 from oism.estimation._equations.reversible import ReversibleEquations
 from oism.estimation._systems.choice import choose
 from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
-from oism.estimation._systems.spectral import Scaled, warn_of_residuals
+from oism.estimation._systems.matrix_free import MatrixFreeSystem, Scaled, warn_of_residuals
 from oism.process import Clock
-from oism.score import RIDGES, Advance, Losses, ScatteredScore, Solved, System, Table, ignore
+from oism.score import RIDGES, Advance, Losses, ScatteredScore, Solved, Table, ignore
 from oism.storage import storable
 
 LEVELS, STEP = 3, 0.75
@@ -78,7 +77,7 @@ TOGETHER = 4
 
 
 @storable
-class ReversibleSystem(System):
+class ReversibleSystem(MatrixFreeSystem[ReversibleEquations]):
     """A_t and b_t for averages of ``basis.doubled()``, and with each fold left out."""
 
     basis: Basis
@@ -95,15 +94,7 @@ class ReversibleSystem(System):
                 f"means must hold one average for each of the {len(self._wide)} functions of "
                 f"basis.doubled(), got shape {tuple(averages.total.shape)}"
             )
-        self._equations = lru_cache(maxsize=64)(self._make_equations)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the cached equations."""
-        return {name: part for name, part in vars(self).items() if name != "_equations"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._equations = lru_cache(maxsize=64)(self._make_equations)
+        super().__init__()
 
     def score(self, clock: Clock, table: Table) -> ScatteredScore:
         """Return the score as a series of the basis."""

@@ -1,6 +1,12 @@
 """The system on the torus: dense algebra for bands of few functions, matrix-free for others.
 
-Penalty and cutoffs are those of ``oism.estimation._systems.spectral``.
+The penalty on Λ^{½}α grows with the eigenvalue,
+
+    ε P,    P = |λ| (1 + (|λ|/c²)⁶),
+
+so ε|λ| penalises second derivatives of the score's potential, and the cutoff c truncates the
+spectrum smoothly: beyond it the penalty grows like the twelfth power of the frequency √|λ|. A
+cutoff has no effect at scales that diffusion has smoothed: c is a candidate only if c²t ≤ 0.3.
 
 Functions with negligible coefficients are left out: those far above the cutoff, where the penalty
 is large, and those that have decayed. b decays like e^{-‖ξ‖²t}, but the coefficients of a logarithm
@@ -15,7 +21,6 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from threading import Lock
 from typing import Any
 
@@ -26,7 +31,7 @@ from oism._core.transforms import in_parallel, threads_apart
 from oism.basis import Averages, Fourier, ScatteredSeries, product_lattice
 from oism.estimation._equations.fourier import FourierEquations
 from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
-from oism.estimation._systems.spectral import SMOOTHED, Scaled, SpectralSystem, warn_of_residuals
+from oism.estimation._systems.matrix_free import MatrixFreeSystem, Scaled, warn_of_residuals
 from oism.process import Clock
 from oism.score import RIDGES, Advance, FourierScore, Losses, Solved, Table, ignore
 from oism.storage import storable
@@ -37,6 +42,10 @@ folds, for a solution with extreme eigenvalues, and for a solution (benchmarks/t
 
 BANDS = 8
 """The number of bands per octave."""
+
+SMALLEST_CUTOFF = 3.0
+SMOOTHED = 0.3
+"""The largest c²t of a candidate cutoff c."""
 
 GAUSSIAN_DECAY = 80.0
 EXPONENTIAL_DECAY = 25.0
@@ -99,29 +108,23 @@ class Work:
 
 
 @storable
-class TorusSystem(SpectralSystem):
+class TorusSystem(MatrixFreeSystem[FourierEquations]):
     """A_t and b_t on the torus for averages over all rows, and with each fold left out.
 
     ``dense`` selects one of the two algorithms; by default each band has the faster one.
     """
 
     basis: Fourier
+    untruncated = -32.0
 
     def __init__(
         self, basis: Fourier, lattice: Tensor, averages: Averages, *, dense: bool | None = None
     ) -> None:
-        super().__init__(basis)
-        self.lattice, self.averages = lattice, averages
+        super().__init__()
+        self.basis, self.lattice, self.averages = basis, lattice, averages
         self._dense = dense
-        self._equations = lru_cache(maxsize=64)(self._make_equations)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the cached equations."""
-        return {name: part for name, part in vars(self).items() if name != "_equations"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._equations = lru_cache(maxsize=64)(self._make_equations)
+        self.radius = math.sqrt(-float(basis.eigenvalues[-1]))
+        self.levels = 1 + max(0, math.floor(2 * math.log2(self.radius / SMALLEST_CUTOFF) + 1e-9))
 
     def score(self, clock: Clock, table: Table) -> FourierScore:
         """Return the score on the torus."""
@@ -143,6 +146,14 @@ class TorusSystem(SpectralSystem):
         if means.shape != lattice.shape[:1]:
             raise ValueError(f"means must have shape ({len(lattice)},), got {tuple(means.shape)}")
         return cls(basis, lattice, Averages.of_all(means))
+
+    def cutoff(self, level: Tensor) -> Tensor:
+        """Return c = r·2^{-level/2} for real-valued levels; at level 0 it has almost no effect."""
+        return self.radius * 2 ** (-level / 2)
+
+    def penalty(self, level: Tensor, eigenvalues: Tensor) -> Tensor:
+        """Return P for levels ``(S,)``: ``(S, size)``."""
+        return -eigenvalues * (1 + (-eigenvalues / self.cutoff(level).square()[:, None]) ** 6)
 
     def workers(self) -> AbstractContextManager[None]:
         """Return a context in which times are solved in parallel, each on one thread."""

@@ -1,0 +1,73 @@
+"""What matrix-free systems share.
+
+In preconditioned coordinates Λ^{½}α, where A_t tends to the identity as t grows, the penalty εP is
+diagonal. With D = (ΛP)^{-½} the scaled system is (D A D + εI) y = -D b, α = D y, and all ridges
+share one Krylov space.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor
+
+from oism.estimation._systems.conjugate import Operator
+from oism.score import System
+
+E = TypeVar("E")
+"""Equations."""
+
+KEPT = 64
+"""The number of sets of equations that a system keeps."""
+
+UNSOLVED = 1e-5
+"""The relative residual above which there is a warning."""
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled:
+    """y ↦ D A D y."""
+
+    operator: Operator
+    scale: Tensor
+
+    def __call__(self, y: Tensor) -> Tensor:
+        """Return the product."""
+        return self.scale * self.operator(self.scale * y)
+
+
+def warn_of_residuals(residual: Tensor, t: Tensor) -> None:
+    """Warn if the equations of some time were not solved."""
+    residual = residual.nan_to_num(nan=0.0)  # direct solutions have none
+    if float(residual.max()) > UNSOLVED:
+        worst = int(residual.argmax())
+        warnings.warn(
+            f"conjugate gradients stopped at a residual of {float(residual[worst]):.1e} at "
+            f"t = {float(t[worst]):.3g}: the ridge is too small, or the moments are not those "
+            "of a density",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+
+class MatrixFreeSystem(System, Generic[E]):
+    """A system that makes equations for averages and bands of functions, and keeps them."""
+
+    def __init__(self) -> None:
+        self._equations = lru_cache(maxsize=KEPT)(self._make_equations)
+
+    @abstractmethod
+    def _make_equations(self, part: str, band: float) -> E:
+        """Return the equations of a part of the averages, for functions within a band."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state without the equations."""
+        return {name: part for name, part in vars(self).items() if name != "_equations"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._equations = lru_cache(maxsize=KEPT)(self._make_equations)
