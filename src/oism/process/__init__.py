@@ -42,7 +42,7 @@ from oism.process._phase_space import PhaseSpace
 from oism.process._reversible import Reversible, ReversibleTransition
 from oism.process._rotations import RotationGroup, Rotations
 from oism.process._simulated import SimulatedTransition
-from oism.process._sphere import Sphere, UnitSphere, tangent_frame
+from oism.process._sphere import Sphere, UnitSphere
 from oism.process._three_sphere import (
     ThreeSphere,
     UniformQuaternions,
@@ -111,6 +111,5 @@ __all__ = [
     "Whitening",
     "first_time",
     "left_invariant_frame",
-    "tangent_frame",
     "wrapped",
 ]
