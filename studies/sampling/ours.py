@@ -76,8 +76,8 @@ def _sample(
     return plan.sample(denoiser_of(predictor), noise, progress=False)
 
 
-def _prediction(emphasis: float | None, predictor: Counted, prior: Prior) -> SamplingMethod:
-    return Prediction(statistics_of(predictor, prior), emphasis=emphasis)
+def _prediction(predictor: Counted, prior: Prior) -> SamplingMethod:
+    return Prediction(statistics_of(predictor, prior))
 
 
 def _polynomial(order: int, predictor: Counted, prior: Prior) -> SamplingMethod:  # noqa: ARG001
@@ -85,10 +85,7 @@ def _polynomial(order: int, predictor: Counted, prior: Prior) -> SamplingMethod:
 
 
 _CHOSEN: Mapping[str, Chosen] = {
-    "prediction": partial(_prediction, None),
-    "prediction, γ = 1": partial(_prediction, 1.0),
-    "prediction, γ = 0.7": partial(_prediction, 0.7),
-    "prediction, γ = 0.4": partial(_prediction, 0.4),
+    "prediction": _prediction,
     "polynomial, order 2": partial(_polynomial, 2),
     "polynomial, order 3": partial(_polynomial, 3),
 }

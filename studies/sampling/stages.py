@@ -356,10 +356,6 @@ def _wanted_distances(context: Context) -> list[tuple[int, str, str, str, int]]:
     default = next(iter(OURS), None)
     if default is not None:
         wanted += [(last, COMBINED, default, OWN, n) for n in counts]
-        details = [name for name in OURS if name.startswith(default)]
-        wanted += [
-            (step, COMBINED, name, OWN, n) for step in steps[:2] for name in details for n in (5, 8)
-        ]
     best = _best_peers(context, COMBINED)
     wanted += [(last, COMBINED, *best[n][0], n) for n in counts if best.get(n)]
     wanted += [converged(step, form) for step in steps[1:] for form in (COMBINED, BARE)]
@@ -519,7 +515,8 @@ def bits(context: Context) -> None:
             x = model.prepare(values, generator)
             estimate = divergence(torch.Generator(device()).manual_seed(seed))
             along = flow if divergence is whole else partial(model.log_density, progress=False)
-            nats = along(x, method=way, divergence=estimate)
+            with torch.compiler.set_stance("force_eager"):  # compiling gradients takes longer
+                nats = along(x, method=way, divergence=estimate)
             assert model.pixels is not None
             found.append(model.pixels.bits(nats, model.dim))
         mean = float(torch.stack(found).mean())
