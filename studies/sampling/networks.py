@@ -310,6 +310,10 @@ class Counted:
         """Return the same predictor with a count of its own."""
         return Counted(self.model, self.batch, self.prior, self.memory)
 
+    def without_network(self) -> Counted:
+        """Return a predictor that takes no time, for that of a sampler alone."""
+        return _Immediate(self.model, self.batch, self.prior, self.memory)
+
     @torch.no_grad()
     def __call__(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return the predicted noise; the last batch is filled up with its own rows."""
@@ -336,6 +340,14 @@ class Counted:
     def noising(self) -> Any:  # noqa: ANN401
         """The process with its clock."""
         return self.model.noising
+
+
+class _Immediate(Counted):
+    """A predictor that returns its argument."""
+
+    def __call__(self, x: Tensor, tau: Tensor | float) -> Tensor:  # noqa: ARG002
+        self.evaluations += 1
+        return x
 
 
 def _filled(x: Tensor, size: int) -> Tensor:

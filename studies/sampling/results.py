@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from studies.sampling.networks import BARE
 from studies.sampling.peers import PEERS
-from studies.sampling.stages import ALONE, CONVERGED, OWN
+from studies.sampling.stages import ALONE, CONVERGED, OWN, WITHOUT
 
 FILES = ("train", "rmse", "frechet", "times")
 
@@ -114,15 +115,11 @@ class CaseResults:
             math.nan,
         )
 
-    def overhead(self, form: str, name: str) -> float:
-        """Return the time of a sampler per evaluation beyond that of an evaluation, relative.
-
-        The unit is an evaluation of the network alone.
-        """
+    def overhead(self, name: str) -> float:
+        """Return the time of a sampler without a network, relative to that of the network."""
         seconds = self.parts["times"].get("seconds", {})
-        own, alone = seconds.get(f"{form}, {name}"), seconds.get(f"{form}, {ALONE}")
-        unit = seconds.get(f"bare, {ALONE}")
-        return math.nan if None in (own, alone, unit) else (own - alone) / unit
+        own, unit = seconds.get(f"{WITHOUT}, {name}"), seconds.get(f"{BARE}, {ALONE}")
+        return math.nan if None in (own, unit) else own / unit
 
     @property
     def seconds(self) -> float:

@@ -157,7 +157,7 @@ class Sampling(Study):
         yield Claim("the classifier's accuracy exceeds 93%", ACCURACY, main.accuracy)
         if main.ours:
             words = "the coordinates cost less than 3% of an evaluation of the network"
-            yield Claim(words, main.overhead(BARE, main.ours[0]), OVERHEAD)
+            yield Claim(words, main.overhead(main.ours[0]), OVERHEAD)
 
     def _limit_claims(self, main: CaseResults) -> Iterator[Claim]:
         """Yield that schedulers approach the reference: it is their limit as well."""
