@@ -18,6 +18,7 @@ import pytest
 from studies.bart_simpson.study import TIMES
 from studies.comparison import DEFAULT, FEWER, KERNEL, NETWORK, PAPER
 from studies.gallery.study import Gallery
+from studies.study import DPI, WIDTH
 
 pytestmark = pytest.mark.study
 
@@ -52,7 +53,7 @@ def test_the_figure_is_not_empty(each_run: Any) -> None:
     assert path.stat().st_size > 50_000
     image = matplotlib.image.imread(path)
     height, width = image.shape[:2]
-    assert width > 1000
+    assert width == round(WIDTH * DPI)  # one width for all, with letters of one size
     assert 300 < height < 3 * width
     ink = (image[..., :3] < 0.9).any(axis=2)
     assert 0.01 < ink.mean() < 0.9

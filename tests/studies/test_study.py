@@ -146,7 +146,7 @@ def test_a_run_writes_numbers_figures_and_report(tmp_path: Path) -> None:
     assert "![picture](picture.png)\n\nfirst\n\n## Claims\n\n- yes: one is less than two" in report
     assert "- NO: two is less than one (2 < 1)" in report
     image = plt.imread(folder / "picture.png")
-    assert image.shape[:2] == (130, 260)
+    assert image.shape[:2] == (150, 300)
 
 
 def test_a_second_run_replaces_the_first(tmp_path: Path) -> None:

@@ -6,18 +6,34 @@ from oism.nn._ddpmpp import DDPMpp, compile_blocks
 from oism.nn._informed import Informed, OperatorInformed, as_informed, trained_network
 from oism.nn._mlp import MLP
 from oism.nn._model import Diffusion
+from oism.nn._parametrisation import (
+    EDM,
+    Clean,
+    Noise,
+    OperatorPreconditioning,
+    Parametrisation,
+    Parametrised,
+    Velocity,
+)
 from oism.nn._row_network import RowNetwork
 from oism.nn._sizes import unet_for
 from oism.nn._velocity import VelocityScore
 
 __all__ = [
+    "EDM",
     "MLP",
+    "Clean",
     "Combined",
     "DDPMpp",
     "Diffusion",
     "Informed",
+    "Noise",
     "OperatorInformed",
+    "OperatorPreconditioning",
+    "Parametrisation",
+    "Parametrised",
     "RowNetwork",
+    "Velocity",
     "VelocityScore",
     "as_informed",
     "compile_blocks",

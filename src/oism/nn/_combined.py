@@ -88,14 +88,21 @@ class Combined(Informed):
         """Return the arguments of `from_config`."""
         return {
             "net": External(self.net),
-            "prior": self.prior,
+            "prior": None if _prior_of(self.net) is self.prior else self.prior,
             "first": self.first,
             "share": self.share,
         }
 
     @classmethod
-    def from_config(cls, *, net: nn.Module, prior: Prior, first: float, share: Tensor) -> Self:
-        """Return the combination with a share of the network in each interval."""
+    def from_config(
+        cls, *, net: nn.Module, prior: Prior | None, first: float, share: Tensor
+    ) -> Self:
+        """Return the combination with a share of the network in each interval.
+
+        Without a prior it is that of the network (`OperatorPreconditioning`): stored once.
+        """
+        prior = _prior_of(net) if prior is None else prior
+        assert prior is not None
         combined = cls(net, prior, first=first, intervals=len(share))
         combined.share.copy_(share)
         return combined
@@ -160,3 +167,9 @@ class Combined(Informed):
         log_snr = 2 * process._alpha(t).log() - process._variance(t).log()
         part: Tensor = (self._highest - log_snr) / (self._highest - self._lowest)
         return part * len(self.share)
+
+
+def _prior_of(net: nn.Module) -> Prior | None:
+    """Return the prior by which a network is preconditioned, if there is one."""
+    found: Prior | None = getattr(net, "prior", None)
+    return found

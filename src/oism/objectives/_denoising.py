@@ -21,6 +21,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -146,3 +147,51 @@ class DenoisingScoreMatching:
         points, weights = gauss_legendre(NODES)
         tau = (low + (high - low) * points).exp()
         return float((weights * tau * self.weighting(self.noising, tau)).sum() * (high - low))
+
+
+class Outputs(Protocol):
+    """A predictor that knows what its network predicts: `oism.nn.Parametrised`."""
+
+    def output(self, residual: Tensor, tau: Tensor) -> Tensor:
+        """Return by how much the output is wrong if the noise is by ``residual``."""
+
+
+class OutputMatching(DenoisingScoreMatching):
+    """The loss E‖F - F*‖²/d of what a network predicts, instead of that of the noise.
+
+    The times count as often as they are drawn: with `NormalLogSNR` and `oism.nn.EDM` it is the loss
+    of Karras et al. (2022).
+
+    Parameters
+    ----------
+    levels
+        The distribution of the times.
+    outputs
+        The predictor that is trained, or one with the same parametrisation.
+
+    Examples
+    --------
+    >>> from oism import OrnsteinUhlenbeck, VariancePreserving
+    >>> from oism.process import Noising
+    >>> from oism.nn import EDM, MLP, Parametrised
+    >>> from oism.objectives import NormalLogSNR
+    >>> noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    >>> predictor = Parametrised(MLP(2), EDM(), noising.clock)
+    >>> loss = OutputMatching(NormalLogSNR(noising), predictor)
+    >>> loss(predictor, torch.randn(64, 2), torch.Generator().manual_seed(0)).item() > 0
+    True
+    """
+
+    def __init__(self, levels: NoiseLevels, outputs: Outputs) -> None:
+        super().__init__(levels, NoiseWeighting())
+        if not callable(getattr(outputs, "output", None)):
+            raise TypeError(
+                "outputs must be a predictor with a parametrisation, as Parametrised, got a "
+                f"{type(outputs).__name__}"
+            )
+        self.outputs = outputs
+
+    def loss(self, predictor: NoisePredictor, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
+        """Return the loss for given times ``(n,)`` and noise of the shape of ``x``."""
+        residual = predictor(self.noised(x, tau, noise), tau) - noise
+        return self.outputs.output(residual, tau).square().mean()

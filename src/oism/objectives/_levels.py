@@ -106,6 +106,44 @@ class UniformLogSNR(NoiseLevels):
         return list(itertools.pairwise(ends))
 
 
+class NormalLogSNR(NoiseLevels):
+    """log(σ/α) = -ℓ/2 normal, within the range of the times.
+
+    ``mean`` and ``deviation`` are by default those of EDM (Karras et al., 2022).
+    """
+
+    def __init__(
+        self, noising: Noising, first: float = FIRST, *, mean: float = -1.2, deviation: float = 1.2
+    ) -> None:
+        super().__init__(noising, first)
+        self.mean = checks.number(mean, "mean")
+        self.deviation = checks.positive(deviation, "deviation")
+        ends = noising.log_snr(torch.tensor([self.first, self.last], dtype=torch.float64))
+        self._ends = torch.special.ndtr(self._standardised(ends)).tolist()
+        if self._ends[0] == self._ends[1]:
+            raise ValueError(
+                f"mean must be within reach of the noise levels, got {mean:g} ± {deviation:g}"
+            )
+
+    def _standardised(self, log_snr: Tensor) -> Tensor:
+        return (-0.5 * log_snr - self.mean) / self.deviation
+
+    def at(self, u: Tensor) -> Tensor:
+        """Return the τ of the quantile u of the normal distribution between its ends."""
+        low, high = self._ends
+        z = torch.special.ndtri(low + u.double() * (high - low))
+        log_snr = -2 * (self.mean + self.deviation * z)
+        return self.noising.tau_of_log_snr(log_snr).clamp(self.first, self.last)
+
+    def density(self, tau: Tensor) -> Tensor:
+        """Return the density of -ℓ/2, times its derivative, divided by that of the range."""
+        z = self._standardised(self.noising.log_snr(tau))
+        normal = (-0.5 * z.square()).exp() / (math.sqrt(2 * math.pi) * self.deviation)
+        low, high = self._ends
+        found: Tensor = 0.5 * likelihood_rate(self.noising, tau) * normal / (high - low)
+        return found
+
+
 def likelihood_rate(noising: Noising, tau: Tensor) -> Tensor:
     """Return g²/σ² = -dℓ/dτ: β/σ² for the variance preserving process."""
     clock, process = noising.clock, noising.process
