@@ -273,7 +273,7 @@ def test_classes_belong_to_their_images(tmp_path: Path) -> None:
 
 def test_the_classifier_learns_and_is_stored(tmp_path: Path) -> None:
     data, path = labelled_sets("digits"), tmp_path / "classifier.pt"
-    found = classifier.fit(data, path, flip=False, seconds=4, width=4, report=lambda _: None)
+    found = classifier.fit(data, path, flip=False, seconds=60, width=4, report=lambda _: None)
     assert found["accuracy"] > 0.9
     net = classifier.load(path)
     assert net(data.sets.test).shape == (len(data.sets.test), 32)
