@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run test test-all lint format bench study clean
+.PHONY: run test test-all lint format bench study docs dist check-dist clean
 
 run: $(STAMP)  ## fit a toy distribution without training; a table, a picture, a report
 	$(BIN)/oism demo --output runs/demo
@@ -41,13 +41,30 @@ bench: $(STAMP)  ## ratios, side by side in one run
 	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/density.py --no-flow --seeds 0
 
+# Everything is built anew, except results of notebooks that were executed with the same sources of the library.
+docs: $(STAMP)  ## the site, in runs/site; notebooks are executed, and a warning is an error
+	rm -rf runs/site
+	$(BIN)/sphinx-build -c docs -W --keep-going --fresh-env -j 2 -d runs/site-doctrees . runs/site
+
+# The build backend is that of .venv, pinned; dist/ holds only what was built last.
+dist: $(STAMP)  ## a wheel and an sdist, checked
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation
+	$(BIN)/twine check --strict dist/*
+
+check-dist:  ## the wheel of dist/ in an empty environment, used from another folder
+	set -e; place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; \
+	$(PYTHON) -m venv "$$place/venv"; \
+	"$$place/venv/bin/pip" install --quiet --disable-pip-version-check --constraint constraints.txt dist/*.whl; \
+	cd "$$place"; venv/bin/oism demo --output demo; test -s demo/report.html
+
 # The build backend is installed first and build isolation is off, so that it too is a pinned version. azula comes
 # without its plugins' torchvision, which would have to be built for the same torch, and breaks diffusers if it is not.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "oism needs Python 3.11 or newer; '$(PYTHON)' is older: make PYTHON=python3.11 ..."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) install --quiet --constraint constraints.txt hatchling editables
+	$(PIP) install --quiet --constraint constraints.txt hatchling hatch-fancy-pypi-readme editables
 	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable ".[dev]"
 	$(PIP) install --quiet --constraint constraints.txt --no-deps azula einops
 	@touch $@

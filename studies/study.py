@@ -35,7 +35,9 @@ from numpy.typing import NDArray
 
 import oism
 
-DPI = 130
+DPI = 150
+WIDTH = 10.0
+"""The width of all figures in inches, so that their letters have one size beside the text."""
 DIGITS = 6
 """The significant digits of numbers in JSON."""
 

@@ -15,7 +15,7 @@ from pkgutil import iter_modules
 
 import lazy_loader
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 _modules = {module.name for module in iter_modules(__path__)}

@@ -27,7 +27,7 @@ from oism.process import Noising, Torus, VarianceExploding
 from oism.score import OperatorScore
 from studies import circle
 from studies.neural import train
-from studies.study import Claim, Findings, Study, standard_error, table
+from studies.study import WIDTH, Claim, Findings, Study, standard_error, table
 
 TIMES = (5e-5, 0.005, 0.02)
 """The times at which losses are compared; the last is that of the paper's figure."""
@@ -259,8 +259,10 @@ def draw(
 ) -> Figure:
     """Return the figure: density and scores of every estimate, and losses."""
     shown = (EXACT, PAPER, DEFAULT, EQUAL, LONG)
-    figure = plt.figure(figsize=(19, 8), layout="constrained")
-    panels = figure.subplots(3, len(shown) + 2, width_ratios=[1] * (len(shown) + 1) + [1.35])
+    figure = plt.figure(figsize=(WIDTH, 8), layout="constrained")
+    rows = figure.add_gridspec(2, 1, height_ratios=(1.7, 1))
+    above, below = (figure.add_subfigure(rows[k]) for k in (0, 1))
+    panels = above.subplots(3, len(shown) + 1)
     x, truth = GRID[:, 0].numpy(), circle.TRUTH.density(GRID, 0.0).numpy()
     panels[0, 0].fill_between(x, truth, color=GREY, alpha=0.4, lw=0)
     panels[0, 0].set(title="truth", ylabel="density")
@@ -271,15 +273,15 @@ def draw(
         one, colour = estimates[name], COLOURS[name]
         panels[0, column].fill_between(x, truth, color=GREY, alpha=0.4, lw=0)
         panels[0, column].plot(x, one.density, color=colour, lw=1.2)
-        panels[0, column].set_title(f"{name}\n{one.seconds:.2g} s, {_mass(one.mass)}", fontsize=10)
+        panels[0, column].set_title(f"{name}\n{one.seconds:.2g} s, {_mass(one.mass)}", fontsize=9)
         for row, t in ((1, TIMES[0]), (2, TIMES[2])):
             _score_panel(panels[row, column], one, t, colour)
     for row, ylim in ((0, (0, 0.75)), (1, (-25, 25)), (2, (-6, 6))):
-        for panel in panels[row, :-1]:
+        for panel in panels[row]:
             panel.set(xlim=(-math.pi, math.pi), ylim=ylim)
             panel.set_xticks((-math.pi, 0, math.pi), ("-π", "0", "π"))
             panel.tick_params(labelleft=panel is panels[row, 0])
-    _loss_panels(study, panels[:, -1], estimates, many)
+    _loss_panels(study, below.subplots(1, 3), estimates, many)
     return figure
 
 
@@ -302,7 +304,8 @@ def _loss_panels(
 ) -> None:
     curves = {name: one.losses for name, one in estimates.items()}
     ax = loss_curves(CURVE, curves, panels[0], colours=COLOURS)
-    ax.set(ylim=(1e-8, 1e3), xlabel="t", title="score-matching loss over t")
+    ax.set(ylim=(1e-8, 1e3), xlabel="t")
+    ax.set_title("square error of the score", fontsize=10)
     ax.legend(frameon=False, fontsize=7, loc="lower left")
     for panel, k in ((panels[1], 0), (panels[2], 2)):
         means = {name: values[..., k].mean(axis=0) for name, values in many.items()}
@@ -310,12 +313,11 @@ def _loss_panels(
         ax = loss_curves(study.counts, means, panel, errors=errors, colours=COLOURS)
         middle = means[DEFAULT][study.counts.index(study.frequencies)]
         ax.set(xlabel="frequencies", ylim=(middle / 4, middle * (2e3 if k == 0 else 300)))
-        ax.set_title(f"loss at t = {TIMES[k]:g}, {study.simulations} simulations", fontsize=10)
+        ax.set_title(f"at t = {TIMES[k]:g}, {study.simulations} simulations", fontsize=10)
         ax.set_xticks(study.counts[:: max(1, len(study.counts) // 5)])
         ax.xaxis.set_major_formatter(lambda v, _: f"{v:g}")
         ax.minorticks_off()
-    below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.3), "ncols": 2}
-    panels[2].legend(frameon=False, fontsize=8, **below)
+    panels[2].legend(frameon=False, fontsize=8, loc="upper left")
 
 
 def report(

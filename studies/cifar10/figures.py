@@ -13,6 +13,7 @@ from matplotlib.ticker import LogLocator
 
 from oism.plot import image_grid
 from studies.cifar10.variants import ALONE, COMBINED, DDPM, SIXTHS, Result
+from studies.study import WIDTH
 
 COLOURS = {
     DDPM: "#444444", "combined": "#1f5fa8", "residual": "#3f9c5a", "OISM(3)": "#d08a1d",
@@ -58,7 +59,7 @@ def curves(results: Sequence[Result], plan: Plan) -> Figure:
 
     A combined variant has no line of its own: it trains the network alone, which is DDPM.
     """
-    figure, axes = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    figure, axes = plt.subplots(1, 3, figsize=(WIDTH, 3.8), layout="constrained")
     for result in results:
         variant = result.variant
         line: dict[str, Any] = {"color": colour(result), "ls": style(result, plan)}
@@ -84,18 +85,20 @@ def curves(results: Sequence[Result], plan: Plan) -> Figure:
         ax.yaxis.set_major_formatter("{x:g}")
     for ax in axes:
         ax.set_xlabel("steps")
+        ax.set_title(ax.get_title(), fontsize=10)
+        ax.tick_params(labelsize=8)
         ax.xaxis.set_major_formatter("{x:g}")
         ax.spines[["top", "right"]].set_visible(False)
         ax.legend(frameon=False, fontsize=9)
     for ax in (axes[0], axes[2]):
-        ax.legend(frameon=False, fontsize=9, title=LEGEND, title_fontsize=9)
+        ax.legend(frameon=False, fontsize=8, title=LEGEND, title_fontsize=8)
     return figure
 
 
 def sixths(results: Sequence[Result], plan: Plan) -> Figure:
     """Return the figure of errors by noise level, as multiples of DDPM's, at every mark."""
     figure, axes = plt.subplots(
-        1, len(plan.marks), figsize=(13, 4), layout="constrained", sharey=True, squeeze=False
+        1, len(plan.marks), figsize=(WIDTH, 3.5), layout="constrained", sharey=True, squeeze=False
     )
     by_key = {result.variant.key: result for result in results}
     for ax, step in zip(axes[0], plan.marks, strict=True):
@@ -110,13 +113,13 @@ def sixths(results: Sequence[Result], plan: Plan) -> Figure:
             name = label(result, plan)
             ax.plot(range(1, SIXTHS + 1), ratios, line, color=colour(result), label=name, ms=5)
         ax.axhline(1, color="0.6", lw=0.8)
-        ax.set(title=f"{step} steps", xlabel="sixth of the log-SNR range, low noise first")
+        ax.set(title=f"{step} steps", xlabel="sixth of the noise levels, low to high")
         ax.set_yscale("log")
         ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         ax.yaxis.set_major_formatter("{x:g}")
         ax.yaxis.set_minor_formatter("")
         ax.spines[["top", "right"]].set_visible(False)
-    axes[0][0].set_ylabel("error of the noise, as a multiple of DDPM's")
+    axes[0][0].set_ylabel("error of the noise, DDPM's = 1")
     axes[0][0].legend(frameon=False, fontsize=9)
     return figure
 
@@ -134,10 +137,10 @@ def shown(results: Sequence[Result], plan: Plan) -> list[Result]:
 def samples(results: Sequence[Result], plan: Plan) -> Figure:
     """Return the figure of samples from the same noise: variants in columns, marks in rows."""
     variants = shown(results, plan)
+    height = 1.07 * WIDTH / len(variants) * len(plan.marks)
     figure, axes = plt.subplots(
-        len(plan.marks), len(variants), figsize=(2.7 * len(variants), 2.9 * len(plan.marks)),
-        layout="constrained", squeeze=False,
-    )  # fmt: skip
+        len(plan.marks), len(variants), figsize=(WIDTH, height), layout="constrained", squeeze=False
+    )
     for row, step in zip(axes, plan.marks, strict=True):
         for ax, result in zip(row, variants, strict=True):
             ax.set_axis_off()

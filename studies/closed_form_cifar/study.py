@@ -33,7 +33,7 @@ from oism.images import (
 )
 from oism.plot import image_grid
 from studies.images import DIGITS, ImageSets, bits, image_sets, noise_errors
-from studies.study import Claim, Findings, Study, table
+from studies.study import WIDTH, Claim, Findings, Study, table
 
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.5, 0.9)
 """The clock times at which priors are evaluated."""
@@ -258,7 +258,7 @@ class ClosedFormCifar(Study):
 
     def _draw(self, entries: dict[str, Entry]) -> Figure:
         """Return the figure of errors by noise level and of bits per dimension."""
-        figure = plt.figure(figsize=(11.5, 4.6), layout="constrained")
+        figure = plt.figure(figsize=(WIDTH, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2, width_ratios=(1, 1.1))
         tau = torch.logspace(-3.5, 0, 200, dtype=torch.float64)
         shown = ("pixels, order 2", "pixels, order 9", "PCA, order 2", "PCA, order 9", self.mixture)
@@ -288,7 +288,7 @@ class ClosedFormCifar(Study):
         for place, value in enumerate(values):
             panel.text(value, place, f" {value:.2f}", va="center", fontsize=8)
         panel.set_yticks(range(len(names)), names, fontsize=8)
-        panel.set_xlabel("bits per dimension on test images (the axis does not start at zero)")
+        panel.set_xlabel("bits per dimension on test images\n(the axis does not start at zero)")
 
     def _draw_samples(self, sets: ImageSets, entries: dict[str, Entry]) -> Figure:
         """Return the figure of samples of some priors, beside images."""
@@ -299,7 +299,7 @@ class ClosedFormCifar(Study):
             self.mixture,
             LOCAL,
         )
-        figure = plt.figure(figsize=(12, 2.75), layout="constrained")
+        figure = plt.figure(figsize=(WIDTH, 2.05), layout="constrained")
         panels = figure.subplots(1, 1 + len(names))
         _tile(panels[0], sets.test[:36], sets.pixels.high).set_title("images", fontsize=9)
         for panel, name in zip(panels[1:], names, strict=True):
@@ -315,7 +315,7 @@ class ClosedFormCifar(Study):
         noise = torch.randn(clean.shape, generator=self.generator(5)).to(clean)
         names = ("pixels, order 9", "PCA, order 2", self.mixture, LOCAL)
         levels, noising = (0.03, 0.1, 0.25), entries[names[0]].prior.noising
-        figure = plt.figure(figsize=(12, 4.6), layout="constrained")
+        figure = plt.figure(figsize=(WIDTH, 3.9), layout="constrained")
         panels = figure.subplots(2 + len(names), len(levels))
         for column, tau in enumerate(levels):
             alpha, sigma = float(noising.alpha(tau)), float(noising.sigma(tau))

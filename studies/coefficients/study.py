@@ -26,7 +26,7 @@ from oism.images import CHOICES, PCA, ImageStatistics, image_statistics, prior_f
 from oism.process import Clock, VariancePreserving
 from oism.score import HermiteScore
 from studies.images import DIGITS, image_sets
-from studies.study import Claim, Findings, Study, table
+from studies.study import WIDTH, Claim, Findings, Study, table
 
 SHOWN = 1e-4
 """The first τ of the figure."""
@@ -132,7 +132,7 @@ class Coefficients(Study):
     def _draw(
         self, tables: dict[str, Table], errors: dict[str, Tensor], tau: Tensor, t: Tensor
     ) -> Figure:
-        figure = plt.figure(figsize=(12, 3.9), layout="constrained")
+        figure = plt.figure(figsize=(WIDTH, 3.6), layout="constrained")
         panels = figure.subplots(1, 3)
         one = tables[f"pixels: {PLACED}"]
         spread = one.score.scale
@@ -166,7 +166,7 @@ class Coefficients(Study):
             panel.plot(tau, alpha[:, n], color=self._colour(n), lw=1.2, label=f"degree {n + 1}")
         panel.axhline(0, color="#cccccc", lw=0.6, zorder=0)
         panel.set(xscale="log", xlabel="clock time τ")
-        panel.set_title(f"coefficients of one pixel: {title}", fontsize=10)
+        panel.set_title(f"coefficients of one pixel:\n{title}", fontsize=10)
         panel.legend(frameon=False, fontsize=8, ncols=2)
 
     def _report(self, tables: dict[str, Table], worst: dict[str, float], solve: float) -> str:

@@ -36,7 +36,7 @@ from oism.objectives import HybridScoreMatching
 from oism.plot import ACCENT, GREY, INK
 from oism.process import CriticallyDamped, Logarithmic, OrnsteinUhlenbeck, PhaseSpace, Process
 from studies.loop import cosine, minimise, seeded
-from studies.study import Claim, Findings, Study, rounded, table
+from studies.study import WIDTH, Claim, Findings, Study, rounded, table
 
 Array = NDArray[np.float64]
 
@@ -198,13 +198,13 @@ class Damped(Study):
     ) -> Figure:
         """Return the figure: samples above; paths, distances and log-densities below."""
         shown = {"data": data, **{name: x for name, x in drawn.items() if name != REVERSE}}
-        picture = plt.figure(figsize=(2.6 * len(shown), 6), layout="constrained")
+        picture = plt.figure(figsize=(WIDTH, 4.8), layout="constrained")
         rows = picture.add_gridspec(2, 1, height_ratios=(1, 1.1))
         above, below = (picture.add_subfigure(rows[k]) for k in (0, 1))
         for ax, (name, x) in zip(above.subplots(1, len(shown)), shown.items(), strict=True):
             colour = GREY if name == "data" else INK
             ax.scatter(*x[:2000].T.numpy(), s=1.2, color=colour, alpha=0.6, linewidths=0)
-            ax.set_title(name, fontsize=10)
+            ax.set_title(name, fontsize=9)
             ax.set(xlim=(-2.4, 2.4), ylim=(-2.6, 2.6), xticks=[], yticks=[])
             ax.set_aspect("equal")
         paths, far, near = below.subplots(1, 3, width_ratios=(1.5, 1, 1))

@@ -29,7 +29,7 @@ from oism.estimation import SampleMeans, SplineMoments, fit, langevin_of
 from oism.flow import RungeKutta4
 from oism.plot import ACCENT, GREY, INK, loss_curves
 from oism.process import Langevin, VarianceExploding
-from studies.study import Claim, Findings, Study, table
+from studies.study import WIDTH, Claim, Findings, Study, table
 
 Array = NDArray[np.float64]
 
@@ -338,14 +338,15 @@ class EigenfunctionStudy(Study):
 
 def draw(study: EigenfunctionStudy, found: Mapping[str, Mapping[str, Estimate]]) -> Figure:
     """Draw the losses over the noise level, one panel for each distribution."""
-    figure, panels = plt.subplots(1, len(found), figsize=(4.6 * len(found), 4.4), squeeze=False)
+    figure, panels = plt.subplots(
+        1, len(found), figsize=(WIDTH, 3.7), layout="constrained", squeeze=False
+    )
     for panel, (name, own) in zip(panels[0], found.items(), strict=True):
         curves = {way: np.maximum(one.losses, 1e-8) for way, one in own.items()}
         ax = loss_curves(study.noise, curves, panel, colours=COLOURS)
         ax.set(xlabel="noise level σ = √(2t)", title=name)
-    panels[0, 0].set_ylabel("E‖ŝ - ∇log ρ_t‖²")
+    panels[0, 0].set_ylabel("square error of the score")
     panels[0, 0].legend(frameon=False, fontsize=8)
-    figure.tight_layout()
     return figure
 
 

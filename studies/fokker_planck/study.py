@@ -27,7 +27,7 @@ from oism.objectives import FokkerPlanckResidual, UniformLogSNR
 from oism.plot import ACCENT, GREY, INK, density_image
 from studies.loop import one_thread
 from studies.ring import FIRST, NOISING, PROCESS, Ring, Trained, scaled_residual, train
-from studies.study import Claim, Findings, Study, table
+from studies.study import WIDTH, Claim, Findings, Study, table
 
 Array = NDArray[np.float64]
 
@@ -181,7 +181,7 @@ class FokkerPlanck(Study):
 
     def draw(self, ring: Ring, found: dict[str, Measured], maps: dict[str, Array]) -> Figure:
         """Return the figure: density and maps of residuals; residuals, errors and costs."""
-        figure = plt.figure(figsize=(12.5, 7.6), layout="constrained")
+        figure = plt.figure(figsize=(WIDTH, 6.4), layout="constrained")
         panels = figure.subplots(2, 3)
         _density(ring, panels[0, 0])
         ceiling = float(np.quantile(maps[PLAIN], 0.98))
@@ -235,8 +235,9 @@ class FokkerPlanck(Study):
                 va="bottom" if y > middle else "top",
                 fontsize=8,
             )
-        panel.yaxis.set_minor_formatter(NullFormatter())
         panel.set(xscale="log", yscale="log", xlabel="seconds of training, one core")
+        panel.xaxis.set_minor_formatter(NullFormatter())  # after the scale, which sets its own
+        panel.yaxis.set_minor_formatter(NullFormatter())
         panel.margins(0.45, 0.3)
         panel.set_title("excess error, mean over noise levels", fontsize=10)
 

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from oism.data.toys import PLANE
 from oism.plot import cloud, density_image
 from studies.comparison import DEFAULT, FEWER, KERNEL, NETWORK, Comparison, compare
-from studies.study import Claim, Findings, Study, table
+from studies.study import WIDTH, Claim, Findings, Study, table
 
 METHODS = (FEWER, DEFAULT, NETWORK, KERNEL)
 
@@ -88,7 +88,7 @@ class Gallery(Study):
     def draw(self, found: list[Comparison], samples: list[dict[str, Any]]) -> Figure:
         """Return the figure, with a row for each distribution."""
         heads = ("data", FEWER, DEFAULT, "samples, ODE", "samples, SDE", NETWORK, KERNEL)
-        figure = plt.figure(figsize=(1.75 * len(heads), 1.9 * len(found)), layout="constrained")
+        figure = plt.figure(figsize=(WIDTH, 1.55 * len(found)), layout="constrained")
         panels = figure.subplots(len(found), len(heads), squeeze=False)
         for row, (one, drawn) in enumerate(zip(found, samples, strict=True)):
             look: dict[str, Any] = {"limits": one.limits}
@@ -106,7 +106,7 @@ class Gallery(Study):
             for name, panel in places.items():
                 panel.set(xlabel="", ylabel="", xticks=[], yticks=[])
                 if row == 0:
-                    panel.set_title(name, fontsize=10)
+                    panel.set_title(name, fontsize=9)
             places["data"].set_ylabel(one.name)
         return figure
 

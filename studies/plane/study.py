@@ -24,7 +24,7 @@ from studies.comparison import (
     Exact,
     compare,
 )
-from studies.study import Claim, Findings, Study, table
+from studies.study import WIDTH, Claim, Findings, Study, table
 
 METHODS = (PAPER, FEWER, DEFAULT, NETWORK, KERNEL)
 
@@ -78,21 +78,21 @@ class Plane(Study):
     def draw(self, found: Comparison) -> Figure:
         """Return the figure: densities above, samples below."""
         columns = 1 + len(METHODS)
-        figure = plt.figure(figsize=(2.6 * columns, 5.8), layout="constrained")
+        figure = plt.figure(figsize=(WIDTH, 4.2), layout="constrained")
         panels = figure.subplots(2, columns, sharex=True, sharey=True)
         limits, ceiling = found.limits, found.ceiling
         exact = Exact(PLANE[self.distribution])
         density_map(exact, panels[0, 0], limits=limits, side=self.side, ceiling=ceiling)
-        panels[0, 0].set_title(f"truth\n{found.truth:.3f} nats", fontsize=10)
+        panels[0, 0].set_title(f"truth\n{found.truth:.3f} nats", fontsize=9)
         shown = found.test
-        cloud(shown, panels[1, 0], limits=limits).set_title(f"{len(shown):,} points")
+        cloud(shown, panels[1, 0], limits=limits).set_title(f"{len(shown):,} points", fontsize=9)
         for column, (name, one) in enumerate(found.entries.items(), start=1):
             density_image(one.image, limits, panels[0, column], ceiling=ceiling)
             title = f"{name}\n{one.nll:.3f} nats, {one.fit_seconds:.1f} s"
-            panels[0, column].set_title(title, fontsize=10)
+            panels[0, column].set_title(title, fontsize=9)
             samples = one.model.sample(len(shown), random_state=0)
             cloud(samples, panels[1, column], limits=limits)
-            panels[1, column].set_title("samples")
+            panels[1, column].set_title("samples", fontsize=9)
         for panel in panels.flat:
             panel.set(xlabel="", ylabel="", xticks=[], yticks=[])
         return figure

@@ -24,7 +24,7 @@ from oism.basis import Hermite
 from oism.estimation import fit
 from oism.plot import loss_curves
 from oism.process import VariancePreserving
-from studies.study import Claim, Findings, Study, table
+from studies.study import WIDTH, Claim, Findings, Study, table
 
 POINTS = 2000
 
@@ -173,7 +173,7 @@ class Polynomials(Study):
 
     def draw(self, losses: dict[str, list[np.ndarray]]) -> Figure:
         """Return the figure, with a panel for every distribution."""
-        figure = plt.figure(figsize=(14, 3.6), layout="constrained")
+        figure = plt.figure(figsize=(WIDTH, 3.0), layout="constrained")
         panels = figure.subplots(1, len(losses), sharey=True)
         shades = plt.get_cmap("viridis")(np.linspace(0.1, 0.85, len(self.orders)))
         for panel, (name, many) in zip(panels, losses.items(), strict=True):

@@ -40,7 +40,7 @@ from oism.plot import ACCENT, GREY, INK, loss_curves
 from oism.tables import nearest_neighbour_check
 from studies import circle
 from studies.circle import Array
-from studies.study import Claim, Findings, Study, standard_error, table
+from studies.study import WIDTH, Claim, Findings, Study, standard_error, table
 
 MEANS, JAMES_STEIN, RULE, PROJECTED, MONOTONE = (
     "sample means",
@@ -254,7 +254,7 @@ class Stein(Study):
         self, risks: Mapping[str, Array], lowest: Mapping[str, Array], memory: Mapping[str, Any]
     ) -> Figure:
         """Return the figure: risk, eigenvalues, indefinite systems; then memorisation."""
-        figure = plt.figure(figsize=(14, 8), layout="constrained")
+        figure = plt.figure(figsize=(WIDTH, 6.4), layout="constrained")
         panels = figure.subplots(2, 3)
         self._draw_risks(panels[0, 0], risks)
         for name, values in lowest.items():
@@ -262,12 +262,13 @@ class Stein(Study):
             panels[0, 2].plot(TIMES, (values < 0).mean(axis=0), color=COLOURS[name], label=name)
         panels[0, 1].axhline(0, color="black", lw=0.6)
         panels[0, 1].set(
-            xscale="log", xlabel="t", title="smallest eigenvalue of $Λ^{-1/2}A_tΛ^{-1/2}$, median"
+            xscale="log", xlabel="t", title="smallest eigenvalue of $Λ^{-1/2}A_tΛ^{-1/2}$"
         )
         panels[0, 1].set_yscale("symlog", linthresh=1e-2)
-        panels[0, 1].legend(frameon=False, fontsize=8, loc="lower right")
-        panels[0, 2].set(xscale="log", xlabel="t", title="share of runs with an indefinite $A_t$")
+        panels[0, 2].set(xscale="log", xlabel="t", title="share of runs, $A_t$ indefinite")
         self._draw_memory(panels[1], memory)
+        for panel in panels.flat:
+            panel.set_title(panel.get_title(), fontsize=10)
         return figure
 
     def _draw_risks(self, ax: Axes, risks: Mapping[str, Array]) -> None:
@@ -278,7 +279,7 @@ class Stein(Study):
                 capsize=2, label=name,
             )  # fmt: skip
         ax.set(xscale="log", xlabel="frequencies", ylim=(0, 1.15))
-        ax.set_title(f"risk over that of sample means, {self.points:,} points", fontsize=11)
+        ax.set_title("square error, that of sample means = 1", fontsize=10)
         ax.set_ylabel("mean ± standard error")
         ax.legend(frameon=False, fontsize=8, loc="lower left")
         ax.set_xticks(self.counts, [str(c) for c in self.counts])
@@ -297,8 +298,8 @@ class Stein(Study):
         left.set(xlim=(-math.pi, math.pi), ylim=(-0.25, 2.2), xlabel="x")
         left.set_title(f"{self.few} points, {self.bounds[-1]} frequencies", fontsize=11)
         for panel, key, title in (
-            (panels[1], "integrated_square_error", "integrated square error of the density"),
-            (panels[2], "distance_to_data_over_expected", "distance to the data, draws over data"),
+            (panels[1], "integrated_square_error", "square error of the density"),
+            (panels[2], "distance_to_data_over_expected", "distance of samples to data"),
         ):
             curves = {name: memory[name][key] for name in colours}
             loss_curves(self.bounds, curves, panel, colours=colours)

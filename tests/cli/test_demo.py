@@ -17,6 +17,7 @@ import torch
 from oism import load
 from oism.cli import main
 from oism.cli.demo_report import Report, run
+from oism.cli.models import frame
 from oism.data.toys import PLANE
 from oism.plot import limits_of
 
@@ -79,12 +80,14 @@ def held_out() -> tuple[np.ndarray, np.ndarray]:
 def test_the_model_loads_and_scores_as_it_was_measured(demo: tuple[Report, Path]) -> None:
     report, folder = demo
     model, (test, truth) = load(folder), held_out()
-    log = model.score_samples(test)
-    np.testing.assert_array_equal(log, report.model.score_samples(test))
+    assert model.feature_names_in_.tolist() == ["x", "y"]  # as in the tables of `oism data`
+    rows = frame(test, ["x", "y"])
+    log = model.score_samples(rows)
+    np.testing.assert_array_equal(log, report.model.score_samples(rows))
     assert report.fit.nll == pytest.approx(-log.mean())
     assert report.exact == pytest.approx(-truth.mean())
     assert limits_of(model) == limits_of(report.model)
-    assert report.fit.mass == pytest.approx(1, abs=5e-3)
+    assert report.fit.integral == pytest.approx(1, abs=5e-3)
 
 
 def test_the_numbers(demo: tuple[Report, Path]) -> None:
@@ -103,10 +106,10 @@ def test_the_numbers(demo: tuple[Report, Path]) -> None:
 def test_the_table(demo: tuple[Report, Path]) -> None:
     report = demo[0]
     head, *rows = report.table().splitlines()
-    assert head.split("  ")[-1] == "mass in the box"
+    assert head.split("  ")[-1] == "integral"
     assert [row.split()[0] for row in rows] == ["oism", "KDE", "exact"]
     assert float(rows[0].split()[1]) == pytest.approx(report.fit.nll, abs=1e-4)
-    assert float(rows[1].split()[4]) == pytest.approx(report.kde.mass, abs=1e-4)
+    assert float(rows[1].split()[4]) == pytest.approx(report.kde.integral, abs=1e-4)
     assert float(rows[2].split()[1]) == pytest.approx(report.exact, abs=1e-4)
     # Numbers stand under each other.
     end = head.index("held-out NLL [nats]") + len("held-out NLL [nats]")
@@ -128,6 +131,8 @@ def test_the_page_opens_offline(demo: tuple[Report, Path]) -> None:
     assert page.within("h1") == ["A diffusion model without training"]
     assert len(page.within("h2")) == 5
     assert page.tags.count("img") == len(pictures)
+    assert content.count("<img alt=") == len(pictures)
+    assert "prefers-color-scheme: dark" in content
     cells = page.within("td")
     assert f"{report.fit.nll:.4f}" in cells
     assert f"{report.exact:.4f}" in cells

@@ -34,7 +34,16 @@ from oism.cli.train import Train
 from oism.data.files import write_images
 from oism.flow import Adams, Adaptive, TensorSpec
 from oism.images import DEFAULT_GATE, ByError, Open, Prior, as_images
-from oism.nn import MLP, Combined, DDPMpp, Diffusion, Informed, OperatorInformed, unet_for
+from oism.nn import (
+    MLP,
+    Combined,
+    DDPMpp,
+    Diffusion,
+    Informed,
+    OperatorInformed,
+    Parametrised,
+    unet_for,
+)
 from oism.objectives import errors_by_level
 from oism.sampling import Polynomial
 from oism.training import CHANGEABLE, Loop, TrainingConfig, bits_per_dim, read_metrics
@@ -180,7 +189,7 @@ def test_the_help_has_the_defaults_of_the_library(
         **FORM,
         "dropout": unet_for((1, 8, 8)).to_config()["dropout"],
     }
-    own = {**CONFIG, **{name: name for name in ("order", "prior", "dropout")}}
+    own = {**CONFIG, **{name: name for name in ("order", "predict", "prior", "dropout")}}
     for name in own:
         value = library[own[name]]
         if not isinstance(value, bool):
@@ -245,6 +254,24 @@ def test_priors(here: Run, place: Path, tmp_path: Path) -> None:
     assert not isinstance(model.predictor, Informed)
     assert model.first == 0.001
     assert not (tmp_path / "none" / "prior.safetensors").exists()
+
+
+@pytest.mark.parametrize("name", ["v", "operator"])
+def test_what_the_network_predicts(here: Run, tmp_path: Path, name: str) -> None:
+    """It is kept in the model, in its summary, and when the run is resumed."""
+    folder = tmp_path / name
+    assert here(f"train digits.npz --steps 2 {TINY} --predict {name} -o {folder}").code == 0
+    ended = here(f"train --resume {folder} --steps 3")
+    assert ended.code == 0, ended.err
+    net = informed(folder).net
+    assert isinstance(net, Parametrised)
+    assert net.parametrisation.name == name
+    assert isinstance(net.net, DDPMpp)
+    facts = json.loads(here(f"info {folder} --json").text)
+    assert facts["network"]["predicts"] == name
+    assert here(f"sample {folder} -n 2 --evaluations 2 -o {tmp_path}/two.npy").code == 0
+    ended = here(f"train --resume {folder} --predict x0")
+    assert f"the run has --predict {name} (not x0)" in ended.err
 
 
 def test_folders_of_pictures_and_reports(here: Run, place: Path, tmp_path: Path) -> None:
@@ -636,6 +663,7 @@ DATA_OR_FILES = [
     ("train --resume run --prior test.safetensors", "--prior pca (not test.safetensors)"),
     ("train --resume run --prior none", "the run has --prior pca (not none)"),
     ("train --resume run --paper", "the run has --paper False (not True)"),
+    ("train --resume run --predict v", "the run has --predict noise (not v)"),
     ("train --resume run --no-dequantise", "the run has --no-dequantise False (not True)"),
     ("train --resume run --steps 5", "the run has taken 6 steps, and cannot continue to 5"),
     ("train --resume new", "new: holds no run to resume; `oism train DATA -o` starts one"),
@@ -669,6 +697,14 @@ USAGE = [
     ("train digits.npz -o new --order 3 --components 2", "--order: an option for polynomials"),
     ("train digits.npz -o new --components 0", "--components: expected at least 1, got 0"),
     ("train digits.npz -o new --paper --gate 0.1 2", "--gate: the paper's form (--paper) has no"),
+    (
+        "train digits.npz -o new --paper --predict v",
+        "--predict: a network that learns",
+    ),
+    (
+        "train digits.npz -o new --prior none --predict operator",
+        "--predict: operator needs a",
+    ),
     ("train digits.npz -o new --gate 0 2", "--gate: must be a positive finite number, got 0.0"),
     ("train digits.npz -o new --clock ve:1:2", "--clock: the noise of images preserves variance"),
     ("train digits.npz -o new --clock vp:1", "--clock: expected ve:SIGMA_MIN:SIGMA_MAX or vp:"),

@@ -395,3 +395,27 @@ def test_a_format_is_known_or_refused(tmp_path: Path) -> None:
     with pytest.raises(FileError, match="format must be one of csv, tsv"):
         files.read(str(path), "xls")
     assert files.format_of("A.CSV") == "csv"
+
+
+@pytest.mark.parametrize("suffix", ["csv", "npy", "npz", "parquet"])
+def test_tables_of_too_many_columns(suffix: str, tmp_path: Path) -> None:
+    """A header of a million names was compared with itself, name by name."""
+    path, count = tmp_path / f"wide.{suffix}", 1_000_000 if suffix == "csv" else 10_001
+    if suffix == "csv":
+        path.write_text(",".join(f"c{k}" for k in range(count)) + "\n")
+    elif suffix == "npy":
+        np.save(path, np.zeros((2, count)))
+    elif suffix == "npz":
+        np.savez(path, x=np.zeros((2, count)))
+    else:
+        pq.write_table(pa.table({str(k): [0.0] for k in range(count)}), path)
+    with pytest.raises(FileError, match=f"has {count:,} columns, and at most 10,000 are read"):
+        files.read(str(path))
+
+
+def test_many_columns_are_compared_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "wide.csv"
+    names = [f"c{k}" for k in range(9999)]
+    path.write_text(",".join([*names, "c17"]) + "\n")
+    with pytest.raises(FileError, match="more than one column is called 'c17'"):
+        files.read(str(path))

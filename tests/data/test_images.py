@@ -611,3 +611,23 @@ def test_without_pillow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.M
             use()
     assert not (tmp_path / "more").exists()
     assert len(open_images(str(tmp_path / "array.npy"))) == 2, "arrays need no Pillow"
+
+
+def header_of_png(width: int, height: int) -> bytes:
+    """Return a PNG whose header promises so many pixels, and whose pixels are missing."""
+    body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    chunks = struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
+    data = b"IDAT" + zlib.compress(bytes(100))
+    chunks += struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
+    return b"\x89PNG\r\n\x1a\n" + chunks
+
+
+def test_sizes_are_refused_before_pixels_are_decoded(tmp_path: Path) -> None:
+    """An image of 13,000² pixels was decoded, to 1.2 GB, and refused then."""
+    (tmp_path / "a.png").write_bytes(encoded(random(4, 6)))
+    (tmp_path / "b.png").write_bytes(header_of_png(4000, 4000))
+    assert "b.png: the image is 4000 × 4000 pixels, but" in refusal(tmp_path)
+    for name in ("b.png", "0.png"):  # the first image has no size to be compared with
+        (tmp_path / name).write_bytes(header_of_png(13_000, 13_000))
+        message = f"{name}: the image is 13000 × 13000 pixels, and at most 4096 × 4096 are read"
+        assert message in refusal(tmp_path)

@@ -72,7 +72,7 @@ def test_the_tab_key_follows_the_reading_order(explorer: Explorer) -> None:
     expected = [
         "theme", "tool", "brush", "clear", "canvas", "backward", "forward", "resample", "noise",
         "show-density", "show-score", "show-data", "show-samples", "toy", "count", "file", "space",
-        "functions", "rule", "save-picture", "save-points", "copy-python", "python",
+        "functions", "automatic", "rule", "save-picture", "save-points", "copy-python", "python",
     ]  # fmt: skip
     assert seen == expected
 

@@ -11,7 +11,6 @@ import torch
 
 from oism import OISM
 from oism.data.toys import PLANE
-from oism.estimation import fold_of
 from oism.flow import RungeKutta4
 from oism.tables import KDE
 from tests.explorer.conftest import Explorer
@@ -108,10 +107,14 @@ def test_choices_of_cross_validation(space: str, blank: Explorer) -> None:
     assert np.abs(np.array(found["logRidge"]) - schedule.log_ridge.numpy()).max() < 1e-6
 
 
-def test_folds(blank: Explorer) -> None:
+@pytest.mark.parametrize("space", SPACES)
+def test_folds(space: str, blank: Explorer) -> None:
     points = np.concatenate((rows("rings", 500, 0), [[0.0, -0.0], [1.0, 2.0], [-3.0, 1e-300]]))
-    found = blank(f"(points) => Array.from(foldsOf({COLUMNS}))", points.tolist())
-    assert found == fold_of(torch.from_numpy(points), 5).tolist()
+    model = OISM(process="torus", max_eigenvalue=4, flow_steps=2, ridge=1.0, **SPACES[space])
+    own = model.fit(points).collector_.folds_of(torch.from_numpy(points))
+    settings = {"space": space, "bound": 4, "box": BOX}
+    folds = f"([points, settings]) => {{ {PART} return Array.from(new Model(...part(points), settings).fold); }}"
+    assert blank(folds, [points.tolist(), settings]) == own.tolist()
 
 
 @pytest.mark.parametrize("name", PLANE)
@@ -170,7 +173,7 @@ def test_the_map_is_the_density_of_the_flow(space: str, blank: Explorer) -> None
     settings = {"space": space, "bound": BOUND, "box": BOX}
     compare = """([points, settings]) => {
       const [x, y] = [0, 1].map((j) => Float64Array.from(points, (one) => one[j]));
-      const own = new Model(x, y, settings), [ax, ay] = own.chart.axes, n = 64;
+      const own = new Model(x, y, settings), [ax, ay] = own.chart.axes, n = 64, at = [0];
       own.fit(Schedule.constant(0.01, 0));
       let log;
       for (const [, one] of flowDensities(own, n, 16)) log = one;
@@ -178,7 +181,8 @@ def test_the_map_is_the_density_of_the_flow(space: str, blank: Explorer) -> None
       const constant = own.chart.logJacobian - 2 * Math.log(2 * Math.PI);
       let error = 0;
       exact.forEach((one, i) => {
-        const near = interpolate(log, n, ax.toProcess(x[i]), ay.toProcess(y[i])) + constant;
+        interpolate([log], n, ax.toProcess(x[i]), ay.toProcess(y[i]), at);
+        const near = at[0] + constant;
         error += Math.abs(near - one) / exact.length;
       });
       return [error, log.reduce((a, b) => a + Math.exp(b), 0) / (n * n)];

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import scipy.stats
@@ -12,7 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oism import OISM, load
+from oism import OISM, fit, load
+from oism.basis import JacobiPolynomials, LaguerrePolynomials
+from oism.plot import overview
 from oism.process import Jacobi, Laguerre, Torus
 from oism.tables._column import Column
 from oism.tables._end_chart import NEAREST, EndChart
@@ -167,11 +170,79 @@ def test_a_mixture_is_that_of_its_members(bounded: OISM) -> None:
     members = torch.stack([member.log_density(x) for member in model.members])
     shares = torch.tensor(model.shares, dtype=torch.float64)[:, None]
     torch.testing.assert_close(model.log_density(x).exp(), (shares * members.exp()).sum(dim=0))
-    assert [part["share"] for part in model.facts()["stack"]] == list(model.shares)
-    with pytest.raises(ValueError, match="shares must be >= 0 with the sum 1"):
+    assert [part["weight"] for part in model.facts()["members"]] == list(model.shares)
+    with pytest.raises(ValueError, match="weights must be >= 0 with the sum 1"):
         StackedTable(model.members[:2], [0.7, 0.7])
     with pytest.raises(ValueError, match="columns must be the only one"):
         model.marginal([1])
+
+
+def test_the_score_of_a_mixture_is_the_slope_of_its_density(bounded: OISM, positive: OISM) -> None:
+    """At t = 0, by differences of log p; that of the first member alone is another."""
+    for model, high in ((bounded, 0.9), (positive, 8.0)):
+        x = np.linspace(0.15 * high, high, 40)[:, None]
+        h = 0.02 * high
+        slope = (model.score_samples(x + h) - model.score_samples(x - h)) / (2 * h)
+        found = model.score_function(x, 0.0)[:, 0]
+        size = np.sqrt(np.mean(slope**2))
+        assert np.sqrt(np.mean((found - slope) ** 2)) < 0.2 * size
+        fitted = model.model_
+        first = fitted.members[-1].density_score(torch.from_numpy(x)).numpy()[:, 0]
+        assert np.abs(first - found).max() > 0.05 * size
+        own = torch.stack([member.density_score(torch.from_numpy(x)) for member in fitted.members])
+        logs = torch.stack([member.log_density(torch.from_numpy(x)) for member in fitted.members])
+        share = torch.softmax(logs + torch.tensor(fitted.shares).double().log()[:, None], dim=0)
+        np.testing.assert_allclose(found, (share * own[..., 0]).sum(dim=0).numpy(), rtol=1e-9)
+
+
+def test_the_background_counts_in_scores_beyond_the_box(positive: OISM) -> None:
+    """Far from the data the density is that of the background, a half-normal distribution."""
+    x = torch.tensor([[400.0], [500.0]], dtype=torch.float64)
+    for member in positive.model_.members:
+        width = float(member.background.width)
+        if not bool(member.chart.covers(x).any()):
+            torch.testing.assert_close(member.density_score(x), -x / width**2)
+
+
+def test_a_mixture_has_no_single_process(bounded: OISM) -> None:
+    model = bounded.model_
+    for call in (
+        lambda: bounded.score_function([[0.3]], 0.01),
+        lambda: model.process,
+        lambda: model.clock,
+        lambda: model.flow,
+        lambda: model.noise_deviations(0.1),
+    ):
+        with pytest.raises(TypeError, match=r"no single one.*members\[k\].score\(x, t\)"):
+            call()
+    assert model.times == (0.0, 0.0)
+    assert float(model.noise_deviations(0.0)) == 0
+    member = model.members[0]
+    assert member.score(torch.tensor([[0.3]]).double(), member.times[1]).isfinite().all()
+    with pytest.raises(ValueError, match="given must leave a column"):
+        model.conditional({0: 0.3})
+    assert "Jacobi" in bounded.summary()
+    assert "polynomials up to degree 48" in bounded.summary()
+    figure = overview(bounded, PEAKS)  # with the score at t = 0
+    assert len(figure.axes) == 2
+    plt.close(figure)
+
+
+def test_bad_values_of_columns_with_bounds() -> None:
+    with pytest.raises(ValueError, match=r"bounds of column 0 are \(0, inf\), but the data reach"):
+        OISM(bounds={0: (0, None)}).fit(POSITIVE - 1)
+    with pytest.raises(ValueError, match=r"bounds of column 0 are \(0, 1\), but the data reach"):
+        OISM(bounds={0: (0, 1)}).fit(2 * PEAKS)
+    with pytest.raises(ValueError, match=r"must be in \[0, inf\], but"):
+        fit(torch.tensor([[-0.1], [1.0]]).double(), LaguerrePolynomials(Laguerre(), 3))
+    with pytest.raises(ValueError, match=r"must be in \[0, 1\], but"):
+        fit(torch.tensor([[0.1], [1.5]]).double(), JacobiPolynomials(Jacobi(), 3))
+    # Zeros are allowed: densities are finite there if the power is at least 1.
+    zeros = np.concatenate((POSITIVE[:150], np.zeros((20, 1))))
+    model = OISM(bounds={0: (0, None)}, discrete=()).fit(zeros)
+    members = getattr(model.model_, "members", (model.model_,))
+    assert all(getattr(one.process.inner, "a", 1.0) >= 1 for one in members)
+    assert np.isfinite(model.score_samples([[0.0]])).all()
 
 
 def test_few_rows_and_parameters_of_the_torus_leave_the_torus() -> None:

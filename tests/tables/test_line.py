@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from oism import Fourier, fit
+from oism.basis import JacobiPolynomials, LaguerrePolynomials
 from oism.flow import Flow, RungeKutta4, log_density
-from oism.process import VarianceExploding
+from oism.process import Jacobi, Laguerre, VarianceExploding
 from oism.score import OperatorScore
-from oism.tables._line import LineFlow, converged
+from oism.tables._line import LineFlow, converged, line_of
 
 
 @pytest.fixture(scope="module")
@@ -85,3 +86,53 @@ def test_other_scores_are_rejected() -> None:
     )
     with pytest.raises(ValueError, match="one dimension"):
         LineFlow(score, (0.0, 1.0))
+
+
+ENDS = {
+    "Jacobi": (JacobiPolynomials(Jacobi(0.6, 1.7), 16), 2e-4),
+    "Jacobi with two infinite ends": (JacobiPolynomials(Jacobi(0.5, 0.3), 16), 2e-4),
+    "Laguerre": (LaguerrePolynomials(Laguerre(0.7), 8), 1e-5),
+}
+
+
+@pytest.fixture(scope="module", params=ENDS)
+def at_ends(request: pytest.FixtureRequest) -> tuple[OperatorScore, float]:
+    basis, tolerance = ENDS[request.param]
+    generator = torch.Generator().manual_seed(1)
+    z = torch.rand(500, 1, generator=generator, dtype=torch.float64)
+    x = z**2 if isinstance(basis, JacobiPolynomials) else -2 * z.log() * z
+    return fit(x, basis, ridge=0.02), tolerance
+
+
+def test_flows_that_end_agree_with_the_general_solver(
+    at_ends: tuple[OperatorScore, float],
+) -> None:
+    """Also next to the ends, where densities are infinite or 0."""
+    score, tolerance = at_ends
+    span = (0.0, score.clock.horizon)
+    x = torch.cat((torch.logspace(-9, -2, 40), torch.linspace(0.02, 0.98, 200))).double()
+    # Laguerre polynomials are clamped softly beyond the data, which reach 0.74.
+    x = torch.cat((x, 1 - x[:40])) if score.process.domain.high == 1 else 0.7 * x
+    own = LineFlow(score, span, 24).log_density(x, 64)
+    expected = log_density(Flow(score, span=span), x[:, None], method=RungeKutta4(64))
+    assert float((own - expected).abs().max()) < tolerance
+    wrong = LineFlow(score, span, 3).log_density(x, 64)  # a grid that is too coarse
+    assert float((wrong - expected).abs().max()) > tolerance
+    z = torch.linspace(0.01, 0.97, 50, dtype=torch.float64)
+    pulled = LineFlow(score, span, 24).pull(z, 64)
+    expected = Flow(score, span=span).pull(z[:, None], method=RungeKutta4(64))[:, 0]
+    torch.testing.assert_close(pulled, expected, rtol=0, atol=1e-5)
+
+
+def test_points_are_pulled_to_the_box_of_the_torus(score: OperatorScore) -> None:
+    span = (0.0, score.clock.horizon)
+    expected = Flow(score, span=span).pull(points()[:, None], method=RungeKutta4(64))[:, 0]
+    torch.testing.assert_close(
+        LineFlow(score, span, 24).pull(points(), 64), expected, rtol=0, atol=1e-5
+    )
+
+
+def test_polynomials_without_a_range_have_no_table() -> None:
+    basis = LaguerrePolynomials(Laguerre(1.0), 4)
+    assert line_of(basis) is None
+    assert line_of(basis.within(torch.tensor(0.0), torch.tensor(3.0))) is not None

@@ -124,17 +124,18 @@ def test_the_table_is_as_accurate_as_the_flow(case: str) -> None:
 
 
 def test_outliers_change_their_own_tail_only() -> None:
-    x = draw("normal", 400)
-    plain = fit_margin(x)
+    plain = fit_margin(draw("normal", 400))
     fresh = draw("normal", 1000, seed=2)
-    for n, allowed in ((400, 0.01), (20, 0.15), (6, 0.3)):  # a share of 1/n is missing
-        far = x[:n].clone()
-        far[3] = 3 + 2e6
-        own, without = fit_margin(far), fit_margin(torch.cat((far[:3], far[4:])))
-        loss = float((without.log_density(fresh) - own.log_density(fresh)).mean())
+    for n, draws, allowed in ((400, 1, 0.01), (20, 4, 0.15), (6, 4, 0.3)):  # 1/n is missing
+        loss = 0.0
+        for seed in range(draws):  # folds of few rows differ by chance
+            far = draw("normal", n, seed=10 + seed)
+            far[3] = 3 + 2e6
+            own, without = fit_margin(far), fit_margin(torch.cat((far[:3], far[4:])))
+            loss += float((without.log_density(fresh) - own.log_density(fresh)).mean()) / draws
+            assert bool(own.log_density(far).isfinite().all())
+            assert bool((own.cdf(far.sort().values).diff() > 0).all())
         assert loss < allowed, n
-        assert bool(own.log_density(far).isfinite().all())
-        assert bool((own.cdf(far.sort().values).diff() > 0).all())
     assert float(plain.log_density(torch.tensor(1e9))) > -200
 
 

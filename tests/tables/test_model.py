@@ -549,4 +549,5 @@ def test_runs_of_rows_on_threads_change_nothing(case: str, monkeypatch: pytest.M
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(threads)
-    assert seen == [6, 6]
+    # The tabulated flow of one column is not divided among threads.
+    assert seen == ([6, 6] if model.n_features_in_ > 1 else [])

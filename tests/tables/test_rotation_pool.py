@@ -27,8 +27,9 @@ from oism.tables._kernels import (
     SphereArea,
     vmf_depths,
 )
+from oism.tables._pool import log_densities
 from oism.tables._rotation_mixture import RotationMixture, _kappa_of, fit_mixture, improved
-from oism.tables._rotation_pool import RotationPool, pool_terms
+from oism.tables._rotation_pool import RotationPool
 
 KAPPAS = [0.01, 0.5, 4.0, 300.0, 1e6]
 
@@ -165,7 +166,7 @@ def test_the_pool_has_mass_one_and_its_samples_follow_it(tmp_path: Path) -> None
     weights = torch.tensor([0.2, 0.1, 0.2, 0.1, 0.25, 0.15]).double()
     pool = RotationPool(scores, kernels, mixtures, weights)
     nodes, mass = Rotations().invariant.quadrature(4, 24)
-    parts = pool_terms(scores, kernels, mixtures, nodes).exp()
+    parts = log_densities(pool.parts, nodes).exp()
     density = pool.log_density(nodes[:9]).exp()
     torch.testing.assert_close(density, parts[:9] @ weights)
     np.testing.assert_allclose(mass @ parts, 1, atol=1e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from oism.training import (
     Loop,
     Rows,
     Run,
+    check_not_running,
     new_accelerator,
     read_metrics,
     train,
@@ -130,9 +132,25 @@ def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
     assert all(torch.equal(kept[name], value) for name, value in state_of(tmp_path).items())
 
 
+def test_two_runs_at_once_in_one_folder(tmp_path: Path) -> None:
+    run = short_run(tmp_path)
+    before = (tmp_path / "settings.json").read_bytes()
+    for resume in (False, True):
+        with pytest.raises(OSError, match=f"in use by a run, held by process {os.getpid()} on"):
+            short_run(tmp_path, seed=5, resume=resume)
+    with pytest.raises(OSError, match="wait until it ends, or name another folder"):
+        check_not_running(tmp_path)
+    assert (tmp_path / "settings.json").read_bytes() == before
+    run.run()
+    check_not_running(tmp_path)
+    short_run(tmp_path, resume=True).run()
+    assert not (tmp_path / "run.lock").exists()
+
+
 def test_a_run_that_was_stopped_before_its_first_checkpoint_starts_again(tmp_path: Path) -> None:
     run = short_run(tmp_path, save_every=0)
     run.loop.step()  # and no more
+    run.close()
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": 9.0}\n{"step": 2, "lo')
     short_run(tmp_path).run()
     assert [step for step, _ in steps_and_losses(tmp_path)] == list(range(1, 13))

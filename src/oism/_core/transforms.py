@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -137,3 +137,13 @@ def divergence(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
 
     chunk = max(1, BLOCK // max(1, len(x)))
     return vmap(along, randomness="same", chunk_size=chunk)(units).sum(dim=0)
+
+
+def shared_tensor(array: np.ndarray[Any, Any]) -> Tensor:
+    """Return the tensor of an array, with its memory where torch can share it.
+
+    Torch needs memory that may be written to and has no negative strides. NumPy calls an array
+    contiguous also where an axis of length 1 has one.
+    """
+    array = np.require(array, requirements=["C", "W"])
+    return torch.from_numpy(array.copy() if min(array.strides, default=0) < 0 else array)

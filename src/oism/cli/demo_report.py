@@ -18,6 +18,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -25,10 +26,13 @@ import oism
 from oism._core.atomic import check_writable, replacing
 from oism._core.plain import plain
 from oism.cli import html_page
+from oism.cli.models import frame
 from oism.data.toys import PLANE
 from oism.plot import (
     Limits,
+    cloud,
     coefficient_traces,
+    density_map,
     grid,
     limits_of,
     noise_of,
@@ -48,6 +52,14 @@ SIDE = 121
 
 DPI, DIGITS = 130, 6
 
+SQUARE, WIDE = (3.4, 3.5), (5.1, 3.6)
+"""Width and height in inches of a figure, three or two of which share the width of the page."""
+
+NAMES = ("x", "y")
+"""The columns, named as by ``oism data``."""
+
+GREY = "#6b6f76"
+
 COMMANDS = """oism sample model.safetensors -n 1000 -o samples.csv
 oism density model.safetensors samples.csv -o densities.csv
 oism fit mydata.csv -o mymodel.safetensors
@@ -56,7 +68,7 @@ oism plot mymodel.safetensors -o picture.png"""
 
 @dataclass(frozen=True)
 class Measured:
-    """A fitted estimator: held-out negative log-likelihood, seconds, and mass in the box.
+    """A fitted estimator: held-out negative log-likelihood, seconds, integral over the box.
 
     ``excess_standard_error`` is that of the difference to the exact log-density.
     """
@@ -65,7 +77,7 @@ class Measured:
     excess_standard_error: float
     fit_seconds: float
     density_seconds: float
-    mass: float
+    integral: float
 
 
 @dataclass(frozen=True)
@@ -84,14 +96,14 @@ class Report:
 
     def lines(self) -> list[list[str]]:
         """Return the table: its head, the fit, the KDE, and the exact density."""
-        head = ["", "held-out NLL [nats]", "fit [s]", "densities [s]", "mass in the box"]
+        head = ["", "held-out NLL [nats]", "fit [s]", "densities [s]", "integral"]
         lines = [
             [
                 name,
                 f"{one.nll:.4f}",
                 f"{one.fit_seconds:.1f}",
                 f"{one.density_seconds:.2f}",
-                f"{one.mass:.4f}",
+                f"{one.integral:.4f}",
             ]
             for name, one in (("oism", self.fit), ("KDE", self.kde))
         ]
@@ -124,60 +136,63 @@ class Report:
             "kde": vars(self.kde),
         }
 
-    def page(self, picture: Figure) -> str:
-        """Return the report as one HTML page."""
-        score = self.model.model_.operator_score
+    def page(self, rows: Array) -> str:
+        """Return the report as one HTML page; ``rows`` are those that were fitted."""
+        functions = self.model.model_.operator_score.basis.size
         lead = (
-            f"{self.rows:,} points of “{self.name}”, a diffusion model of {score.basis.size:,} "
-            f"functions fitted to them by averages and linear solves in {self.fit.fit_seconds:.1f} "
-            f"s, and {self.rows:,} samples in {self.sample_seconds:.1f} s. No network, no gradient "
-            "steps."
+            f"A density fitted to {self.rows:,} points of the toy distribution “{self.name}”, with "
+            f"{functions:,} functions, in {self.fit.fit_seconds:.1f} s, and {self.rows:,} samples "
+            f"drawn in {self.sample_seconds:.1f} s. The fit is averages and linear systems: no "
+            "network, no gradient steps."
         )
         words = (
-            f"Likelihoods are means over {self.test_rows:,} held-out points. The kernel density "
-            "estimate (KDE) has a width chosen among 30 by cross-validation; its sums are exact. "
-            "This is one draw of the distribution: the benchmarks have three, and eight "
-            "distributions."
+            f"NLL is the negative log-likelihood, the mean over {self.test_rows:,} held-out "
+            "points; lower is better, and that of the exact density is the bound. The width of the "
+            "kernel density estimate (KDE) is chosen among 30 by cross-validation. Densities were "
+            "computed at the held-out points. The integral is that of the density over the "
+            "pictures below, and should be 1."
         )
         head, *lines = self.lines()
         best = int(np.argmin([self.fit.nll, self.kde.nll]))
         summary = html_page.table(head, lines, best) + f"\n<p>{words}</p>"
         foot = ", ".join(f"{name} {version}" for name, version in versions().items())
         title = "A diffusion model without training"
-        return html_page.page(title, lead, summary, self._sections(picture), foot)
+        return html_page.page(title, lead, summary, self._sections(rows), foot)
 
-    def _sections(self, picture: Figure) -> list[html_page.Section]:
+    def _sections(self, rows: Array) -> list[html_page.Section]:
         section = html_page.Section
         return [
             section(
                 "Data, density, samples",
-                "The density is that of the probability flow, exact along it, and the samples are "
-                "those of the same flow run backwards.",
-                picture,
+                "A diffusion model adds noise to data and computes how to take it away again. Its "
+                "probability flow gives the density at a point, and run backwards from noise it "
+                "gives samples.",
+                _results(self.model, rows, self.seed),
             ),
             section(
                 "The score at three noise levels",
-                "The gradient of the log-density of the noised data, over a shade of that density. "
-                "All noise levels come from the same averages: an eigenfunction of the generator "
-                "decays at the rate of its eigenvalue.",
+                "The score is the gradient of the log-density of the data with noise of standard "
+                "deviation σ; arrows show it over a shade of that density. All noise levels "
+                "follow from the same averages over the data.",
                 _score_fields(self.model),
             ),
             section(
-                "Loss and coefficients over the noise",
-                "Left: the mean squared error of the predicted noise per column, on held-out "
-                "folds, in closed form; 1 is that of no prediction. Ridge and cutoff are chosen on "
-                "it at every noise level. Right: the 60 largest coefficients, times √-λ; dark ones "
-                "are those of slow waves.",
+                "Error and coefficients by noise level",
+                "First: the mean squared error of the predicted noise, per column, on rows that "
+                "were held out; predicting zero has the error 1. The regularisation is chosen by "
+                "it at each noise level. Second: the 60 largest coefficients of the "
+                "score, each times the size of its function's gradient; dark lines belong to "
+                "functions that vary slowly over the plane.",
                 _curves(self.model),
             ),
             section(
-                "What was chosen",
-                "Automatically: no parameter was given.",
+                "Settings chosen from the data",
+                "No setting was given. The distribution has two columns, x and y.",
                 verbatim=self.model.summary(),
             ),
             section(
                 "Next steps",
-                "The model is in the folder of this page, and there are commands for your data.",
+                "The folder of this page has the model. In that folder, or with your own table:",
                 verbatim=COMMANDS,
             ),
         ]
@@ -192,40 +207,43 @@ def run(name: str, rows: int, test_rows: int, seed: int, folder: Path) -> Report
     train, test = (distribution.sample(n, generator).numpy() for n in (rows, test_rows))
     exact = distribution.log_density(torch.from_numpy(test)).numpy()
     model, kde = OISM(), KDE()
-    fit = measure(model, (train, test), exact)
+    fit = measure(model, (train, test), exact, names=list(NAMES))
     other = measure(kde, (train, test), exact, limits_of(model))
     start = time.perf_counter()
     model.sample(rows, random_state=seed)
     seconds = time.perf_counter() - start
     report = Report(name, rows, test_rows, seed, model, -float(exact.mean()), fit, other, seconds)
     model.save(folder / "model.safetensors")
-    picture = overview(model, train, random_state=seed)
     with replacing(folder / "picture.png") as draft:
-        picture.savefig(draft, dpi=DPI, format="png")
-    _write(folder / "report.html", report.page(picture))
+        overview(model, train, random_state=seed).savefig(draft, dpi=DPI, format="png")
+    _write(folder / "report.html", report.page(train))
     numbers = plain(report.numbers(), DIGITS)
     _write(folder / "numbers.json", json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
     return report
 
 
 def measure(
-    model: OISM | KDE, rows: tuple[Array, Array], exact: Array, limits: Limits | None = None
+    model: OISM | KDE,
+    rows: tuple[Array, Array],
+    exact: Array,
+    limits: Limits | None = None,
+    names: list[str] | None = None,
 ) -> Measured:
     """Fit a model to the first rows and return its measures on the second; ``exact`` is log p."""
-    train, test = rows
+    train, test = (frame(part, names) for part in rows)
     start = time.perf_counter()
     model.fit(train)
     fitted = time.perf_counter()
     log = np.asarray(model.score_samples(test))
     done = time.perf_counter()
     limits = limits_of(model) if limits is None else limits  # type: ignore[arg-type]
-    density = np.exp(model.score_samples(grid(limits, SIDE)[2]))
+    density = np.exp(model.score_samples(frame(grid(limits, SIDE)[2], names)))
     return Measured(
         nll=-float(log.mean()),
         excess_standard_error=float((exact - log).std(ddof=1)) / math.sqrt(len(test)),
         fit_seconds=fitted - start,
         density_seconds=done - fitted,
-        mass=float(density.mean()) * math.prod(high - low for low, high in limits),
+        integral=float(density.mean()) * math.prod(high - low for low, high in limits),
     )
 
 
@@ -235,23 +253,50 @@ def versions() -> dict[str, str]:
     return {**found, "torch": torch.__version__, "numpy": np.__version__}
 
 
-def _score_fields(model: OISM) -> Figure:
-    figure, panels = plt.subplots(1, len(NOISES), figsize=(13, 4.4), layout="constrained")
+def _panel(width: float, height: float) -> tuple[Figure, Axes]:
+    figure, panel = plt.subplots(figsize=(width, height), layout="constrained")
+    return figure, panel
+
+
+def _results(model: OISM, rows: Array, seed: int) -> dict[str, Figure]:
+    """Return the data, the fitted density and samples, one figure each."""
+    samples = np.asarray(model.sample(len(rows), random_state=seed))
+    limits = limits_of(model)
+    figures, panels = zip(*(_panel(*SQUARE) for _ in range(3)), strict=True)
+    data, density, drawn = panels
+    cloud(rows, data, model=model, limits=limits, color=GREY).set_title(f"{len(rows):,} points")
+    density_map(model, density).set_title("fitted density")
+    cloud(samples, drawn, model=model, limits=limits).set_title(f"{len(samples):,} samples")
+    names = ("The points that were fitted", "The fitted density", "Samples of the model")
+    return dict(zip(names, figures, strict=True))
+
+
+def _score_fields(model: OISM) -> dict[str, Figure]:
+    """Return the scores at three noise levels, one figure each."""
+    figures: dict[str, Figure] = {}
     low, high = model.model_.operator_score.times
-    for panel, noise in zip(panels, NOISES, strict=True):
+    for noise in NOISES:
         t = float(np.clip(noise**2 / 2, low, high))
+        deviations = model.model_.noise_deviations(t)
+        figure, panel = _panel(*SQUARE)
         score_field(model, t, panel)
-        panel.set_title(f"noise σ = {noise:g}, t = {t:.3g}")
-    return figure
+        panel.set_title(f"noise σ = {float(deviations.mean()):.2g}")
+        figures[f"The score with a noise of {float(deviations.mean()):.2g}"] = figure
+    return figures
 
 
-def _curves(model: OISM) -> Figure:
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4), layout="constrained")
+def _curves(model: OISM) -> dict[str, Figure]:
+    """Return the error and the coefficients against the noise level, one figure each."""
     score = model.model_.operator_score
-    validation_loss(score, left)
-    coefficient_traces(score, right)
-    left.set_xlim(*noise_of(score, torch.tensor(score.times, dtype=torch.float64)))
-    return figure
+    (left, error), (right, traces) = _panel(*WIDE), _panel(*WIDE)
+    validation_loss(score, error)
+    coefficient_traces(score, traces)
+    error.set_xlim(*noise_of(score, torch.tensor(score.times, dtype=torch.float64)))
+    error.set_ylabel("error of the predicted noise")
+    traces.set_ylabel("coefficient × gradient")
+    for panel in (error, traces):
+        panel.set_xlabel("noise σ, in units of the box (side 2π)")
+    return {"Held-out error by noise level": left, "Coefficients by noise level": right}
 
 
 def _write(path: Path, content: str) -> None:

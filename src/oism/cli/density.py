@@ -54,7 +54,7 @@ class Density(Command):
     name: Annotated[str, arg(metavar="NAME")] = "log_density"
     """The name of the new column."""
     missing: Missing = "error"
-    """Refuse rows with an empty cell, or leave their log-density empty."""
+    """Refuse rows with an empty cell, leave their log-density empty, or use the others."""
     format: Format = None
     """The format of the table."""
     output_format: Format = None
@@ -72,8 +72,8 @@ class Density(Command):
         format_out = self.output_format or (self.format if self.output == STANDARD else None)
         kind = check_table(self.output, format_out)
         model = models.load_table_model(self.model)
-        skip = self.missing == "skip"
-        read = read_rows(self.data, model, chosen=self.columns, skip=skip, format=self.format)
+        missing, format_in = self.missing, self.format
+        read = read_rows(self.data, model, chosen=self.columns, missing=missing, format=format_in)
         sheet = read.sheet
         if self.name in sheet.names and kind != "npy":
             raise files.FileError(

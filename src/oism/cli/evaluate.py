@@ -59,7 +59,7 @@ class TableMeasures:
     columns: ColumnNames = ()
     """The columns of DATA in the model's order, by name or number."""
     missing: Missing = "error"
-    """Refuse rows with an empty cell, or skip them."""
+    """Refuse rows with an empty cell, skip them, or use their other cells."""
     format: Format = None
     """The format of DATA, if the suffix does not determine it."""
 
@@ -170,10 +170,12 @@ class Evaluate(Command):
                 table, ("baselines", "seconds"), "needs --train, the rows to fit them to"
             )
         check_one_stdin(self.data, table.train, "the data and the training rows")
-        model, skip = stored.table(), table.missing == "skip"
+        model, missing = stored.table(), table.missing
         with self.report.bars():
-            test = read_rows(self.data, model, chosen=table.columns, skip=skip, format=table.format)
-            train = None if table.train is None else read_rows(table.train, model, skip=skip)
+            test = read_rows(
+                self.data, model, chosen=table.columns, missing=missing, format=table.format
+            )
+            train = None if table.train is None else read_rows(table.train, model, missing=missing)
             found = table_evaluation.compared(
                 model,
                 test,

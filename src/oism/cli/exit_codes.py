@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
+from oism.cli.wording import in_shell_words
+
 SUCCESS, FAILURE, USAGE = 0, 1, 2
 INTERRUPTED, BROKEN_PIPE, TERMINATED = 130, 141, 143
 
@@ -64,7 +66,7 @@ def one_line(error: BaseException) -> str:
         return text if error.filename is None else f"{error.filename}: {text}"
     if isinstance(error, MemoryError):
         return f"out of memory: {error}" if str(error) else "out of memory"
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(in_shell_words(str(error)).split()) or type(error).__name__
 
 
 @contextmanager
@@ -72,7 +74,8 @@ def _one_line_warnings() -> Iterator[None]:
     """Print warnings of the library as single lines; those of other packages are not shown."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        print(f"oism: warning: {' '.join(str(message).split())}", file=sys.stderr)
+        text = " ".join(in_shell_words(str(message)).split())
+        print(f"oism: warning: {text}", file=sys.stderr)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -26,7 +26,9 @@ from oism.cli.options import (
     check_file,
     check_not_input,
     clock_of,
+    given,
     interval,
+    option_of,
     options,
     pairs,
     periods,
@@ -38,6 +40,12 @@ if TYPE_CHECKING:
     from oism.tables import OISM
 
 Auto = Literal["auto"]
+
+LEAST = {"max_eigenvalue": 1, "order": 2, "ridge": 0, "cv": 2, "flow_steps": 1}
+"""The least values of parameters of the model."""
+
+FREE_ONLY = ("ou", "mixture")
+"""Processes of columns without periods and bounds."""
 
 
 @options
@@ -141,6 +149,7 @@ class Fit(Command):
         check_not_input(self.output, self.data)
         check_file(self.output)
         check_is_table(self.data, self.table.columns)
+        self._check()
         seconds = self.model.network
         if isinstance(seconds, float | int) and not seconds > 0:
             raise UsageError(f"--network: expected more than 0 seconds, got {seconds:g}")
@@ -156,6 +165,20 @@ class Fit(Command):
             seconds = time.perf_counter() - start
         models.save(model, self.output)
         _report(model, counted, passes, seconds, self.output, self.report)
+
+    def _check(self) -> None:
+        """Raise where the parameters of the model are out of range, or contradict each other."""
+        for name, least in LEAST.items():
+            value = getattr(self.model, name)
+            if not isinstance(value, str) and not value >= least:
+                raise UsageError(f"{option_of(name)}: expected at least {least}, got {value:g}")
+        known = ("periodic", "bounds", "box")
+        found = [name for name in known if name in given(self.table)]
+        if self.model.process in FREE_ONLY and found:
+            raise UsageError(
+                f"--process {self.model.process}: needs columns without {option_of(found[0])}; "
+                "--process torus serves up to three columns with it, and joint any number"
+            )
 
     def _rows(self, table: TableFile, shard: Shard) -> FitRows:
         """Return the columns of a table that are fitted."""
@@ -229,9 +252,14 @@ def _domain(table: Table, sheet: Sheet, columns: list[str], *, named: bool) -> d
             found[name if named else columns.index(name)] = value
         return found or None
 
+    turns = by_column(periods(table.periodic, columns))
+    bounds = by_column(pairs(table.bounds, "--bounds", interval))
+    both = sorted(map(str, set(turns or ()) & set(bounds or ())))
+    if both:
+        raise UsageError(f"--bounds: column {both[0]} has a period by --periodic: give one of both")
     return {
-        "periodic": by_column(periods(table.periodic, columns)),
-        "bounds": by_column(pairs(table.bounds, "--bounds", interval)),
+        "periodic": turns,
+        "bounds": bounds,
         "box": table.box,
         "sphere": list(by_column(dict.fromkeys(_sphere(table.sphere))) or ()) or None,
         "discrete": _discrete(table.discrete, by_column),

@@ -113,6 +113,9 @@ class FitRows:
 
         kept = np.ones(len(rows), dtype=bool)
         sheet.check_finite(rows, columns)
+        if self.weights is not None and (rows[:, -1] < 0).any():
+            place = sheet.place(int(np.argmax(rows[:, -1] < 0)), self.weights)
+            raise UsageError(f"--weights: {place}: a weight must not be negative")
         if self.missing != "use":
             cells = np.column_stack((rows, *(np.where(gap, np.nan, 0) for gap in gaps.values())))
             names, skip = [*columns, *gaps], self.missing == "skip"

@@ -5,47 +5,65 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-DPI = 140
+DPI = 170
 
 STYLE = """
-:root { --ink: #1b2430; --soft: #5b6675; --line: #dfe4ea; --accent: #1f3b73; }
+:root { color-scheme: light dark; --ink: #1b2430; --soft: #55606e; --line: #d5dbe2;
+  --page: #f7f8fa; --card: #ffffff; --accent: #1f4b8f; }
+@media (prefers-color-scheme: dark) { :root { --ink: #e6ebf1; --soft: #a3aebb; --line: #333d49;
+  --page: #0b0f14; --card: #151b23; --accent: #8cc0f0; } }
 * { box-sizing: border-box; }
-body { margin: 0 auto; padding: 2.5rem 1.25rem 4rem; max-width: 58rem; color: var(--ink);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; background: #fff; }
+body { margin: 0 auto; padding: 2.5rem 1.25rem 4rem; max-width: 54rem; color: var(--ink);
+  background: var(--page);
+  font: 16px/1.6 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
 h1 { font-size: 1.9rem; line-height: 1.2; margin: 0 0 .5rem; }
-h2 { font-size: 1.15rem; margin: 2.5rem 0 .25rem; color: var(--accent); }
-p { margin: .4rem 0; } .lead { font-size: 1.1rem; color: var(--soft); }
-table { border-collapse: collapse; margin: 1.25rem 0; font-variant-numeric: tabular-nums; }
-th, td { padding: .4rem .9rem; text-align: right; border-bottom: 1px solid var(--line); }
-th { color: var(--soft); font-weight: 600; font-size: .85rem; } th:first-child,
-td:first-child { text-align: left; padding-left: 0; } tr.best td { font-weight: 650; }
-img { display: block; max-width: 100%; height: auto; margin: .75rem 0; }
-pre { background: #f5f7fa; padding: .9rem 1.1rem; border-radius: 6px; overflow-x: auto;
-  font-size: .85rem; line-height: 1.45; }
+h2 { font-size: 1.2rem; margin: 2.5rem 0 .25rem; color: var(--accent); }
+p { margin: .5rem 0; } .lead { font-size: 1.1rem; color: var(--soft); }
+.scroll { overflow-x: auto; margin: 1.25rem 0; }
+table { width: 100%; border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { padding: .4rem 0 .4rem 1rem; text-align: right; border-bottom: 1px solid var(--line); }
+thead th { color: var(--soft); font-weight: 600; font-size: .85rem; vertical-align: bottom; }
+th:first-child { text-align: left; padding-left: 0; } tbody th { font-weight: 400; }
+tr.best th, tr.best td { font-weight: 650; }
+.figures { display: grid; gap: .75rem; margin: 1rem 0; align-items: start;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); }
+img { display: block; width: 100%; height: auto; padding: .4rem; background: #fff;
+  border: 1px solid var(--line); border-radius: 8px; }
+pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
+  padding: .9rem 1.1rem; overflow-x: auto; font-size: .85rem; line-height: 1.5; }
 footer { margin-top: 3rem; color: var(--soft); font-size: .85rem; }
 """
+"""The colours and the font of the site and of the explorer, in light and dark."""
 
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, a sentence or two, and a figure or preformatted text."""
+    """A heading, a sentence or two, and figures or preformatted text.
+
+    Figures are given with their descriptions. They share the width of the text, and are one below
+    the other on a phone.
+    """
 
     heading: str
     words: str
-    figure: Figure | None = None
+    figures: Mapping[str, Figure] = field(default_factory=dict)
     verbatim: str = ""
 
     def html(self) -> str:
         """Return the section."""
         parts = [f"<h2>{html.escape(self.heading)}</h2>", f"<p>{html.escape(self.words)}</p>"]
-        if self.figure is not None:
-            parts.append(f'<img alt="{html.escape(self.heading)}" src="{embedded(self.figure)}">')
+        if self.figures:
+            images = (
+                f'<img alt="{html.escape(words)}" src="{embedded(figure)}">'
+                for words, figure in self.figures.items()
+            )
+            parts.append('<div class="figures">' + "\n".join(images) + "</div>")
         if self.verbatim:
             parts.append(f"<pre>{html.escape(self.verbatim)}</pre>")
         return "\n".join(parts)
@@ -61,13 +79,14 @@ def embedded(figure: Figure) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], best: int) -> str:
     """Return a table, one of its rows set in bold."""
-    cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    lines = [f"<tr>{cells}</tr>"]
-    for place, row in enumerate(rows):
+    cells = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in head)
+    lines = [f"<thead><tr>{cells}</tr></thead>", "<tbody>"]
+    for place, (name, *numbers) in enumerate(rows):
         mark = ' class="best"' if place == best else ""
-        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-        lines.append(f"<tr{mark}>{cells}</tr>")
-    return "<table>" + "\n".join(lines) + "</table>"
+        cells = "".join(f"<td>{html.escape(cell)}</td>" for cell in numbers)
+        lines.append(f'<tr{mark}><th scope="row">{html.escape(name)}</th>{cells}</tr>')
+    body = "\n".join([*lines, "</tbody>"])
+    return f'<div class="scroll"><table>{body}</table></div>'
 
 
 def page(title: str, lead: str, summary: str, sections: Sequence[Section], foot: str) -> str:

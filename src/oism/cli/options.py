@@ -51,7 +51,7 @@ Number = Annotated[int | None, arg(metavar="N")]
 ColumnNames = Annotated[tuple[str, ...], arg(metavar="COL ...")]
 ClockText = Annotated[str | None, arg(metavar="CLOCK")]
 Format = Annotated[Literal["csv", "tsv", "parquet", "npy", "npz"] | None, arg(metavar="FORMAT")]
-Missing = Annotated[Literal["error", "skip"], arg(metavar="error|skip")]
+Missing = Annotated[Literal["error", "skip", "use"], arg(metavar="error|skip|use")]
 ToyName = Annotated[
     Literal[
         "swissroll",
@@ -198,6 +198,13 @@ def number(text: str) -> float:
     return result
 
 
+def positive(text: str) -> float:
+    """Return a positive number."""
+    if not number(text) > 0:
+        raise ValueError(text)
+    return number(text)
+
+
 def number_or_level(text: str) -> float | str:
     """Return a finite number, or text that is none: the level of a category.
 
@@ -218,18 +225,20 @@ def interval(text: str) -> tuple[float | None, float | None]:
     >>> interval("0:")
     (0.0, None)
     """
-    low, high = text.split(":")
-    if not low and not high:
+    words = text.split(":")
+    low, high = (number(word) if word else None for word in words)
+    ends = [end for end in (low, high) if end is not None]
+    if not ends or ends != sorted(set(ends)):
         raise ValueError(text)
-    return number(low) if low else None, number(high) if high else None
+    return low, high
 
 
 def periods(words: tuple[str, ...], columns: Iterable[str]) -> dict[str, float]:
     """Return words ``column=period`` as a dictionary; a single number is the period of all."""
     if len(words) == 1 and "=" not in words[0]:
-        period = _parsed(words[0], "--periodic", words[0], number)
+        period = _parsed(words[0], "--periodic", words[0], positive)
         return dict.fromkeys(columns, period)
-    return pairs(words, "--periodic", number)
+    return pairs(words, "--periodic", positive)
 
 
 def clock_of(text: str | None) -> Clock | None:
@@ -281,8 +290,16 @@ def _parsed(text: str, option: str, word: str, value: Callable[[str], Value]) ->
     try:
         return value(text)
     except ValueError:
-        expected = "low:high" if value is interval else "a finite number"
-        raise UsageError(f"{option}: expected {expected} in {word!r}") from None
+        raise UsageError(f"{option}: expected {EXPECTED[value]} in {word!r}") from None
+
+
+EXPECTED: dict[Callable[[str], Any], str] = {
+    interval: "low:high, increasing,",
+    positive: "a positive number",
+    number: "a finite number",
+    number_or_level: "a finite number or a level",
+}
+"""What messages call the values of ``column=value``."""
 
 
 def given(group: object) -> dict[str, Any]:

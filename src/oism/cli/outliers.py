@@ -65,7 +65,7 @@ class Outliers(Command):
     columns: ColumnNames = ()
     """The columns of the table in the model's order, by name or number."""
     missing: Missing = "error"
-    """Refuse rows with an empty cell, or leave them out."""
+    """Refuse rows with an empty cell, leave them out, or judge their other cells."""
     seed: Seed = 0
     """The seed of folds and samples."""
     format: Format = None
@@ -87,8 +87,9 @@ class Outliers(Command):
         if kind == "npy":
             raise UsageError("-o: an NPY file has no names: write CSV, TSV, Parquet or NPZ")
         model = models.load_table_model(self.model)
-        skip = self.missing == "skip"
-        rows = read_rows(self.data, model, chosen=self.columns, skip=skip, format=self.format)
+        rows = read_rows(
+            self.data, model, chosen=self.columns, missing=self.missing, format=self.format
+        )
         for name in NEW_COLUMNS:
             if name in rows.sheet.names:
                 raise files.FileError(
@@ -114,7 +115,7 @@ class Outliers(Command):
 
         # The columns of the table are named by --columns, those of other files by the model.
         train, held_out = (
-            None if path is None else read_rows(path, model, skip=self.missing == "skip").values
+            None if path is None else read_rows(path, model, missing=self.missing).values
             for path in (self.train, self.held_out)
         )
         return OutlierDetector.from_fitted(
@@ -156,7 +157,7 @@ def _flagged(rows: Rows, detector: OutlierDetector, *, only: bool) -> tuple[pa.T
     import pyarrow as pa
 
     density = detector.score_samples(rows.values)
-    outlier = (density < detector.offset_).astype(np.int8)
+    outlier = (detector.predict(rows.values) < 0).astype(np.int8)
     table = rows.sheet.table.filter(pa.array(rows.kept))
     for name, values in zip(NEW_COLUMNS, (density, outlier), strict=True):
         table = table.append_column(name, pa.array(values))

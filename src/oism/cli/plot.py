@@ -43,7 +43,7 @@ class Table:
     columns: ColumnNames = ()
     """The columns of the model to show, by name or number from 0; two where it has two."""
     missing: Missing = "error"
-    """Refuse rows with an empty cell, or skip them."""
+    """Refuse rows with an empty cell, skip them, or show their other cells."""
     format: Format = None
     """The format of the table, if the suffix does not determine it."""
 
@@ -110,8 +110,8 @@ class Plot(Command):
         columns = _columns(self.table.columns, models.column_labels(model), self.model)
         rows = None
         if self.table.data is not None:
-            skip = self.table.missing == "skip"
-            rows = read_rows(self.table.data, model, skip=skip, format=self.table.format).values
+            missing, kind = self.table.missing, self.table.format
+            rows = read_rows(self.table.data, model, missing=missing, format=kind).values
         return overview(model, rows, columns=columns, random_state=self.seed)
 
 

@@ -18,7 +18,7 @@ from oism.tables import OISM
 class Rows:
     """The rows of a table that a model can use.
 
-    ``values`` are the complete rows as the model accepts them, ``kept`` says which rows of the
+    ``values`` are the rows as the model accepts them, ``kept`` says which rows of the
     sheet they are, ``numeric`` which of its columns are numbers.
     """
 
@@ -38,13 +38,13 @@ def read_rows(
     model: OISM,
     *,
     chosen: tuple[str, ...] = (),
-    skip: bool = False,
+    missing: str = "error",
     format: str | None = None,  # noqa: A002
 ) -> Rows:
     """Return the rows of a file in the model's columns, in its order.
 
     Levels of categorical columns are texts, all others must be numbers. Rows with missing values
-    are errors unless they are skipped.
+    are errors, or left out ("skip"), or kept with their gaps ("use").
     """
     sheet = files.read(path, format)
     names = models.matching(sheet, model, chosen)
@@ -56,7 +56,10 @@ def read_rows(
     texts = {name: sheet.texts(name) for name in names if name in levels}
     gaps = np.stack([np.asarray(text.is_null()) for text in texts.values()], axis=1) if texts else 0
     known = np.concatenate([rows, np.where(gaps, np.nan, 0.0)], axis=1) if texts else rows
-    kept = sheet.complete(known, [*numeric, *texts], skip=skip)
+    if missing == "use":
+        kept = np.ones(len(rows), dtype=np.bool_)
+    else:
+        kept = sheet.complete(known, [*numeric, *texts], skip=missing == "skip")
     labels = models.column_names(model)
     if labels is None:
         return Rows(sheet, rows[kept], kept, numeric)

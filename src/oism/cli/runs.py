@@ -46,7 +46,15 @@ from oism.images import (
     fit_mixture,
     fit_prior,
 )
-from oism.nn import Combined, Diffusion, OperatorInformed, unet_for
+from oism.nn import (
+    Combined,
+    Diffusion,
+    Noise,
+    OperatorInformed,
+    OperatorPreconditioning,
+    predicting,
+    unet_for,
+)
 from oism.plot import write_image_grid
 from oism.process import Clock, VariancePreserving, first_time
 from oism.storage import StorageError, load
@@ -57,6 +65,7 @@ from oism.training import (
     Run,
     TrainingConfig,
     check_folder,
+    check_not_running,
     holds_run,
     latest_checkpoint,
     new_accelerator,
@@ -80,6 +89,7 @@ FORM: dict[str, Any] = {
     "components": None,
     "gate": None,
     "paper": False,
+    "predict": "noise",
     "clock": None,
     "network": None,
 }
@@ -138,6 +148,7 @@ def new_plan(folder: Path, data: str, found: Mapping[str, Any], files: ImageFile
     sizes = {name: found[name] for name in SIZES if name in found}
     config = config_of(found, {})
     check_folder(folder, resume=False)
+    check_not_running(folder)
     return Plan(folder, data, files, form, sizes, config, resumes=False)
 
 
@@ -157,6 +168,7 @@ def resumed_plan(
     if not isinstance(notes, dict) or "form" not in notes:
         raise CheckpointError(f"{folder}: the run was not started by `oism train`")
     check_folder(folder, resume=True)
+    check_not_running(folder)
     before = {**notes["form"], **notes["sizes"]}
     before |= {name: settings["config"][own] for name, own in CONFIG.items()}
     before |= {name: not before[name] for name in ("no_flip", "no_dequantise")}
@@ -220,6 +232,10 @@ def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:  # no
         refuse(("order",), f"an option for priors that are fitted, not {prior}")
     if prior == NONE:
         refuse(("gate", "paper"), "an option for priors, and there is none")
+        if form["predict"] == OperatorPreconditioning.name:
+            refuse(("predict",), "operator needs a prior, and there is none (--prior none)")
+    if form["predict"] != Noise.name and (form["paper"] or form["gate"] is not None):
+        refuse(("predict",), "a network that learns the residual (--paper, --gate) predicts noise")
     if form["paper"]:
         refuse(("gate",), "the paper's form (--paper) has no gate")
     if form["network"] is not None:
@@ -288,7 +304,7 @@ def prepare(plan: Plan, accelerator: Accelerator) -> Prepared:
         "sizes": {name: sizes[name] for name in SIZES if name in sizes},
     }
     return Prepared(
-        predictor=net if prior is None else _combined(net, prior, form, config.first),
+        predictor=_predictor(net, prior, clock, form, config.first),
         prior=prior,
         clock=clock,
         images=images,
@@ -308,7 +324,8 @@ def _network(plan: Plan, shape: tuple[int, ...], clock: Clock) -> Any:  # noqa: 
     from oism.diffusers import read_network
 
     if plan.resumes and latest_checkpoint(plan.folder) is not None:
-        return load(plan.folder, expected=Diffusion).net  # the folder of diffusers may be gone
+        net = load(plan.folder, expected=Diffusion).net  # the folder of diffusers may be gone
+        return getattr(net, "net", net) if plan.form["predict"] != Noise.name else net
     try:
         net = read_network(folder, clock=clock, lowest=-1.0)
     except StorageError as error:
@@ -378,11 +395,15 @@ def _fitted(plan: Plan, rows: Rows, clock: Clock, accelerator: Accelerator) -> P
     return fit_prior(share, order=form["order"], frame=frame, shared=True, **common)
 
 
-def _combined(net: nn.Module, prior: Prior, form: Mapping[str, Any], first: float) -> nn.Module:
+def _predictor(
+    net: nn.Module, prior: Prior | None, clock: Clock, form: Mapping[str, Any], first: float
+) -> nn.Module:
+    """Return the noise predictor of a network, with its prior if there is one."""
     gate = gate_of(form)
-    if gate is not None:
+    if prior is not None and gate is not None:
         return OperatorInformed(net, prior, gate=gate)
-    return Combined(net, prior, first=first)
+    net = predicting(net, form["predict"], prior=prior, clock=clock)
+    return net if prior is None else Combined(net, prior, first=first)
 
 
 def accelerator_on(device: str | None) -> Accelerator:

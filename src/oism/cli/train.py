@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from oism.cli.runs import Plan, Prepared
     from oism.training import Run
 
+Prediction = Literal["noise", "v", "x0", "edm", "operator"]
 Numbers = Annotated[tuple[int, ...] | None, arg(metavar="N ...")]
 
 
@@ -46,6 +47,8 @@ class PriorOptions:
     """Train on the residual where the prior's error < HALF, as 0.001 4."""
     paper: bool = False
     """The paper's form: train on the residual at all noise levels."""
+    predict: Annotated[Prediction | None, setting("noise", "WHAT")] = None
+    """What the network predicts: noise, v, x0, edm, or operator, which the prior standardises."""
 
 
 @options

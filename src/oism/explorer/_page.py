@@ -6,8 +6,8 @@ from functools import cache
 from importlib.resources import files
 
 NUMERICS = (
-    "lattice", "linear", "equations", "table", "choice", "flow", "chart", "random", "model",
-    "toys", "kde", "heldout", "fft", "density", "worker",
+    "lattice", "linear", "fft", "operator", "equations", "table", "choice", "flow", "chart",
+    "folds", "random", "model", "toys", "kde", "heldout", "density", "worker",
 )  # fmt: skip
 """The mathematics, which the workers run too, in the order of definition."""
 

@@ -20,6 +20,8 @@ from torch import Tensor
 from oism._core import checks
 
 State = tuple[Tensor, ...]
+"""The state of an ordinary differential equation: points, and what is integrated along them."""
+
 Field = Callable[[Tensor, State], State]
 Drift = Callable[[Tensor, Tensor], Tensor]
 

@@ -32,6 +32,7 @@ KNOTS = PlacedKnots(tolerance=1e-2, most=200)
 """The spacing of the table of coefficients over the logarithm of t."""
 
 MOST_ORDER = 9
+"""The largest order of a prior."""
 
 RESOLVED = 1e-10
 """The smallest variance, relative to the largest, that exceeds the rounding of float32."""

@@ -8,12 +8,14 @@ from oism.nn._mlp import MLP
 from oism.nn._model import Diffusion
 from oism.nn._parametrisation import (
     EDM,
+    PREDICTIONS,
     Clean,
     Noise,
     OperatorPreconditioning,
     Parametrisation,
     Parametrised,
     Velocity,
+    predicting,
 )
 from oism.nn._row_network import RowNetwork
 from oism.nn._sizes import unet_for
@@ -22,6 +24,7 @@ from oism.nn._velocity import VelocityScore
 __all__ = [
     "EDM",
     "MLP",
+    "PREDICTIONS",
     "Clean",
     "Combined",
     "DDPMpp",
@@ -40,6 +43,7 @@ __all__ = [
     "eval_mode",
     "full_precision",
     "half_precision",
+    "predicting",
     "trained_network",
     "unet_for",
 ]

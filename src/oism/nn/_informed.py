@@ -173,6 +173,9 @@ def described(part: object) -> dict[str, Any]:
     name = public_name(type(part))
     if not name.startswith("oism."):
         return {"kind": name}
+    if callable(facts := getattr(part, "facts", None)):
+        found: dict[str, Any] = facts()
+        return found
     if dataclasses.is_dataclass(part) and not isinstance(part, type):
         return {"kind": type(part).__name__, **plain(dataclasses.asdict(part))}
     return {"kind": type(part).__name__, **plain(getattr(part, "to_config", dict)())}

@@ -30,7 +30,9 @@ noise for the velocity, σ²/α² for clean tensors (`oism.objectives.OutputMatc
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import torch
@@ -40,6 +42,7 @@ from oism._core import checks
 from oism._core.transforms import one_per_row
 from oism.images import GaussianPart, Prior
 from oism.nn._contexts import full_precision
+from oism.nn._informed import described
 from oism.process import Clock, OrnsteinUhlenbeck
 from oism.storage import External, storable
 
@@ -218,6 +221,10 @@ class Parametrised(nn.Module):
             "clock": self.clock,
         }
 
+    def facts(self) -> dict[str, Any]:
+        """Return the settings of the network, and what it predicts."""
+        return {**described(self.net), "predicts": self.parametrisation.name}
+
     def forward(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is.
 
@@ -248,3 +255,31 @@ class Parametrised(nn.Module):
         found = self.parametrisation.factors(alpha, sigma)
         a, b, c = (one.to(flat) for one in found)
         return part, (a, b, c), alpha.to(flat)
+
+
+PREDICTIONS: Mapping[str, type[Parametrisation]] = MappingProxyType(
+    {one.name: one for one in (Noise, Velocity, Clean, EDM, OperatorPreconditioning)}
+)
+"""What a network can predict, by name."""
+
+
+def predicting(
+    net: nn.Module, name: str, *, prior: Prior | None = None, clock: Clock | None = None
+) -> nn.Module:
+    """Return a noise predictor from a network that predicts what is named.
+
+    The names are "noise", "v", "x0", "edm" and "operator", the last with a prior. A network that
+    predicts the noise is returned as it is.
+    """
+    if name not in PREDICTIONS:
+        raise ValueError(f"name must be one of {', '.join(PREDICTIONS)}, got {name!r}")
+    kind = PREDICTIONS[name]
+    if kind is Noise:
+        return net
+    if kind is OperatorPreconditioning:
+        if prior is None:
+            raise ValueError("prior must be given: it is that by which a network is preconditioned")
+        return Parametrised(net, OperatorPreconditioning(prior), clock)
+    if clock is None and prior is not None:
+        clock = prior.clock
+    return Parametrised(net, kind(), clock)

@@ -11,15 +11,23 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from oism.tables import OISM, TableModel
+from oism.tables import OISM, StackedTable, TableModel
 
 Array = NDArray[np.float64]
 Limits = Sequence[tuple[float, float]]
+"""The least and the greatest value shown, for each column."""
 
 INK = "#1f3b73"
+"""The colour of curves and points."""
+
 ACCENT = "#d1495b"
+"""The colour of a second curve."""
+
 GREY = "#8a8f98"
+"""The colour of lines of reference."""
+
 PALE = "#c9d3e6"
+"""The colour of histograms."""
 DENSITY = "magma_r"
 SPECTRUM = "viridis"
 
@@ -30,14 +38,14 @@ def column_names(model: object, count: int) -> list[str]:
     return [f"column {j}" for j in range(count)] if names is None else [str(n) for n in names]
 
 
-def table_model(model: Any) -> TableModel | None:  # noqa: ANN401
-    """Return the fitted density of an `OISM` or a `TableModel`; None for other estimators."""
+def table_model(model: Any) -> TableModel | StackedTable | None:  # noqa: ANN401
+    """Return the fitted density of an `OISM` in a chart; None for other estimators."""
     # Of an estimator that is not fitted, the property raises the error of scikit-learn.
     found = model.model_ if hasattr(type(model), "model_") else model
-    return found if isinstance(found, TableModel) else None
+    return found if isinstance(found, TableModel | StackedTable) else None
 
 
-def fitted(model: object) -> TableModel:
+def fitted(model: object) -> TableModel | StackedTable:
     """Return the fitted density of a model."""
     found = table_model(model)
     if found is None:
@@ -45,7 +53,7 @@ def fitted(model: object) -> TableModel:
     return found
 
 
-def limits_of(model: OISM | TableModel) -> list[tuple[float, float]]:
+def limits_of(model: OISM | TableModel | StackedTable) -> list[tuple[float, float]]:
     """Return the range of every column: period, bounds, box, or 3.5 standard deviations."""
     chart = fitted(model).chart
     return list(zip(chart.low.tolist(), (chart.low + chart.width).tolist(), strict=True))

@@ -57,7 +57,7 @@ def _scores(model: OISM | TableModel, points: Array, t: float) -> Array:
 
 def _noised(model: OISM | TableModel, points: Array, t: float) -> Array:
     """Return the density of the noised data at points, divided by its largest value."""
-    found = fitted(model)
+    found = cast("TableModel", fitted(model))  # of two columns, so that it has one process
     u = found.chart.to_process(torch.from_numpy(points)).to(found.device)
     return found.operator_score.relative_density(u, t).cpu().numpy()
 

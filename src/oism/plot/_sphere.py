@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import ArrayLike
+from scipy.interpolate import RectBivariateSpline
 
 from oism.plot._frame import DENSITY, INK, Array
 from oism.tables import OISM, SphereModel
@@ -22,6 +24,9 @@ SAMPLES = 5000
 ROWS = "#6b6f76"
 NOISE = 0.15
 """The noise √(2t) whose score is drawn, in radians."""
+
+LEAST_SIDE, PAD = 36, 6
+"""The least number of cells of a coarse grid, and of those that continue it beyond its ends."""
 
 RANGE = 7.0
 """The log-densities that are shown, in nats below the largest."""
@@ -35,7 +40,9 @@ def _globe(figure: Figure, place: tuple[int, int, int], title: str) -> Axes:
     degrees = FuncFormatter(lambda angle, _: f"{math.degrees(angle):.0f}°")
     ax.xaxis.set_major_formatter(degrees)
     ax.yaxis.set_major_formatter(degrees)
-    ax.tick_params(labelsize="x-small", colors="#8a8f98")
+    ax.tick_params(labelsize="x-small", colors="#6b6f76")
+    for label in ax.get_xticklabels():  # on the equator, over points and colours
+        label.set_path_effects([withStroke(linewidth=2, foreground="white", alpha=0.8)])
     ax.grid(linewidth=0.4, alpha=0.6)
     return ax
 
@@ -61,19 +68,56 @@ def sphere_cloud(model: SphereModel, rows: ArrayLike, ax: Axes, color: str = INK
     return ax
 
 
-def sphere_density(model: SphereModel, ax: Axes, side: int = 72) -> Axes:
+def sphere_density(model: SphereModel, ax: Axes, side: int = 180) -> Axes:
     """Return the map with log-densities as colours, ``side`` cells from pole to pole."""
     latitude = np.linspace(-0.5 * np.pi, 0.5 * np.pi, side + 1)
     longitude = np.linspace(-np.pi, np.pi, 2 * side + 1)
-    middles = [0.5 * (edges[1:] + edges[:-1]) for edges in (latitude, longitude)]
-    x = _points(*np.meshgrid(*middles, indexing="ij"))
-    log = model.point_density(x).reshape(side, 2 * side).numpy()
+    log = density_grid(model, side)
     top = float(log.max())
     shade = ax.pcolormesh(
         longitude, latitude, log, vmin=top - RANGE, vmax=top, cmap=DENSITY, rasterized=True
     )
     shade.set_edgecolor("face")
     return ax
+
+
+def density_grid(model: SphereModel, side: int) -> Array:
+    """Return log-densities at the middles of cells: ``(side, 2 side)``, from the south pole.
+
+    The log-density of the flow has a limited degree: it is computed on a coarser grid and
+    interpolated by a cubic spline. The other parts of the pool are computed at all places.
+    """
+    coarse = min(side, max(LEAST_SIDE, int(model.operator_score.basis.facts()["finest"])))
+    flow = model.flow_density(_middles(coarse)).reshape(coarse, 2 * coarse).numpy()
+    x = _middles(side)
+    fine = torch.from_numpy(_refined(flow, side)).reshape(-1, 1)
+    others = [part.log_densities(x) for part in model.pool.parts[1:]]
+    log = torch.logsumexp(torch.cat((fine, *others), dim=1) + model.weights.log(), dim=1)
+    return log.reshape(side, 2 * side).numpy()
+
+
+def _middles(side: int) -> torch.Tensor:
+    """Return unit vectors at the middles of ``side`` times 2 ``side`` cells."""
+    step = np.pi / side
+    latitude = step * (np.arange(side) + 0.5) - 0.5 * np.pi
+    return _points(
+        *np.meshgrid(latitude, step * (np.arange(2 * side) + 0.5) - np.pi, indexing="ij")
+    )
+
+
+def _refined(values: Array, side: int) -> Array:
+    """Return values at the middles of ``side`` times 2 ``side`` cells, from those of fewer."""
+    count = len(values)
+    if side == count:
+        return values
+    # Over a pole a meridian goes on as the one opposite to it.
+    opposite = np.roll(values, count, axis=1)
+    tall = np.concatenate((opposite[:PAD][::-1], values, opposite[-PAD:][::-1]))
+    wide = np.concatenate((tall[:, -PAD:], tall, tall[:, :PAD]), axis=1)
+    places = [np.arange(-PAD, size + PAD) + 0.5 for size in values.shape]
+    spline = RectBivariateSpline(*places, wide)
+    at = [(np.arange(k * side) + 0.5) * count / side for k in (1, 2)]
+    return np.asarray(spline(*at), dtype=np.float64)
 
 
 def sphere_score(model: SphereModel, ax: Axes, noise: float = NOISE) -> Axes:

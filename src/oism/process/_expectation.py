@@ -20,6 +20,7 @@ from oism.process._base import Nodes, Transition
 from oism.process._measure import Measure
 
 Function = Callable[[Tensor], Tensor]
+"""A map from points ``(n, *shape)`` to values ``(n,)`` or ``(n, *out)``, row by row."""
 
 QUADRATURE_DIM = 3
 """The largest dimension in which a product rule is the default."""

@@ -78,6 +78,8 @@ noise is mostly a residual that changes quickly, which more evaluations do resol
 class Prediction(SamplingMethod):
     """The method with the smallest expected error, from measured statistics of the residual.
 
+    The number of evaluations may be anything; the levels are chosen for it.
+
     Parameters
     ----------
     statistics
@@ -88,8 +90,6 @@ class Prediction(SamplingMethod):
         γ, the power of the variance c by which errors are weighted in the choice of levels: 1 for
         the smallest mean squared error, less for more accurate details. By default 0.7 below 10
         evaluations and 1 from there on.
-
-    The number of evaluations may be anything; the levels are chosen for it.
     """
 
     statistics: ResidualStatistics

@@ -28,6 +28,7 @@ from oism.tables._model import TableModel, converged_steps
 from oism.tables._outliers import OutlierDetector
 from oism.tables._rotations import RotationModel, fit_rotations
 from oism.tables._sphere import SphereModel
+from oism.tables._stack import StackedTable
 from oism.tables._streaming import PASSES
 from oism.tables._summary import describe
 
@@ -54,6 +55,7 @@ __all__ = [
     "SphereModel",
     "SplineFlow",
     "Spread",
+    "StackedTable",
     "TableDistribution",
     "TableModel",
     "TabularModel",

@@ -26,8 +26,8 @@ from oism.tables._tensors import check_tensor
 WIDENING = 2.0
 """The standard deviations of the background, in those of the data."""
 
-FLOOR = 1e-9
-"""The least standard deviation of a column, as a fraction of its mean."""
+LEAST_SHARE = 1 / 16
+"""The least standard deviation of a column, as a fraction of the width of its box."""
 
 FAR = 1e150
 """Distances are cut off here, so that their squares stay finite."""
@@ -142,9 +142,10 @@ class Background:
         covariance = WIDENING**2 * spread.covariance[index[:, None], index]
         mean = spread.mean[index]
         # Columns that are constant, or sums of others, have no Gaussian density of their own.
-        size = torch.maximum(covariance.diagonal(), (FLOOR * mean).square())
-        size = torch.where(size > 0, size, 1.0)
-        covariance = covariance + torch.diag(1e-6 * size)
+        # The former have a box nevertheless, and beyond it a density that is finite.
+        size, box = covariance.diagonal(), (LEAST_SHARE * width[index]).square()
+        box = torch.where((size > 0) | (box > 0), box, 1.0)
+        covariance = covariance + torch.diag(torch.maximum(1e-6 * size, box - size))
         share = (1 + outside / spread.weight * spread.count) / (spread.count + 1)
         return cls(share, free, mean, torch.linalg.cholesky(covariance), low, width, opening)
 

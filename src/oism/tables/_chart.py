@@ -39,12 +39,25 @@ REACH = 3.5
 """The number of standard deviations on either side that the range of a whitened column has."""
 
 CONSTANT = 1e-13
-"""A standard deviation below this fraction of the mean is rounding."""
+"""A column whose range is below this fraction of its values is constant: the range is rounding."""
+
+NARROW = 1e-6
+"""The scale of a constant column, as a fraction of its value, or of 1."""
 
 RANK = 1e-6
 """Standard deviations of principal directions below this fraction of the columns' are set to it:
 data in a plane have no density.
 """
+
+
+def is_constant(low: Tensor, high: Tensor) -> Tensor:
+    """Return which columns with values from ``low`` to ``high`` are constant."""
+    return ~(high - low > CONSTANT * torch.maximum(low.abs(), high.abs()))
+
+
+def constant_scale(value: Tensor) -> Tensor:
+    """Return the scale of constant columns: narrow, and far above rounding errors."""
+    return NARROW * torch.where(value != 0, value.abs(), 1.0)
 
 
 class Chart(ABC):
@@ -334,10 +347,10 @@ class WhiteChart(Chart):
         tensor([[1., 1.]])
         """
         mean, covariance = mean.double(), covariance.double()
-        # Columns first, each in its own unit; a constant one has the scale of its value, or 1.
+        # Columns first, each in its own unit; that of a constant one would be a rounding error.
         unit = covariance.diagonal().clamp(min=0).sqrt()
-        constant = unit <= CONSTANT * mean.abs()
-        unit = torch.where(constant, torch.where(mean != 0, mean.abs(), 1.0), unit)
+        constant = unit <= torch.finfo(torch.float64).eps * mean.abs()
+        unit = torch.where(constant, constant_scale(mean), unit)
         matrix, inverse = torch.diag(1 / unit), torch.diag(unit)
         if rotate:
             variances, vectors = torch.linalg.eigh(covariance / torch.outer(unit, unit))

@@ -32,6 +32,7 @@ from oism.score import OperatorScore
 from oism.tables._background import Background, Spread
 from oism.tables._chart import Chart
 from oism.tables._contract import HeldOut, TabularModel
+from oism.tables._folds import folds_by_content
 from oism.tables._model import TableModel, converged_steps
 
 FEW_ROWS_RIDGE = 0.1
@@ -48,7 +49,7 @@ class Settings:
     folds: int = 5
     clock: Clock | None = None
     shrinkage: Shrinkage = field(default_factory=SampleMeans)
-    ridge: float | str = "cv"
+    ridge: Ridge | float | str = "cv"
     steps: int | str = "auto"
     device: str | torch.device | None = None
     seed: int = 0
@@ -69,6 +70,10 @@ class Collector(ABC):
     def folds(self) -> int:
         """The number of folds."""
         return self._settings.folds
+
+    def folds_of(self, rows: Tensor) -> Tensor:
+        """Return the folds of rows ``(n, d)`` by their content: ``(n,)``."""
+        return fold_of(rows, self.folds)
 
     @abstractmethod
     def update(
@@ -143,6 +148,11 @@ class MomentCollector(Collector):
         """The effective number of rows."""
         return self.spread.count
 
+    def folds_of(self, rows: Tensor) -> Tensor:
+        """Return folds that depend neither on units nor on the order of the columns."""
+        low, width, periodic = self.chart.low, self.chart.width, self.chart.periods > 0
+        return folds_by_content(rows, low, width, periodic, self.moments.folds)
+
     def prepare(self, weight: float) -> None:
         """Round blocks of rows so that sums of many batches stay exact."""
         self.moments.round_blocks(weight)
@@ -155,8 +165,7 @@ class MomentCollector(Collector):
         positions: Tensor | None = None,  # noqa: ARG002 (every row counts)
     ) -> None:
         """Add rows to the averages; those outside of the box are left to the background."""
-        if fold is None:  # by the content of the rows: a chart rounds, differently in another order
-            fold = fold_of(rows, self.moments.folds)
+        fold = self.folds_of(rows) if fold is None else fold
         self.spread.update(rows, weights)
         used = self.chart.uses(rows)
         self.outside += float(weights[~used].sum())
@@ -217,9 +226,9 @@ class MomentCollector(Collector):
         steps = converged_steps(score, span) if auto else int(settings.steps)
         return TableModel(score, chart, background, span, steps)
 
-    def _choose_ridge(self, moments: Moments) -> CrossValidation | float:
+    def _choose_ridge(self, moments: Moments) -> Ridge | float:
         if not isinstance(self._settings.ridge, str):
-            return float(self._settings.ridge)
+            return self._settings.ridge
         if int((moments.weight > 0).sum()) < 2:
             return FEW_ROWS_RIDGE
         return CrossValidation(max(2, moments.folds), self._solver.times)

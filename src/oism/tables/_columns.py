@@ -21,8 +21,9 @@ from torch import Tensor
 
 from oism._core import checks
 from oism.storage import storable
-from oism.tables._chart import CONSTANT, BoxChart
+from oism.tables._chart import CONSTANT, NARROW, BoxChart, constant_scale, is_constant
 from oism.tables._column import Column
+from oism.tables._folds import sorted_cells
 
 MARGIN = 0.1
 """The share of the range of a free column that is empty, for many rows; see `margin`."""
@@ -262,6 +263,11 @@ class Columns:
             inside &= ~((x[:, column] < least) | (x[:, column] > most))
         return inside
 
+    def cells_of(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Return the cells that determine the folds of rows ``(m, count)`` without gaps."""
+        chart = self.chart(x, float(weights.sum()), weights)
+        return sorted_cells(x, chart.low, chart.width, chart.periodic)
+
     def chart(self, x: Tensor, n: float, weights: Tensor | None = None) -> BoxChart:
         """Return the chart that maps rows ``(m, count)``, effectively n of them, into the box."""
         weights = x.new_ones(len(x)) if weights is None else weights
@@ -270,9 +276,7 @@ class Columns:
         least, most = _limits(x, weights)
         near, far = torch.maximum(low, least), torch.minimum(high, most)
         centre, half = 0.5 * (near + far), 0.5 * (far - near)
-        # A constant column has no scale of its own: that of its value, or 1.
-        floor = CONSTANT * torch.maximum(near.abs(), far.abs())
-        half = torch.where(half > floor, half, torch.where(centre != 0, centre.abs(), 1.0))
+        half = torch.where(is_constant(near, far), constant_scale(centre), half)
         scale = math.pi / (half * (1 + margin(n)))
         start, opening = torch.zeros_like(centre), torch.zeros_like(centre)
         periodic, bounded = (torch.zeros(self.count, dtype=torch.bool) for _ in range(2))
@@ -291,8 +295,8 @@ class Columns:
                 below = math.isfinite(first)
                 opening[column], end = (1.0, first) if below else (-1.0, last)
                 reach = abs(float((far if below else near)[column]) - end)
-                # Rows that all lie at the bound have no scale: that of their value, or 1.
-                reach = reach if reach > CONSTANT * abs(end) else abs(end) or 1.0
+                # Rows that all lie at the bound have no scale of their own.
+                reach = reach if reach > CONSTANT * abs(end) else NARROW * (abs(end) or 1.0)
                 width = (1 + 0.5 * margin(n)) * reach
             centre[column], scale[column] = end, math.pi / width
         return BoxChart(centre, scale, start, periodic, bounded, opening)

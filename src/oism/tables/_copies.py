@@ -4,7 +4,9 @@ If samples were new draws from the distribution of the data, the distance from a
 nearest row would be distributed as the distance from a row to the nearest *other* row. Samples of a
 model that has memorised its rows are much nearer. The test compares the two sets of distances by
 the ratio of their medians, by the share of samples that are nearer than the nearest one per cent of
-the rows are to each other, and by the p-value of a one-sided Mann-Whitney test.
+the rows are to each other, and by the p-value of a one-sided Mann-Whitney test. Samples count as
+copies if the ratio is below 0.5 *and* p is below 0.001. A small p alone does not: with many samples
+it also shows that a density is a little too narrow, or has a little too much mass near the rows.
 """
 
 from __future__ import annotations
@@ -17,8 +19,10 @@ import scipy.stats
 from numpy.typing import NDArray
 
 NEAR = 0.01
-SUSPICIOUS = 0.5
-"""A median distance below this fraction of the expected one counts as copying."""
+"""The share of the rows whose distances to each other count as very near."""
+
+SUSPICIOUS, SIGNIFICANT = 0.5, 1e-3
+"""Samples count as copies if the ratio of the medians and the p-value are below these."""
 
 
 @dataclass(frozen=True)
@@ -36,14 +40,14 @@ class CopyCheck:
     @property
     def are_copies(self) -> bool:
         """Whether the samples count as copies."""
-        return self.median_ratio < SUSPICIOUS and self.p_value < 1e-3
+        return self.median_ratio < SUSPICIOUS and self.p_value < SIGNIFICANT
 
     def __str__(self) -> str:
         found = "samples look like COPIES of the data" if self.are_copies else "no copies"
         return (
             f"{found}: median distance to the nearest row {self.median_ratio:.2f} of that "
-            f"between rows, {self.near_share:.1%} very near ({NEAR:.0%} expected), "
-            f"p = {self.p_value:.2g}"
+            f"between rows, p = {self.p_value:.2g} (copies: below {SUSPICIOUS:g} and below "
+            f"{SIGNIFICANT:g}); {self.near_share:.1%} very near ({NEAR:.0%} expected)"
         )
 
 

@@ -54,7 +54,8 @@ class Directions:
         if len(indices) != count:
             raise ValueError(
                 f"sphere must name all columns, got {len(indices)} of {count}: points of the "
-                "sphere cannot be modelled together with other columns yet; fit them apart"
+                "sphere cannot be modelled together with other columns; fit one OISM to the "
+                f"columns {named} alone, and another one to the others"
             )
         return cls(tuple(indices), unit if len(indices) == 2 else "vectors")
 

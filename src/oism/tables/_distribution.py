@@ -34,6 +34,18 @@ class TableDistribution:
     def __init__(self, density: Density, columns: Columns) -> None:
         self.density, self.columns_ = density, columns
 
+    @property
+    def n_features_in_(self) -> int:
+        """The number of columns."""
+        return self.columns_.count
+
+    @property
+    def feature_names_in_(self) -> NDArray[np.object_]:
+        """The names of the columns, where the table that was fitted had names."""
+        if self.columns_.names is None:
+            raise AttributeError("feature_names_in_: the columns have no names")
+        return np.array(self.columns_.names, dtype=object)
+
     def __repr__(self) -> str:
         names = ", ".join(self.columns_.label(j) for j in range(self.columns_.count))
         return f"{type(self).__name__}(columns {names})"

@@ -12,8 +12,8 @@ Rows on an end need a finite density there: then a power is at least 1.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 import numpy as np
 import scipy.optimize
@@ -21,8 +21,19 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from oism.basis import JacobiPolynomials, LaguerrePolynomials
-from oism.estimation import Moments, Ridge, Shrinkage, fit_moments, fold_of, moments_of
+from oism.basis import Basis, JacobiPolynomials, LaguerrePolynomials
+from oism.estimation import (
+    ChosenRidge,
+    Knots,
+    KnownKnots,
+    Moments,
+    PlacedKnots,
+    Ridge,
+    Shrinkage,
+    fit_moments,
+    fold_of,
+    moments_of,
+)
 from oism.process import Clock, Jacobi, Laguerre
 from oism.score import OperatorScore
 from oism.tables._background import Spread
@@ -31,11 +42,15 @@ from oism.tables._column import Column
 from oism.tables._columns import Columns
 from oism.tables._end_chart import EndChart
 from oism.tables._family import Family, MomentFamily, P
-from oism.tables._pool import pool_weights
+from oism.tables._model import TableModel
+from oism.tables._pool import Densities, Single, held_out_weights
 from oism.tables._stack import StackedFamily
 
 DEGREES = {"Jacobi": 48, "Laguerre": 12}
 """The largest degree, unless given."""
+
+KNOT_ERROR = 1e-2
+"""The relative error of scores between the times at which they are solved for."""
 
 FOLDS = 3
 """The number of folds by which a family is chosen."""
@@ -49,9 +64,6 @@ MOST_HELD_OUT = 500
 STEPS = 12
 """The number of steps of flows that are compared."""
 
-QUICK_DEGREE = 24
-"""The largest degree of families that are compared."""
-
 POWERS = (0.25, 3.0)
 """The range of the powers a and b that are estimated."""
 
@@ -60,13 +72,15 @@ POWERS = (0.25, 3.0)
 class EndFamily(MomentFamily[P]):
     """The choices for one column with bounds."""
 
+    knots: Knots = field(default_factory=lambda: PlacedKnots(KNOT_ERROR))
+
     times = 17
 
     def fit(
         self, moments: Moments, *, clock: Clock | None, shrinkage: Shrinkage, ridge: Ridge | float
     ) -> OperatorScore:
         """Return the scores, by default over the clock of the basis."""
-        return fit_moments(moments, clock=clock, shrinkage=shrinkage, ridge=ridge)
+        return fit_moments(moments, clock=clock, shrinkage=shrinkage, ridge=ridge, knots=self.knots)
 
     def degree(self) -> int:
         """Return the largest degree of the polynomials."""
@@ -157,13 +171,13 @@ def candidates(column: Column, x: Tensor, weights: Tensor) -> list[Family[Any]]:
         powers = [(0.5, 0.5), (1.0, 1.0), beta_powers(u, weights)]
         pairs = [tuple(max(p, 1.0) if on else p for p, on in zip(pair, at, strict=True))
                  for pair in powers]  # fmt: skip
-        return [JacobiFamily(Jacobi(*pair), order=QUICK_DEGREE) for pair in dict.fromkeys(pairs)]
+        return [JacobiFamily(Jacobi(*pair)) for pair in dict.fromkeys(pairs)]
     bound, side = end_of(column)
     gaps = (side * (x - bound)).clamp(min=0)
     least = 1.0 if float(gaps.min()) <= 0 else 0.0
     a = max(gamma_power(gaps, weights), least)
     near = dict.fromkeys([a, max(0.5, least)])
-    boxed = [JacobiFamily(Jacobi(power, 1.0), order=QUICK_DEGREE) for power in near]
+    boxed = [JacobiFamily(Jacobi(power, 1.0)) for power in near]
     return [LaguerreFamily(Laguerre(a)), *boxed]
 
 
@@ -202,37 +216,40 @@ def choose_at_ends(
 ) -> Family[Any]:
     """Return the given family and candidates, stacked by their held-out log-densities.
 
-    The given one for tables without candidates: several columns, no bounds, or few rows.
+    The given one for tables without candidates: several columns, no bounds, or few rows. Ridge and
+    truncation of each are chosen without the first fold, and used for the other folds as well.
     """
     if columns.count != 1 or not ends_of(columns[0]) or len(rows) < LEAST_ROWS:
         return family
-    members = [family, *candidates(columns[0], rows[:, 0], weights)]
-    quick, logs, own = replace(settings, steps=STEPS, device=None), [], []
     fold = fold_of(rows, FOLDS)
-    for number in range(FOLDS):
-        held = fold == number
-        test = held.nonzero()[:MOST_HELD_OUT, 0]
-        if not len(test) or not bool((~held).any()):
-            continue
-        parts = rows[~held], weights[~held], rows[test]
-        logs.append(torch.stack([_log_density(m, columns, *parts, quick) for m in members], dim=1))
-        own.append(weights[test])
-    if not logs:
+    used = torch.unique(fold)
+    if len(used) < 2:  # nothing can be held out
         return family
-    shares, _ = pool_weights(torch.cat(logs), torch.cat(own))
-    finer = [family, *(replace(member, order=family.order) for member in members[1:])]
-    return StackedFamily.of(finer, shares)
+    families: list[Any] = [family, *candidates(columns[0], rows[:, 0], weights)]
+    quick = replace(settings, steps=STEPS, device=None)
+    tasks = [(replace(one, knots=KnownKnots()), quick) for one in families]
+
+    def fit(own: Tensor) -> list[Densities]:
+        models: list[Densities] = []
+        for k, (one, chosen) in enumerate(tasks):
+            collector = one.collector(columns, rows[own], weights[own], chosen)
+            collector.update(rows[own], weights[own])
+            model = cast("TableModel", collector.model())
+            tasks[k] = _repeated(one, chosen, model.operator_score)
+            models.append(Single(model))
+        return models
+
+    folds = [fold == one for one in used]
+    shares, _ = held_out_weights(fit, rows, weights, folds, MOST_HELD_OUT)
+    return StackedFamily.of(families, shares)
 
 
-def _log_density(
-    family: Family[Any],
-    columns: Columns,
-    rows: Tensor,
-    weights: Tensor,
-    test: Tensor,
-    settings: Settings,
-) -> Tensor:
-    """Return the log-densities of test rows under a model of other rows: ``(m,)``."""
-    collector = family.collector(columns, rows, weights, settings)
-    collector.update(rows, weights)
-    return collector.model().log_density(test)
+def _repeated(
+    family: Family[Any], settings: Settings, score: OperatorScore
+) -> tuple[Family[Any], Settings]:
+    """Return the family with the functions of a fit, and settings with its ridge and clock."""
+    if not isinstance(settings.ridge, str):
+        return family, settings
+    finest = -float(cast("Basis", score.basis).eigenvalues[-1])
+    ridge = ChosenRidge(score.schedule, len(score.schedule.tau))
+    return replace(family, max_eigenvalue=finest), replace(settings, ridge=ridge, clock=score.clock)

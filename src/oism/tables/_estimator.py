@@ -38,13 +38,13 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.batches import Batch
+from oism._core.transforms import shared_tensor
 from oism.estimation import (
     JamesStein,
     Modulation,
     Monotone,
     SampleMeans,
     Shrinkage,
-    fold_of,
 )
 from oism.flow import StochasticHeun
 from oism.process import Clock, Process
@@ -584,7 +584,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
             array = validate_data(
                 self, X, dtype=np.float64, order="C", reset=reset, ensure_all_finite=False
             )
-            rows = torch.from_numpy(np.require(array, requirements=["C", "W"]))
+            rows = shared_tensor(array)
         else:
             _check_feature_names(self, X, reset=reset)
         if reset:
@@ -625,7 +625,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         weights = _check_sample_weight(
             sample_weight, rows.numpy(), dtype=np.float64, ensure_non_negative=True
         )
-        return torch.from_numpy(np.require(weights, requirements=["C", "W"]))
+        return shared_tensor(weights)
 
     def _numbers(self) -> Callable[[Any], Array]:
         """Return a function of batches: their numbers, with NaN for gaps; checks their columns."""
@@ -720,7 +720,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         # no copies, and one fold would hold all rows of a level.
         columns = self.columns_
         if fold is None and columns.discrete and not columns.have_levels:
-            return fold_of(rows, self.collector_.folds)
+            return self.collector_.folds_of(rows)
         return fold
 
     def _dequantised(self, rows: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from oism.tables._chart import CONSTANT
+from oism.tables._chart import is_constant
 from oism.tables._columns import Columns
 
 MOST_COLUMNS = 20
@@ -53,8 +53,7 @@ def warn_of_constants(columns: Columns, rows: Tensor) -> list[int]:
     """Warn of columns that have the same value in all rows, and return their indices."""
     low = torch.where(rows.isnan(), torch.inf, rows).amin(dim=0)
     high = torch.where(rows.isnan(), -torch.inf, rows).amax(dim=0)
-    size = torch.maximum(low.abs(), high.abs())
-    constant = (~(high - low > CONSTANT * size)).nonzero()[:, 0].tolist()
+    constant = is_constant(low, high).nonzero()[:, 0].tolist()
     if constant:
         _warn(
             f"{_list(columns, constant)} constant in all rows: such a column has no density, and "

@@ -30,6 +30,7 @@ from oism._core.progress import Progress, progress_bar
 from oism._core.transforms import in_parallel, threads_apart
 from oism.estimation import fold_of
 from oism.tables._column import Column
+from oism.tables._columns import Columns
 from oism.tables._contract import HeldOut
 from oism.tables._gaussians import (
     Gaussians,
@@ -321,11 +322,14 @@ class System:
         return Part(self.name, self.coordinates[-1], mixture, normal)
 
 
-def problems_of(rows: Tensor) -> Tensor:
-    """Return the rows of each problem, ``(p, n)``: without one fold each, and all of them."""
-    n = len(rows)
+def problems_of(cells: Tensor) -> Tensor:
+    """Return the rows of each problem, ``(p, n)``: without one fold each, and all of them.
+
+    ``cells`` ``(n, d)`` are the cells of the rows, see `oism.tables._folds`.
+    """
+    n = len(cells)
     folds = FOLDS if n <= VERY_FEW_ROWS else FEWER_FOLDS
-    fold = fold_of(rows, folds if n <= FEW_ROWS else max(FOLDS, round(n / HELD_OUT)))
+    fold = fold_of(cells, folds if n <= FEW_ROWS else max(FOLDS, round(n / HELD_OUT)))
     held = [fold == one for one in range(folds if n <= FEW_ROWS else 1)]
     held = [one for one in held if bool(one.any()) and not bool(one.all())]
     return torch.stack([*(~one for one in held), torch.ones_like(fold, dtype=torch.bool)])
@@ -386,16 +390,16 @@ def cross_fit_joint(
     progress: bool | None = None,
 ) -> tuple[JointModel, HeldOut]:
     """Return the pool of all candidates and what held-out rows show; arguments of `fit_joint`."""
-    n = len(rows)
+    weights = torch.ones(len(rows), dtype=torch.float64) if weights is None else weights
     numeric = [k for k, one in enumerate(columns) if not one.categorical]
     levelled = [k for k, one in enumerate(columns) if one.categorical]
     table = TrainingRows(
         rows[:, numeric],
         rows[:, levelled].long(),
-        torch.ones(n, dtype=torch.float64) if weights is None else weights,
+        weights,
         tuple(columns[k] for k in numeric),
         tuple(len(columns[k].levels) for k in levelled),
-        problems_of(rows),
+        problems_of(Columns(tuple(columns)).cells_of(rows, weights)),
     )
     with threads_apart(), progress_bar(progress) as bar:
         places = _systems(table, candidates.systems, bar)

@@ -28,9 +28,10 @@ from typing import Any, ClassVar
 
 import torch
 from scipy.spatial import cKDTree
-from torch import Tensor, nn
+from torch import Tensor
 
 from oism.storage import storable
+from oism.tables._pool import Densities
 
 FIXED = tuple(4.0**power for power in range(1, 10))
 NEIGHBOURS = (2, 4, 8, 16, 32, 64, 128)
@@ -123,7 +124,7 @@ def vmf_depths(kappa: Tensor, dim: int, generator: torch.Generator | None) -> Te
     return out
 
 
-class KernelSums(nn.Module):
+class KernelSums(Densities):
     """Σ_i w_i k(x; x_i, κ_ji) for unit vectors ``(n, d)``, weights ``(n,)`` and κ ``(m, n)``."""
 
     points: Tensor
@@ -139,7 +140,12 @@ class KernelSums(nn.Module):
         self.register_buffer("kappa", kappa.double())
         self.space = space
 
-    def log_densities(self, x: Tensor) -> Tensor:
+    @property
+    def count(self) -> int:
+        """The number of members."""
+        return len(self.kappa)
+
+    def log_densities(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401, ARG002
         """Return the log-densities of all members at points ``(n, d)``: ``(n, m)``."""
         signs = self.space.signs
         result = torch.empty(len(signs), len(x), len(self.kappa), dtype=torch.float64)
@@ -162,7 +168,12 @@ class KernelSums(nn.Module):
                     result[s, rows, j] = torch.logsumexp(terms, dim=1)
         return torch.logsumexp(result, dim=0) - math.log(len(signs))
 
-    def sample(self, member: Tensor, generator: torch.Generator | None) -> Tensor:
+    def sample(
+        self,
+        member: Tensor,
+        generator: torch.Generator | None,
+        **settings: Any,  # noqa: ANN401, ARG002
+    ) -> Tensor:
         """Return one point for each entry of ``member`` ``(n,)``: ``(n, d)``, exact."""
         n = len(member)
         chosen = (

@@ -41,14 +41,14 @@ from oism.estimation import (
     KnownKnots,
     Ridge,
     SampleMeans,
-    fold_of,
 )
 from oism.process import Torus
 from oism.score import Schedule
 from oism.storage import storable
 from oism.tables._background import WIDENING, Spread
-from oism.tables._chart import CONSTANT, BoxChart
+from oism.tables._chart import BoxChart, constant_scale, is_constant
 from oism.tables._columns import margin
+from oism.tables._folds import folds_by_content
 from oism.tables._line import LineFlow
 from oism.tables._model import converged_steps
 from oism.tables._tensors import check_tensor
@@ -78,9 +78,6 @@ a normal distribution, 4.7 for a Laplace distribution."""
 
 LEAST_SCALE = 0.05
 """The least scale of a `AsinhMap` at a bound, as a fraction of the width of the central half."""
-
-NARROW = 1e-3
-"""The standard deviation of a constant column, as a fraction of its value, or of 1."""
 
 REACH = 5.0
 """The half width of the table of a constant column, in standard deviations."""
@@ -240,6 +237,7 @@ class Margin:
         place = share * _log1p_ratio((share * rise).clamp(min=-1 + 1e-15))
         result = nodes[index] + width * place.clamp(0, 1)
         low, high = float(table[0]), float(table[-1])
+        result = torch.where(v >= high, nodes[-1], result)  # exactly
         for side, where in enumerate((v < low, v > high)):
             mass, scale, power = self._tail(side)
             left = 1 - v[where] if side else v[where]
@@ -287,7 +285,7 @@ def fit_margin(
         if low is not None or high is not None:
             raise ValueError("bounds must be (None, None) for a periodic column")
         return _fit_periodic(x, w, checks.positive(period, "period"), choice)
-    if most - least <= CONSTANT * max(abs(least), abs(most)):
+    if bool(is_constant(*x.aminmax())):
         return _constant(least, low, high)
     return _fit(x, w, low, high, choice)
 
@@ -312,7 +310,7 @@ def fit_margins(
 
 def _constant(value: float, low: float | None, high: float | None) -> Margin:
     """Return a narrow normal distribution at a value, within bounds."""
-    deviation = NARROW * (abs(value) or 1.0)
+    deviation = float(constant_scale(torch.tensor(value, dtype=torch.float64)))
     first, last = value - REACH * deviation, value + REACH * deviation
     first = first if low is None else max(first, low)
     last = last if high is None else min(last, high)
@@ -469,7 +467,8 @@ def _flow_table(
     choice.count = choice.count or count
     folds = FOLDS if choice.schedule is None else 1
     moments = family.moments(1, choice.count, folds, squares=False)
-    moments.update(chart.to_process(rows), w, fold=fold_of(rows, folds))
+    fold = folds_by_content(rows, chart.low, chart.width, chart.periods > 0, folds)
+    moments.update(chart.to_process(rows), w, fold=fold)
     moments = moments.reflected(chart.reflections)
     ridge: Ridge | float = FEW_ROWS_RIDGE
     if choice.schedule is not None:

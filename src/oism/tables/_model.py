@@ -35,12 +35,15 @@ from oism.tables._background import Background
 from oism.tables._chart import Chart
 from oism.tables._conditional import GridModel
 from oism.tables._contract import TabularModel
-from oism.tables._line import LineFlow, converged
+from oism.tables._line import LineFlow, converged, line_of
 from oism.tables._process import ChartedProcess
 from oism.tables._summary import table_facts
 
 LEAST_RUN, LARGEST_RUN = 2**12, 2**14
 """The numbers of rows that a thread follows the flow with at a time."""
+
+FINE = 24
+"""The number of grid points for the shortest wave of a tabulated flow: an error of 1e-5."""
 
 PILOTS = 128
 PILOT_TOLERANCE = 1e-3
@@ -51,6 +54,9 @@ STEPS = (16, 32, 64, 128, 256, 512)
 @storable
 class TableModel(TabularModel):
     """The density of a table and of its noised versions, in the data's units.
+
+    Rows are ``(n, d)``. Log-densities and samples include the background; scores are those of the
+    flow alone. Results are on the device of the rows, also where the model is on another one.
 
     Parameters
     ----------
@@ -64,9 +70,6 @@ class TableModel(TabularModel):
         The first and the last clock time of the flow.
     steps
         The number of steps of the flow.
-
-    Rows are ``(n, d)``. Log-densities and samples include the background; scores are those of the
-    flow alone. Results are on the device of the rows, also where the model is on another one.
     """
 
     operator_score: OperatorScore
@@ -157,6 +160,18 @@ class TableModel(TabularModel):
         u = self._coordinates(x)
         return self.chart.pull_score(self.operator_score.score(u, t).to(x.device))
 
+    def density_score(self, x: Tensor) -> Tensor:
+        """Return ∇ log p(x) with the background, at the smallest noise: ``(n, d)``."""
+        flow = self.score(x, self.times[0])
+        if self.background is None:
+            return flow
+        with torch.enable_grad():
+            free = x.detach().cpu().double().requires_grad_()
+            wide = self.background.log_density(free) + math.log(self.background.share)
+            slope = torch.autograd.grad(wide.sum(), free)[0].to(x)
+        share = torch.exp(wide.detach().to(x) - self.log_density(x))[:, None].clamp(max=1)
+        return torch.where(self.chart.covers(x)[:, None], (1 - share) * flow + share * slope, slope)
+
     def score_and_diffused_divergence(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return the score and ∇·G∇ log ρ_t, ``(n,)``, which does not depend on the units."""
         joint = ClosedForm().bind(self.process_flow, x)
@@ -205,6 +220,9 @@ class TableModel(TabularModel):
         progress: bool | None = None,
     ) -> Tensor:
         """Return log ρ(u) along the flow, at points of the process: ``(n,)``."""
+        line = self._line()
+        if line is not None and method is None and divergence is None:
+            return line.log_density(u[:, 0], self.steps).to(u)
 
         def density(rows: Tensor, method: OrdinaryMethod, progress: bool | None) -> Tensor:
             flow = self.process_flow
@@ -213,6 +231,14 @@ class TableModel(TabularModel):
         method = method or RungeKutta4(self.steps)
         name, rows = "densities along the flow", u.to(self.device)
         return self._in_runs(density, rows, method, name, progress).to(u.device)
+
+    def _line(self) -> LineFlow | None:
+        """Return the flow tabulated, if there is one column and the score is that of the flow."""
+        if line_of(self.operator_score.basis) is None:
+            return None
+        if self.process_flow.source is not self.operator_score:
+            return None
+        return LineFlow(self.operator_score, self.span, FINE)
 
     def _in_runs(
         self,
@@ -283,7 +309,7 @@ class TableModel(TabularModel):
             rows[wide] = self.background.sample(int(wide.sum()), generator)
         seed = int(torch.randint(2**62, (), generator=generator))
         noise = torch.Generator(self.device).manual_seed(seed)
-        u = self._draw(n - int(wide.sum()), noise, method or RungeKutta4(self.steps), progress)
+        u = self._draw(n - int(wide.sum()), noise, method, progress)
         rows[~wide] = self.chart.to_data(u.cpu())
         return rows.to(self.device)
 
@@ -302,11 +328,16 @@ class TableModel(TabularModel):
         self,
         n: int,
         generator: torch.Generator,
-        method: OrdinaryMethod | StochasticMethod,
+        method: OrdinaryMethod | StochasticMethod | None,
         progress: bool | None,
     ) -> Tensor:
         """Return n points of the process, drawn without the background."""
         flow, dtype = self.process_flow, torch.float64
+        line = self._line()
+        if line is not None and method is None:
+            z = flow.start(n, generator=generator, dtype=dtype, device=self.device)
+            return line.pull(z[:, 0], self.steps)[:, None]
+        method = method or RungeKutta4(self.steps)
         if not isinstance(method, OrdinaryMethod):
             with threads_apart():
                 return flow.sample(
@@ -373,7 +404,7 @@ def converged_steps(score: OperatorScore, span: tuple[float, float]) -> int:
     order four, so the error that remains is smaller by another factor of 15. In one dimension the
     samples are evenly spaced points, weighted by the density.
     """
-    if score.basis.dim == 1 and score.bandwidth is not None:
+    if line_of(score.basis) is not None:
         return converged(LineFlow(score, span), STEPS, PILOT_TOLERANCE)
     flow, device = Flow(score, span=span), score.device
     u = flow.sample(

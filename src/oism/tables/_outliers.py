@@ -12,6 +12,10 @@ that was fitted to the others (4.7 to 5.2%). With m held-out rows
 
 below which an exchangeable new row falls with probability α. The standard error of the share is
 √(α(1 - α)/m). So folds are used until m is 1,000: five of them below 1,250 rows, one above 5,000.
+
+A row with gaps has the density of its other entries, which is one of fewer columns, and a threshold
+of its own: c - q + q_G, where q and q_G are the quantiles α of samples of the model and of the same
+samples with these gaps. So c - q, what held-out rows show of the model, is added.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context, clone
 from sklearn.model_selection import KFold
@@ -32,11 +37,15 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from oism._core import checks
 from oism._core.progress import progress_bar
 from oism.tables._estimator import OISM
+from oism.tables._gaps import log_density
 
 Array = NDArray[np.float64]
 
 HELD_OUT = 1000
 """The number of held-out rows that determine the threshold, where there are as many."""
+
+GAP_SAMPLES = 2000
+"""The number of samples that determine the thresholds of rows with gaps."""
 
 SAMPLES = 10_000
 """The number of samples that determine the threshold of a fitted model without rows."""
@@ -156,7 +165,26 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803
         """Return the log-densities above the threshold; negative for outliers."""
-        return self.score_samples(X) - self.offset_
+        return self.score_samples(X) - self._thresholds(X)
+
+    def _thresholds(self, X: ArrayLike) -> Array | float:  # noqa: N803
+        """Return the threshold of each row, which differs for rows with gaps."""
+        found = gaps_of(self.estimator_, X)
+        if found is None or not found.any():
+            return self.offset_
+        result = np.full(len(found), self.offset_)
+        with warnings.catch_warnings():  # samples may be arrays without the columns' names
+            warnings.filterwarnings("ignore", "X does not have valid feature names")
+            drawn = self.estimator_._rows(self.estimator_.sample(GAP_SAMPLES, self.random_state))
+        share = self.contamination
+        whole = np.quantile(log_density(self.estimator_.model_, drawn).numpy(), share)
+        patterns, place = np.unique(found, axis=0, return_inverse=True)
+        for k, pattern in enumerate(patterns):
+            if pattern.any():
+                masked = drawn.masked_fill(torch.from_numpy(pattern), math.nan)
+                logs = log_density(self.estimator_.model_, masked).numpy()
+                result[place == k] += np.quantile(logs, share) - whole
+        return result
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:  # noqa: N803
         """Return 1 for each row, and -1 for outliers."""
@@ -213,3 +241,11 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             )
         self.offset_ = float(np.quantile(held, share, method="weibull"))
         self.offset_error_ = math.sqrt(share * (1 - share) / len(held))
+
+
+def gaps_of(estimator: Any, X: ArrayLike) -> NDArray[np.bool_] | None:  # noqa: ANN401, N803
+    """Return which entries of rows are missing ``(n, d)``; None for estimators without gaps."""
+    if not hasattr(estimator, "columns_"):
+        return None
+    missing: NDArray[np.bool_] = estimator._rows(X, gaps=True).isnan().numpy()
+    return missing

@@ -13,21 +13,19 @@ first, so they are exact for the pool.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from oism.basis import Wigner
 from oism.estimation import ChosenRidge, CrossValidation, fit, fold_of
-from oism.flow import OrdinaryMethod, RungeKutta4, StochasticMethod
 from oism.process import Clock, Rotations
 from oism.score import OperatorScore
 from oism.storage import storable
 from oism.tables._collector import FEW_ROWS_RIDGE
 from oism.tables._kernels import DirectionalKernels, RotationHaar
-from oism.tables._pool import pool_weights
+from oism.tables._pool import Densities, FlowDensity, Invariant, Pool, held_out_weights, notable
 from oism.tables._rotation_mixture import RotationMixture, fit_mixture, improved
 
 STEPS = 24
@@ -54,83 +52,53 @@ LEAST_WEIGHT = 0.01
 
 
 @storable
-@dataclass(frozen=True, eq=False)
-class RotationPool:
+class RotationPool(Pool):
     """A density of unit quaternions (w, x, y, z) with respect to the Haar measure.
 
     ``weights`` are those of the flow, of the uniform distribution, of the members of ``kernels``
     and of ``mixtures``.
     """
 
-    scores: OperatorScore
-    kernels: DirectionalKernels
-    mixtures: tuple[RotationMixture, ...]
-    weights: Tensor
+    def __init__(
+        self,
+        scores: OperatorScore,
+        kernels: DirectionalKernels,
+        mixtures: Sequence[RotationMixture],
+        weights: Tensor,
+    ) -> None:
+        super().__init__(_parts(scores, kernels, mixtures), weights)
+        self.scores, self.kernels, self.mixtures = scores, kernels, tuple(mixtures)
 
-    def __post_init__(self) -> None:
-        count = 2 + len(self.kernels.members) + len(self.mixtures)
-        if self.weights.shape != (count,):
-            raise ValueError(f"weights must be {count}, got shape {tuple(self.weights.shape)}")
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {name: getattr(self, name) for name in ("scores", "kernels", "mixtures", "weights")}
 
-    @torch.no_grad()
-    def log_density(self, q: Tensor, method: OrdinaryMethod | None = None) -> Tensor:
-        """Return log p of unit quaternions ``(n, 4)``: ``(n,)``."""
-        logs = pool_terms(self.scores, self.kernels, self.mixtures, q, method)
-        return torch.logsumexp(logs + self.weights.log(), dim=1)
-
-    @torch.no_grad()
     def sample(
         self,
         n: int,
-        generator: torch.Generator,
-        method: OrdinaryMethod | StochasticMethod | None = None,
+        generator: torch.Generator | None = None,
+        **settings: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return n unit quaternions with w ≥ 0."""
-        part = torch.zeros(n, dtype=torch.int64)
-        if n:
-            part = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        q = torch.empty(n, 4, dtype=torch.float64)
-        flow, uniform, first = part == 0, part == 1, 2 + len(self.kernels.members)
-        q[flow] = self.scores.flow.sample(
-            int(flow.sum()),
-            method=method or RungeKutta4(STEPS),
-            generator=generator,
-            dtype=torch.float64,
-        )
-        q[uniform] = Rotations().invariant.sample(
-            (int(uniform.sum()), 4), generator=generator, dtype=torch.float64
-        )
-        local = (part >= 2) & (part < first)
-        q[local] = self.kernels.sample(part[local] - 2, generator)
-        for j, mixture in enumerate(self.mixtures):
-            own = part == first + j
-            q[own] = mixture.sample(torch.zeros(int(own.sum()), dtype=torch.int64), generator)
-        return Rotations().wrap(q)
+        return Rotations().wrap(super().sample(n, generator, **settings))
 
     def facts(self) -> dict[str, Any]:
         """Return the weights of the parts."""
-        first = 2 + len(self.kernels.members)
+        flow, uniform, kernels, *mixtures = (float(part.sum()) for part in self.shares)
         return {
-            "flow": float(self.weights[0]),
-            "uniform": float(self.weights[1]),
-            "kernels": float(self.weights[2:first].sum()),
-            "members": len(self.kernels.members),
-            "mixtures": float(self.weights[first:].sum()),
+            "flow": flow,
+            "uniform": uniform,
+            "kernels": kernels,
+            "members": self.kernels.count,
+            "mixtures": sum(mixtures),
             "components": [len(mixture.points) for mixture in self.mixtures],
         }
 
 
-def pool_terms(
-    scores: OperatorScore,
-    kernels: DirectionalKernels,
-    mixtures: Sequence[RotationMixture],
-    q: Tensor,
-    method: OrdinaryMethod | None = None,
-) -> Tensor:
-    """Return the log-densities of flow, uniform distribution, kernels and mixtures, by column."""
-    flow = scores.log_density(q, method=method or RungeKutta4(STEPS)).double()[:, None]
-    local = [kernels.log_densities(q), *(mixture.log_densities(q) for mixture in mixtures)]
-    return torch.cat((flow, torch.zeros_like(flow), *local), dim=1)
+def _parts(
+    scores: OperatorScore, kernels: DirectionalKernels, mixtures: Sequence[RotationMixture]
+) -> list[Densities]:
+    return [FlowDensity(scores, STEPS), Invariant(Rotations(), 4), kernels, *mixtures]
 
 
 def fit_pool(
@@ -153,10 +121,9 @@ def fit_pool(
         return RotationPool(scores, none, (), torch.tensor([1 - floor, floor], dtype=torch.float64))
     basis = Wigner(scores.basis.facts()["finest"])
     counts = [k for k in COMPONENTS if ROWS_EACH * k <= len(q)]
-    logs, mass = [], []
-    for one in used[:1] if len(q) > ONE_FOLD else used:
-        own = fold == one
-        rest, heavy, shown = q[~own], weights[~own], own.nonzero()[:HELD_OUT, 0]
+
+    def fit_parts(own: Tensor) -> list[Densities]:
+        rest, heavy = q[own], weights[own]
         before = fit(
             rest,
             basis,
@@ -166,20 +133,19 @@ def fit_pool(
             progress=progress,
         )
         mixtures = [fit_mixture(rest, heavy, count) for count in counts]
-        kernels = DirectionalKernels(rest, heavy, space=space)
-        logs.append(pool_terms(before, kernels, mixtures, q[shown]))
-        mass.append(weights[shown])
-    found, _ = pool_weights(torch.cat(logs), torch.cat(mass))
-    found = found.clamp(min=1e-300)
-    found[1] = found[1].clamp(min=floor)  # no rotation is impossible
-    kept = torch.cat((torch.tensor([True, True]), found[2:] >= LEAST_WEIGHT))
+        return _parts(before, DirectionalKernels(rest, heavy, space=space), mixtures)
+
+    folds = [fold == one for one in (used[:1] if len(q) > ONE_FOLD else used)]
+    found, last = held_out_weights(fit_parts, q, weights, folds, HELD_OUT)
+    always = torch.zeros_like(found)
+    always[0], always[1] = 1e-300, floor  # no rotation is impossible
+    kept, share = notable(found, LEAST_WEIGHT, always)
     first = len(found) - len(counts)
-    members = kept[2:first].nonzero()[:, 0]
-    used_mixtures = kept[first:].nonzero()[:, 0].tolist()
-    share = found[kept] / found[kept].sum()
+    members = kept[(kept >= 2) & (kept < first)] - 2
+    starts = [cast("RotationMixture", last[3 + k]) for k in (kept[kept >= first] - first).tolist()]
     return RotationPool(
         scores,
         DirectionalKernels(q, weights, members, space) if len(members) else none,
-        tuple(improved(q, weights, mixtures[j]) for j in used_mixtures),  # from the last fold's
+        [improved(q, weights, start) for start in starts],
         share,
     )

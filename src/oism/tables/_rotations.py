@@ -143,7 +143,7 @@ class RotationModel:
         A tensor if ``x`` is one, otherwise an array. The uniform distribution has log ρ = 0.
         """
         q = quaternions_of(x, scalar_first=self.scalar_first)
-        found = self.pool.log_density(q, method)
+        found = self.pool.log_density(q, method=method)
         return found if isinstance(x, Tensor) else found.numpy()
 
     def sample(
@@ -163,7 +163,7 @@ class RotationModel:
             generator.seed()
         else:
             generator.manual_seed(checks.integer(random_state, "random_state", minimum=0))
-        q = self.pool.sample(checks.integer(n, "n", minimum=0), generator, method)
+        q = self.pool.sample(checks.integer(n, "n", minimum=0), generator, method=method)
         found = rotations_from(q, self.form, scalar_first=self.scalar_first)
         return torch.from_numpy(found) if self.tensors else found
 

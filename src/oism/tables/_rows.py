@@ -21,6 +21,7 @@ from oism.tables._collector import Collector, Settings
 from oism.tables._column import Column
 from oism.tables._columns import Columns
 from oism.tables._contract import HeldOut
+from oism.tables._folds import canonical_order
 from oism.tables._joint import JointModel
 from oism.tables._joint_fit import MOST_ROWS, Candidates, cross_fit_joint
 from oism.tables._mixture import MixtureModel
@@ -95,8 +96,11 @@ class RowCollector(Collector):
         # Equal rows are one of the sum of their weights: then the order does not matter, and an
         # integer weight is that number of rows.
         distinct, place = np.unique(rows.numpy(), axis=0, return_inverse=True)
-        rows = torch.from_numpy(distinct)
-        weights = torch.zeros(len(rows)).double().index_add_(0, torch.from_numpy(place), weights)
+        rows, place = torch.from_numpy(distinct), torch.from_numpy(place)
+        weights = torch.zeros(len(rows)).double().index_add_(0, place, weights)
+        # Random starts choose rows by number: in an order that does not depend on the columns'.
+        order = canonical_order(self.columns.cells_of(rows, weights))
+        rows, weights, place = rows[order], weights[order], order.argsort()[place]
         columns = [_with_start(one, rows[:, j]) for j, one in enumerate(self.columns)]
         candidates, seed = Candidates(self._systems), self._settings.seed
         model, held_out = cross_fit_joint(
@@ -105,7 +109,7 @@ class RowCollector(Collector):
         if complete is None:
             return model, held_out
         shown = torch.zeros(len(rows), dtype=torch.bool)
-        shown[torch.from_numpy(place)[complete]] = True
+        shown[place[complete]] = True
         return model, held_out.select(shown)
 
 

@@ -5,15 +5,13 @@
 ρ is the density of the probability flow of harmonics under Brownian motion on the sphere. Its
 resolution is limited by the degree everywhere; structure that is sharp in few places is left to
 kernel estimates q_j, see `oism.tables._kernels`. The weights v maximise the likelihood of held-out
-rows (expectation maximisation, which converges: the problem is concave). Samples choose a part
-first, so they are exact for the pool.
+rows, see `oism.tables._pool`.
 
 Scores of all noise levels are those of ρ.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -44,7 +42,7 @@ from oism.tables._family import Family
 from oism.tables._joint_fit import MOST_ROWS
 from oism.tables._kernels import DirectionalKernels
 from oism.tables._model import converged_steps
-from oism.tables._pool import pool_weights
+from oism.tables._pool import Densities, FlowDensity, Invariant, Pool, held_out_weights, notable
 from oism.tables._reservoir import Reservoir
 from oism.tables._rows import RowCollector
 from oism.tables._summary import score_facts
@@ -86,7 +84,6 @@ class SphereModel(TabularModel):
     """
 
     operator_score: OperatorScore
-    weights: Tensor
 
     def __init__(
         self,
@@ -98,17 +95,18 @@ class SphereModel(TabularModel):
     ) -> None:
         super().__init__()
         self.operator_score, self.directions, self.kernels = operator_score, directions, kernels
-        self.register_buffer("weights", weights.double())
         self.steps = checks.integer(steps, "steps", minimum=1)
-        if weights.shape != (2 + len(kernels.members),):
-            raise ValueError(
-                f"weights must be {2 + len(kernels.members)}, got shape {tuple(weights.shape)}"
-            )
+        self.pool = Pool(_parts(operator_score, kernels, steps), weights)
 
     def to_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         names = ("operator_score", "directions", "kernels", "weights", "steps")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def weights(self) -> Tensor:
+        """The weights of the flow, of the uniform distribution and of the kernels."""
+        return self.pool.weights
 
     @property
     def process(self) -> Sphere:
@@ -162,8 +160,7 @@ class SphereModel(TabularModel):
 
     def point_density(self, points: Tensor, method: OrdinaryMethod | None = None) -> Tensor:
         """Return log p of unit vectors ``(n, 3)``: ``(n,)``."""
-        logs = pool_terms(self.flow_density(points, method), self.kernels.log_densities(points))
-        return torch.logsumexp(logs + self.weights.log(), dim=1)
+        return self.pool.log_density(points, method=method)
 
     @torch.no_grad()
     def sample(
@@ -176,22 +173,7 @@ class SphereModel(TabularModel):
     ) -> Tensor:
         """Return n rows drawn from p, float64."""
         n = checks.integer(n, "n", minimum=0)
-        points = torch.empty(n, 3, dtype=torch.float64)
-        part = torch.zeros(n, dtype=torch.int64)
-        if n:
-            part = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        flow, uniform, local = part == 0, part == 1, part >= 2
-        points[flow] = self.flow.sample(
-            int(flow.sum()),
-            method=method or RungeKutta4(self.steps),
-            generator=generator,
-            dtype=torch.float64,
-            progress=progress,
-        )
-        points[uniform] = self.process.invariant.sample(
-            (int(uniform.sum()), 3), generator=generator, dtype=torch.float64
-        )
-        points[local] = self.kernels.sample(part[local] - 2, generator)
+        points = self.pool.sample(n, generator, method=method, progress=progress)
         return self.directions.to_rows(points)
 
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
@@ -201,19 +183,19 @@ class SphereModel(TabularModel):
         columns: list[dict[str, Any]] = [{} for _ in names]
         for kind, j in zip(kinds, self.directions.columns, strict=True):
             columns[j] = {"name": names[j], "kind": kind, "unit": self.directions.unit}
-        pool = {
-            "flow": float(self.weights[0]),
-            "uniform": float(self.weights[1]),
-            "kernels": float(self.weights[2:].sum()),
-            "members": len(self.kernels.members),
-        }
+        flow, uniform, kernels = (float(part.sum()) for part in self.pool.shares)
         return {
             "kind": type(self).__name__,
             "columns": columns,
             **score_facts(self.operator_score),
             "steps": self.steps,
             "background": None,
-            "pool": pool,
+            "pool": {
+                "flow": flow,
+                "uniform": uniform,
+                "kernels": kernels,
+                "members": self.kernels.count,
+            },
         }
 
     def marginal(self, columns: Sequence[int]) -> NoReturn:  # noqa: ARG002
@@ -232,10 +214,8 @@ class SphereModel(TabularModel):
         )
 
 
-def pool_terms(flow: Tensor, kernels: Tensor) -> Tensor:
-    """Return the log-densities of the parts of the pool: ``(n, 2 + m)``."""
-    uniform = torch.full_like(flow, -math.log(4 * math.pi))
-    return torch.cat((flow[:, None].double(), uniform[:, None], kernels), dim=1)
+def _parts(score: OperatorScore, kernels: DirectionalKernels, steps: int) -> list[Densities]:
+    return [FlowDensity(score, steps), Invariant(Sphere(), 3), kernels]
 
 
 @dataclass(frozen=True)
@@ -279,7 +259,7 @@ class SphereFit:
         used = torch.unique(fold)
         ridge: Ridge | float = FEW_ROWS_RIDGE
         if not isinstance(self.settings.ridge, str):
-            ridge = float(self.settings.ridge)
+            ridge = self.settings.ridge
         elif len(used) > 1:
             ridge = CrossValidation(max(2, self.settings.folds), TIMES)
         score = self.score(points, weights, fold, ridge, self.settings.clock)
@@ -290,25 +270,22 @@ class SphereFit:
             none = DirectionalKernels(points, weights, torch.zeros(0, dtype=torch.int64))
             few = 1 / (1 + len(points))
             return SphereModel(score, directions, none, torch.tensor([1 - few, few]), steps)
-        chosen, degree = ChosenRidge(score.schedule, times=TIMES), score.basis.facts()["finest"]
-        logs, mass = [], []
-        for one in used[:1] if len(points) > ONE_FOLD else used:
-            own = fold == one
-            shown = own.nonzero()[:HELD_OUT, 0]
-            rest = (points[~own], weights[~own])
-            before = replace(self, max_eigenvalue=degree * (degree + 1)).score(
-                *rest, fold[~own], chosen, score.clock
-            )
-            flow = log_density(Flow(before), points[shown], method=RungeKutta4(steps))
-            logs.append(pool_terms(flow, DirectionalKernels(*rest).log_densities(points[shown])))
-            mass.append(weights[shown])
-        found, _ = pool_weights(torch.cat(logs), torch.cat(mass))
-        found = found.clamp(min=1e-300)
-        found[1] = torch.maximum(found[1], torch.tensor(1 / (1 + len(points))))  # never without
-        kept = (found[2:] >= LEAST_WEIGHT).nonzero()[:, 0]
-        share = torch.cat((found[:2], found[2:][kept]))
-        kernels = DirectionalKernels(points, weights, kept)
-        return SphereModel(score, directions, kernels, share / share.sum(), steps)
+        degree = score.basis.facts()["finest"]
+        again = replace(self, max_eigenvalue=degree * (degree + 1))
+        chosen = ChosenRidge(score.schedule, times=TIMES)
+
+        def fit_parts(own: Tensor) -> list[Densities]:
+            rest = points[own], weights[own]
+            before = again.score(*rest, fold[own], chosen, score.clock)
+            return _parts(before, DirectionalKernels(*rest), steps)
+
+        folds = [fold == one for one in (used[:1] if len(points) > ONE_FOLD else used)]
+        found, _ = held_out_weights(fit_parts, points, weights, folds, HELD_OUT)
+        always = torch.zeros_like(found)
+        always[0], always[1] = 1e-300, 1 / (1 + len(points))  # no place is impossible
+        kept, share = notable(found, LEAST_WEIGHT, always)
+        kernels = DirectionalKernels(points, weights, kept[2:] - 2)
+        return SphereModel(score, directions, kernels, share, steps)
 
 
 class SphereCollector(RowCollector):

@@ -1,66 +1,122 @@
-"""Several models of one column, mixed with weights from held-out rows.
+"""Several models of one column, pooled with weights from held-out rows: p = Σ_k w_k p_k.
 
-p = Σ_k w_k p_k, with the weights of a pool (`oism.tables._pool`): the rows of each fold are held
-out from the models that they weigh. The error of a mixture, as a Kullback-Leibler divergence, is at
-most the mean of those of its members, and lower if these err in different places.
+The members noise the column by different processes, so that the pool has no single process, flow or
+score at t > 0; ``members`` have theirs. At t = 0 the score follows from those of the members,
+
+    ∇log p = Σ_k w_k p_k ∇log p_k / p.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, cast
+from typing import Any, NoReturn, Self, cast
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
-from oism.process import Process
+from oism.process import Clock, Process
 from oism.storage import storable
+from oism.tables._chart import Chart
 from oism.tables._collector import Collector, Settings
 from oism.tables._columns import Columns
+from oism.tables._contract import TabularModel
 from oism.tables._family import Family
 from oism.tables._model import TableModel
+from oism.tables._pool import Pool, Single, notable
 
 LEAST_SHARE = 0.05
 """Members of a smaller weight are left out."""
 
 
 @storable
-class StackedTable(TableModel):
-    """A mixture of models of the same column; process, flow and score are those of the first."""
+class StackedTable(TabularModel):
+    """A pool of models of one column, the ``members`` with their ``shares``."""
 
     def __init__(self, members: Sequence[TableModel], shares: Sequence[float]) -> None:
+        super().__init__()
         for member in members:
             checks.instance(member, TableModel, "members")
-        if len(members) != len(shares) or len(members) < 2:
-            raise ValueError(f"shares must be one for each of two or more members, got {shares!r}")
-        if min(shares) < 0 or not math.isclose(sum(shares), 1, rel_tol=1e-9):
-            raise ValueError(f"shares must be >= 0 with the sum 1, got {list(shares)}")
-        first = members[0]
-        super().__init__(
-            first.operator_score, first.chart, first.background, first.span, first.steps
-        )
-        self.others = torch.nn.ModuleList(members[1:])
-        self._first = (first,)  # in a tuple: its parts are registered already
-        self.shares = tuple(float(share) for share in shares)
-
-    @property
-    def members(self) -> tuple[TableModel, ...]:
-        """The models, the largest share first."""
-        return (*self._first, *(cast("TableModel", member) for member in self.others))
+            if member.dim != 1:
+                raise ValueError(f"members must be models of one column, got {member.dim} columns")
+        self.members, self.shares = tuple(members), tuple(float(share) for share in shares)
+        self.pool = Pool([Single(one) for one in members], torch.tensor(self.shares).double())
 
     def to_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
         return {"members": list(self.members), "shares": list(self.shares)}
 
+    @property
+    def process(self) -> Process:
+        """Not defined: the members have different ones."""
+        self._no_process()
+
+    @property
+    def clock(self) -> Clock:
+        """Not defined: the members have different ones."""
+        self._no_process()
+
+    def _no_process(self) -> NoReturn:
+        names = ", ".join(repr(member.process.inner) for member in self.members)
+        raise TypeError(
+            f"this model pools the processes {names} and has no single one, and scores at t = 0 "
+            "only: use model_.members[k].score(x, t), or fit OISM(process='torus'), whose scores "
+            "are those of one process"
+        )
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a row, one entry."""
+        return (1,)
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The times that `score` can be evaluated at: 0 only."""
+        return 0.0, 0.0
+
+    @property
+    def steps(self) -> int:
+        """The largest number of steps of the members' flows."""
+        return max(member.steps for member in self.members)
+
+    @property
+    def chart(self) -> Chart:
+        """The chart of the widest range."""
+        return max((member.chart for member in self.members), key=lambda one: float(one.width))
+
+    def noise_deviations(self, t: Tensor | float) -> Tensor:
+        """Return 0, the standard deviation of the noise at t = 0: ``(1,)``."""
+        self._check_time(t)
+        return torch.zeros(1, dtype=torch.float64)
+
+    def _check_time(self, t: Tensor | float) -> None:
+        if not bool((torch.as_tensor(t) == 0).all()):
+            self._no_process()
+
+    @torch.no_grad()
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
+        """Return ∇ log p(x) at t = 0: ``(n, 1)``; those of the members at their smallest noise."""
+        self._check_time(t)
+        share = torch.softmax(self.pool.log_densities(checks.points(x, dim=1)), dim=1)
+        own = torch.cat([member.density_score(x) for member in self.members], dim=1)
+        return (share.to(x) * own.where(share.to(x) > 0, 0.0)).sum(dim=1, keepdim=True)
+
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
-        """Return those of the first member, and processes and shares of all."""
-        pairs = zip(self.members, self.shares, strict=True)
-        stack = [{"process": repr(m.process.inner), "share": share} for m, share in pairs]
-        return {**super().facts(names), "kind": type(self).__name__, "stack": stack}
+        """Return the column, and process, weight and functions of the members."""
+        found = [member.facts(names) for member in self.members]
+        members = [
+            {
+                "name": repr(member.process.inner),
+                "weight": share,
+                "functions": one["functions"],
+                "steps": one["steps"],
+            }
+            for member, share, one in zip(self.members, self.shares, found, strict=True)
+        ]
+        columns = found[0]["columns"]
+        return {"kind": type(self).__name__, "columns": columns, "members": members}
 
     @torch.no_grad()
     def log_density(
@@ -71,14 +127,9 @@ class StackedTable(TableModel):
         divergence: Divergence | None = None,
         progress: bool | None = None,
     ) -> Tensor:
-        """Return log p at rows ``(n, d)``: ``(n,)``."""
-        settings: dict[str, Any] = {
-            "method": method, "divergence": divergence, "progress": progress
-        }  # fmt: skip
-        first = TableModel.log_density(self, x, **settings)
-        logs = [first, *(member.log_density(x, **settings) for member in self.members[1:])]
-        weighted = [log + math.log(w) for log, w in zip(logs, self.shares, strict=True)]
-        return torch.logsumexp(torch.stack(weighted), dim=0)
+        """Return log p at rows ``(n, 1)``: ``(n,)``."""
+        found = self.pool.log_density(x, method=method, divergence=divergence, progress=progress)
+        return found.to(x)
 
     @torch.no_grad()
     def sample(
@@ -91,15 +142,7 @@ class StackedTable(TableModel):
     ) -> Tensor:
         """Return n rows: each from a member drawn by its share."""
         n = checks.integer(n, "n", minimum=0)
-        shares = torch.tensor(self.shares, dtype=torch.float64)
-        chosen = torch.multinomial(shares.expand(max(n, 1), -1), 1, generator=generator)[:n, 0]
-        rows = torch.empty(n, self.dim, dtype=torch.float64, device=self.device)
-        for k, member in enumerate(self.members):
-            where = chosen == k
-            draw = member.sample if k else super().sample
-            count = int(where.sum())
-            rows[where] = draw(count, generator, method=method, progress=progress).to(rows)
-        return rows
+        return self.pool.sample(n, generator, method=method, progress=progress)
 
     def marginal(self, columns: Sequence[int]) -> StackedTable:
         """Return the model itself: it has one column."""
@@ -107,7 +150,7 @@ class StackedTable(TableModel):
             raise ValueError(f"columns must be the only one, 0, got {list(columns)}")
         return self
 
-    def conditional(self, given: Mapping[int, float]) -> Any:  # noqa: ANN401 (there is none)
+    def conditional(self, given: Mapping[int, float]) -> NoReturn:
         """Raise: there is no other column."""
         raise ValueError(f"given must leave a column, got {dict(given)} of one column")
 
@@ -171,12 +214,12 @@ class StackedFamily(Family[Process]):
     @classmethod
     def of(cls, members: Sequence[Family[Any]], shares: Tensor) -> Family[Any]:
         """Return the members of notable share; the family itself if there is one."""
-        order = [int(k) for k in shares.argsort(descending=True) if float(shares[k]) >= LEAST_SHARE]
-        chosen = tuple(members[k] for k in order)
+        order = shares.argsort(descending=True)
+        kept, own = notable(shares[order], LEAST_SHARE)
+        chosen = tuple(members[int(k)] for k in order[kept])
         if len(chosen) == 1:
             return chosen[0]
-        kept = shares[order] / shares[order].sum()
-        return cls(chosen[0].process, members=chosen, shares=tuple(kept.tolist()))
+        return cls(chosen[0].process, members=chosen, shares=tuple(own.tolist()))
 
     def check(self, columns: Columns) -> None:
         """Raise unless all members can model these columns."""

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from oism._core.batches import Batch
 from oism._core.progress import no_bars, progress_bar
-from oism._core.transforms import threads_apart
+from oism._core.transforms import shared_tensor, threads_apart
 from oism.estimation import across_processes, gathered, together
 from oism.tables._reservoir import Reservoir
 
@@ -35,6 +35,7 @@ PILOT = 2**17
 """The largest number of rows in the random subsample."""
 
 PASSES = 2
+"""How often a stream of batches is read: for the ranges of the columns, and for the averages."""
 
 RANK_STRIDE = 2**48
 """Between the first positions of two processes, where batches come without positions."""
@@ -154,7 +155,7 @@ class Stream:
 
     ``batches`` is called at the start of a pass, and returns an iterable of arrays, frames, pairs
     of rows and weights, or `Batch`. It may have the number of its rows as the attribute
-    ``expected``, for the bar of the first pass.
+    ``expected``, which the progress of the first pass is measured by.
     """
 
     def __init__(self, batches: Batches) -> None:
@@ -179,7 +180,7 @@ class Stream:
         found: list[Survey] = []
 
         def add(batch: Batch) -> None:
-            x = torch.from_numpy(np.require(numbers(batch.rows), np.float64, ["C", "W"]))
+            x = shared_tensor(numbers(batch.rows))
             if not found:
                 found.append(Survey(x.shape[1]))
                 self._template = batch.rows[:0]
@@ -217,7 +218,7 @@ class Stream:
                     add(batch)
                 count += len(batch.rows)
                 bar.advance(len(batch.rows))
-        self._total = count  # of this process, for the bar of the next pass
+        self._total = count  # of this process; the progress of the next pass is measured by it
 
     def _located(self) -> Iterator[Batch]:
         """Yield the batches of this process, each with positions."""

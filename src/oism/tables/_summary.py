@@ -66,7 +66,8 @@ def score_facts(score: OperatorScore) -> Facts:
 def describe(found: Facts) -> str:
     """Return a page of text about the facts of a model."""
     if "process" not in found:
-        return "\n".join([*_column_lines(found["columns"]), *_pool_lines(found)])
+        parts = _pool_lines(found) if "components" in found else _stack_lines(found)
+        return "\n".join([*_column_lines(found["columns"]), *parts])
     process, clock = found["process"]["kind"], found["clock"]["kind"]
     low, high = found["times"]
     lines = [
@@ -85,9 +86,6 @@ def describe(found: Facts) -> str:
             f"pool        {pool['flow']:.0%} flow, {pool['kernels']:.0%} kernels of "
             f"{pool['members']} widths, {pool['uniform']:.1%} uniform; per steradian"
         )
-    members = [f"{part['process']} {part['share']:.2f}" for part in found.get("stack", ())]
-    if members:
-        lines.append(f"mixture     {', '.join(members)}")
     return "\n".join([*lines, *_network_lines(found)])
 
 
@@ -100,6 +98,15 @@ def _network_lines(found: Facts) -> list[str]:
     if network.get("gain") is not None:
         text += f", held-out gain {network['gain']:.3f} ± {network['error']:.3f} nats per row"
     return [f"network     {text}"]
+
+
+def _stack_lines(found: Facts) -> list[str]:
+    """Return weight, process, functions and steps of each member of a pool of processes."""
+    return [
+        f"{'pool' if k == 0 else '':<12}{one['weight']:.2f} {one['name']}, "
+        f"{_function_text(one['functions'])}, flow of {one['steps']} steps"
+        for k, one in enumerate(found["members"])
+    ]
 
 
 def _pool_lines(found: Facts) -> list[str]:

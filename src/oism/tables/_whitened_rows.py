@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oism.tables._chart import is_constant
 from oism.tables._gaussians import Gaussians
 from oism.tables._mixture import MixtureModel
 
@@ -49,8 +50,8 @@ class WhitenedRows:
         for tail in TAILS:  # more than two thirds of the rows may be at one value
             low, high = torch.quantile(y, torch.tensor([tail, 1 - tail]).to(y), dim=0)
             scale = torch.where(scale > 1e-3 * (high - low), scale, 0.5 * (high - low))
-        value = torch.where(centre != 0, centre.abs(), 1.0)
-        scale = torch.where(scale > 1e-13 * centre.abs(), scale, value)
+        flat = is_constant(y.amin(dim=0), y.amax(dim=0)) | (scale == 0)
+        scale = torch.where(flat, torch.where(centre != 0, centre.abs(), 1.0), scale)
         u = (y - centre) / scale
         inner = u[(u.abs() < INNER).all(dim=1)]
         inner = inner if len(inner) > 1 else u

@@ -10,6 +10,7 @@ from oism.training._config import CHANGEABLE, TrainingConfig
 from oism.training._data import Rows, stacked
 from oism.training._folder import (
     check_folder,
+    check_not_running,
     holds_run,
     latest_checkpoint,
     read_settings,
@@ -41,6 +42,7 @@ __all__ = [
     "TrainingConfig",
     "bits_per_dim",
     "check_folder",
+    "check_not_running",
     "extractor_of",
     "features_of",
     "frechet_distance",

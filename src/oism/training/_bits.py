@@ -37,6 +37,8 @@ LARGEST = 0.01
 class Bits:
     """Bits per dimension, and what is known about their errors.
 
+    `probe_deviation` and `discretisation` are None where they were not estimated.
+
     Attributes
     ----------
     bits
@@ -49,8 +51,6 @@ class Bits:
         The standard deviation of the bits of one tensor due to the probes.
     discretisation
         The error of the mean that is due to the steps, negative where the bits are too few.
-
-    The last two are None where they were not estimated.
     """
 
     bits: Estimate

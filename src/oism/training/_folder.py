@@ -6,6 +6,7 @@ metrics.jsonl       loss, norm of the gradient, learning rate, seconds, error of
 samples/            samples of the average weights
 checkpoints/        what a run continues from
 model.safetensors   the model with average weights, of the newest checkpoint
+run.lock            while a run writes to the folder: which process does
 """
 
 from __future__ import annotations
@@ -13,16 +14,19 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from oism._core.locking import FileLock, LockedError, check_unlocked
 from oism.training import _checkpoint as checkpoint
 from oism.training._checkpoint import CheckpointError
 from oism.training._metrics import NAME
 
 SETTINGS, PRIOR, METRICS = "settings.json", "prior.safetensors", NAME
 MODEL, CHECKPOINTS, SAMPLES = "model.safetensors", "checkpoints", "samples"
+LOCK = "run.lock"
 
 
 def holds_run(folder: str | os.PathLike[str]) -> bool:
@@ -45,10 +49,40 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         raise FileExistsError(
             f"{folder} holds a run, with {last.name}: resume it, or name another folder"
         )
-    if folder.is_dir() and not holds_run(folder) and any(folder.iterdir()):
+    others = folder.is_dir() and any(path.name != LOCK for path in folder.iterdir())
+    if others and not holds_run(folder):
         raise FileExistsError(f"{folder} is not empty, and holds no run: name another folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "no permission to write in this folder", str(there))
+
+
+def check_not_running(folder: Path) -> None:
+    """Raise where a process writes to the folder of a run; this one does not keep it from others.
+
+    Before a long preparation; `locked` is for the run itself.
+    """
+    with _naming(folder):
+        check_unlocked(folder / LOCK)
+
+
+def locked(folder: Path) -> FileLock:
+    """Return the lock of the folder of a run, which is created if necessary.
+
+    The lock of a process that has ended, by a crash too, is no longer held.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _naming(folder):
+        return FileLock(folder / LOCK)
+
+
+@contextmanager
+def _naming(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except LockedError as error:
+        raise LockedError(
+            f"{folder} is in use by a run, {error}: wait until it ends, or name another folder"
+        ) from None
 
 
 def run_progress(folder: str | os.PathLike[str]) -> tuple[int, int]:

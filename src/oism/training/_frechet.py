@@ -30,6 +30,7 @@ from oism.estimation import PairMoments
 from oism.estimation._moments.rows import check_finite, tensor
 
 Extractor = Callable[[Tensor], Tensor]
+"""A map from images ``(n, c, h, w)`` of uint8 to features ``(n, k)``."""
 
 INCEPTION = {
     "torch-fidelity": (

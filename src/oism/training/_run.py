@@ -116,6 +116,9 @@ def train(  # noqa: PLR0913
 class Run:
     """A training run in its folder; the parameters are those of `train`.
 
+    It holds the folder's lock from here to the end of `run`, or to `close`: two runs would mix
+    their files.
+
     ``notes`` are stored as the entry "notes" of settings.json; ``listener`` gets lines about the
     progress.
     """
@@ -153,17 +156,28 @@ class Run:
         self._stop_error: BaseException | None = None
         self._measured = NEVER
         self.error: ModelError | None = None
+        self._lock = places.locked(self.folder) if self.accelerator.is_main_process else None
+        try:
+            self.loop = self._begun(levels)
+        except BaseException:
+            self.close()
+            raise
+
+    def _begun(self, levels: NoiseLevels) -> Loop:
+        """Return the loop, at the newest checkpoint if there is one, and write the settings."""
         found = checkpoint.read_latest(self.checkpoints)
         if found is not None:
             self._check_same(found)
-        self.loop = Loop(predictor, rows, DenoisingScoreMatching(levels), config, self.accelerator)
+        objective = DenoisingScoreMatching(levels)
+        loop = Loop(self.model.predictor, self.rows, objective, self.config, self.accelerator)
         if found is not None:
-            self._restore(found)
+            _restore(loop, found)
         # All processes have read the folder before one of them writes to it.
         self.accelerator.wait_for_everyone()
         if self.accelerator.is_main_process:
-            self._write_settings(new=found is None)
+            self._write_settings(loop, new=found is None)
         self.accelerator.wait_for_everyone()
+        return loop
 
     @property
     def checkpoints(self) -> Path:
@@ -171,7 +185,18 @@ class Run:
         return self.folder / places.CHECKPOINTS
 
     def run(self) -> None:
-        """Train to the last step, and write the model."""
+        """Train to the last step, write the model, and release the folder to other runs."""
+        try:
+            self._run()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Release the folder to other runs; `run` does so at its end."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def _run(self) -> None:
         loop, config = self.loop, self.config
         if not self.accelerator.is_main_process:
             self._steps(None, None)
@@ -326,22 +351,15 @@ class Run:
                 f"{self.config.steps}"
             )
 
-    def _restore(self, found: Checkpoint) -> None:
-        loop = self.loop
-        loop.net.load_state_dict(found.net)
-        loop.average.load(found.average)
-        checkpoint.restore_optimiser(loop.optimiser.optimizer, found.optimiser, loop.average.names)
-        loop.step_number = found.step
-
-    def _write_settings(self, *, new: bool) -> None:
+    def _write_settings(self, loop: Loop, *, new: bool) -> None:
         """Write what a reader, or the command that resumes the run, has to know about it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_drafts(self.folder)
         if new:
             for name in (places.MODEL, places.METRICS):  # of a run without a checkpoint
                 (self.folder / name).unlink(missing_ok=True)
-            if self.loop.informed is not None:
-                self.loop.informed.prior.save(self.folder / places.PRIOR)
+            if loop.informed is not None:
+                loop.informed.prior.save(self.folder / places.PRIOR)
         settings = {
             "config": asdict(self.config),
             "model": self.model.facts(),
@@ -353,6 +371,14 @@ class Run:
         }
         with replacing(self.folder / places.SETTINGS) as draft:
             draft.write_text(json.dumps(plain(settings), indent=1), encoding="utf-8")
+
+
+def _restore(loop: Loop, found: Checkpoint) -> None:
+    """Set a loop to the state of a checkpoint."""
+    loop.net.load_state_dict(found.net)
+    loop.average.load(found.average)
+    checkpoint.restore_optimiser(loop.optimiser.optimizer, found.optimiser, loop.average.names)
+    loop.step_number = found.step
 
 
 def levels_of(

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from oism.data.files._columns import FileError, numbering
+from oism.data.files._columns import FileError, check_count, numbering
 
 KINDS = {
     "O": "Python objects, which are not loaded because that could run any code",
@@ -29,7 +29,7 @@ def read_npy(content: bytes, source: str) -> pa.Table:
         raise FileError(
             f"{source}: an array must have shape (rows,) or (rows, columns), got {array.shape}"
         )
-    return _table(dict(zip(numbering(array.shape[1]), array.T, strict=True)))
+    return _numbered(array, source)
 
 
 def read_npz(content: bytes, source: str) -> pa.Table:
@@ -47,7 +47,7 @@ def read_npz(content: bytes, source: str) -> pa.Table:
     shapes = {array.shape for array in arrays.values()}
     if len(arrays) == 1 and len(next(iter(shapes))) == 2:
         (array,) = arrays.values()
-        return _table(dict(zip(numbering(array.shape[1]), array.T, strict=True)))
+        return _numbered(array, source)
     if len(shapes) != 1 or len(next(iter(shapes))) != 1:
         found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items()) or "nothing"
         raise FileError(
@@ -109,6 +109,11 @@ def _array(content: bytes, source: str) -> NDArray[np.generic]:
 def _check_kind(array: NDArray[np.generic], source: str) -> None:
     if array.dtype.kind in KINDS:
         raise FileError(f"{source}: the array holds {KINDS[array.dtype.kind]}, not real numbers")
+
+
+def _numbered(array: NDArray[np.generic], source: str) -> pa.Table:
+    check_count(array.shape[1], source)
+    return _table(dict(zip(numbering(array.shape[1]), array.T, strict=True)))
 
 
 def _table(arrays: dict[str, NDArray[np.generic]]) -> pa.Table:

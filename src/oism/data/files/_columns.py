@@ -10,6 +10,19 @@ class FileError(ValueError):
     """The content of a file is wrong; the message names the file and the place in it."""
 
 
+MOST_COLUMNS = 10_000
+"""The largest number of columns of a table: no density of more is fitted, and names take long."""
+
+
+def check_count(count: int, source: str) -> None:
+    """Raise for a table of too many columns."""
+    if count > MOST_COLUMNS:
+        raise FileError(
+            f"{source}: the table has {count:,} columns, and at most {MOST_COLUMNS:,} are read: "
+            "write those of interest to a file of their own"
+        )
+
+
 def numbering(count: int) -> list[str]:
     """Return the names of columns that have none."""
     return [str(index) for index in range(count)]

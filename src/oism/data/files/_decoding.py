@@ -7,8 +7,10 @@ orientation is ignored; of several frames the first is read.
 from __future__ import annotations
 
 import io
+import math
 import re
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -21,11 +23,18 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 Mode = Literal["L", "RGB"]
+"""How images are decoded: in grey or in colour."""
+
 Picture = NDArray[np.uint8]
 
 MODES = {"L": "grey (L)", "RGB": "colour (RGB)"}
+"""The modes, with their names in messages."""
+
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP", "TIFF")
 """The accepted formats; others of Pillow are rare here, and one of them runs programs."""
+
+MOST_PIXELS = 2**24
+"""The largest number of pixels of an image that is decoded."""
 
 DEEP_RAW = re.compile(r"(?<!BGR);16")  # in a BMP, BGR;16 are 16 bits for three channels
 
@@ -37,8 +46,17 @@ class BrokenImageError(FileError):
 _ADVICE = "--skip-broken leaves such images out"
 
 
-def decoded(content: bytes | None, place: str, mode: Mode | None = None) -> Picture:
-    """Return the image in bytes, converted where a mode is given."""
+def decoded(
+    content: bytes | None,
+    place: str,
+    mode: Mode | None = None,
+    check_size: Callable[[int, int], None] | None = None,
+) -> Picture:
+    """Return the image in bytes, converted where a mode is given.
+
+    ``check_size`` gets height and width before pixels are decoded: a few bytes may be the header of
+    an image that needs gigabytes.
+    """
     _require("reading images")
     from PIL import Image  # noqa: PLC0415 (tables are read without it)
 
@@ -49,8 +67,11 @@ def decoded(content: bytes | None, place: str, mode: Mode | None = None) -> Pict
         try:
             image: Image.Image = Image.open(io.BytesIO(content), formats=FORMATS)
             deep = _is_deep(image)
+            _check_pixels(image, place)
+            if check_size is not None:
+                check_size(image.height, image.width)
             image.load()
-        except MemoryError:
+        except (MemoryError, FileError):
             raise
         except Exception as error:  # damaged bytes lead decoders anywhere
             raise BrokenImageError(f"{place}: {_reason(error)}; {_ADVICE}") from error
@@ -60,6 +81,15 @@ def decoded(content: bytes | None, place: str, mode: Mode | None = None) -> Pict
                 "would be lost, so convert it first"
             )
         return np.asarray(_converted(image, place, mode))
+
+
+def _check_pixels(image: Image, place: str) -> None:
+    if image.width * image.height > MOST_PIXELS:
+        side = math.isqrt(MOST_PIXELS)
+        raise FileError(
+            f"{place}: the image is {image.width} × {image.height} pixels, and at most "
+            f"{side} × {side} are read: scale it down, or cut it into pieces"
+        )
 
 
 def converted(picture: Picture, mode: Mode) -> Picture:

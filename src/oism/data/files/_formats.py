@@ -19,9 +19,12 @@ from oism.data.files._sheet import Sheet
 from oism.data.files._streams import STANDARD, called, read_bytes, write_bytes
 
 FORMATS = ("csv", "tsv", "parquet", "npy", "npz")
+"""The formats of tables."""
+
 SUFFIXES = {f".{name}": name for name in FORMATS} | {".pq": "parquet", ".tab": "tsv"}
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 TEXT_FORMATS = tuple(DELIMITERS)
+"""The formats of tables that are text."""
 
 
 def format_of(path: str, given: str | None = None) -> str:

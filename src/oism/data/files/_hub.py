@@ -24,6 +24,8 @@ from oism.data.files._formats import SUFFIXES
 from oism.data.files._splits import Split
 
 HUB_PREFIX = "hf://"
+"""What the path of a dataset of the Hub may start with."""
+
 DATASETS = "datasets/"
 NAME = re.compile(r"(?!.{97})[A-Za-z0-9]([\w.-]*\w)?/[A-Za-z0-9]([\w.-]*\w)?", re.ASCII)
 FILES = (*SUFFIXES, *image_folder.IMAGE_SUFFIXES, ".gz", ".zip", ".tar", ".safetensors")

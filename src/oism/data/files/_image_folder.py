@@ -22,6 +22,8 @@ from oism.data.files._columns import FileError, find_column
 from oism.data.files._splits import Split, chosen
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
+"""The suffixes of image files."""
+
 SHARDS = (".parquet", ".pq")
 BUFFER = 1 << 20
 ROWS = 64

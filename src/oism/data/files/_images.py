@@ -14,6 +14,7 @@ again. All images of a set have one size and 8 bits per channel, and are all gre
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -62,6 +63,7 @@ class Images:
         self.source, self.split = entries.source, entries.split
         self.skipped = list[str]()
         self._entries, self._mode, self._batch, self._skip = entries, mode, batch, skip_broken
+        self._example: tuple[int, ...] | None = None  # the shape of the first readable image
         self._first, picture = next(self._readable([]), (-1, None))
         if picture is None:
             raise FileError(f"{self.source}: none of the {len(entries)} images can be read")
@@ -108,23 +110,30 @@ class Images:
     def _picture(self, index: int, entry: bytes | Picture | None) -> Picture:
         if isinstance(entry, np.ndarray):
             return entry if self._mode is None else decoding.converted(entry, self._mode)
-        return decoding.decoded(entry, self.place(index), self._mode)
+        check = None if self._example is None else partial(self._check_size, index)
+        return decoding.decoded(entry, self.place(index), self._mode, check)
 
     def _refuse(self, index: int, picture: Picture) -> None:
         """Raise for an image whose size or mode is not that of the first."""
         here, first = self.place(index), self.place(self._first)
-        if picture.ndim != len(self._example):
+        if picture.ndim != len(self._example or ()):
             grey, colour = decoding.MODES.values()
             kinds = (grey, colour) if picture.ndim == 2 else (colour, grey)
             raise FileError(
                 f"{here}: the image is {kinds[0]}, but {first} is {kinds[1]}; --mode L or --mode "
                 "RGB converts all"
             )
-        (height, width), (_, high, wide) = picture.shape[:2], self.shape
-        raise FileError(
-            f"{here}: the image is {width} × {height} pixels, but {first} is {wide} × {high}; all "
-            "must have one size"
-        )
+        self._check_size(index, *picture.shape[:2])
+
+    def _check_size(self, index: int, height: int, width: int) -> None:
+        """Raise for an image whose size is not that of the first."""
+        assert self._example is not None
+        high, wide = self._example[:2]
+        if (height, width) != (high, wide):
+            raise FileError(
+                f"{self.place(index)}: the image is {width} × {height} pixels, but "
+                f"{self.place(self._first)} is {wide} × {high}; all must have one size"
+            )
 
 
 def open_images(

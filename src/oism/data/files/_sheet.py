@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from oism.data.files._columns import FileError, find_column, numbering
+from oism.data.files._columns import FileError, check_count, find_column, numbering
 
 Array = NDArray[np.float64]
 
@@ -66,7 +67,8 @@ class Sheet:
         """Raise unless there are columns, with different names."""
         if not self.names:
             raise FileError(f"{self.source}: the table has no columns")
-        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        check_count(len(self.names), self.source)
+        twice = sorted(name for name, count in Counter(self.names).items() if count > 1)
         if twice:
             raise FileError(f"{self.source}: more than one column is called {twice[0]!r}")
 

@@ -17,7 +17,10 @@ Split = str | tuple[str, ...]
 """The name of a split, or several names, of which the first that exists is taken."""
 
 TRAINING = ("train",)
+"""The split that models are fitted to."""
+
 TESTING = ("test", "validation", "train")
+"""The splits that models are measured on, the first that exists."""
 
 SYNONYMS = {
     **dict.fromkeys(("train", "training"), "train"),

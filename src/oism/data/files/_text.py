@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
-from oism.data.files._columns import FileError, numbering
+from oism.data.files._columns import FileError, check_count, numbering
 from oism.data.files._sheet import Sheet, is_number
 
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
@@ -52,6 +52,7 @@ class Text:
         _, cells = next(records, (0, []))
         if not cells:
             raise FileError(f"{self.source}: the file has no rows")
+        check_count(len(cells), self.source)
         quoted = start.lstrip("\r\n").startswith('"')
         if not quoted:
             _check_delimiter(cells, self.delimiter, self.source)

@@ -70,3 +70,4 @@ PLANE: Mapping[str, PlaneDistribution] = MappingProxyType(
         "checkerboard": Checkerboard(),
     }
 )
+"""The eight toy distributions of the plane, by name."""

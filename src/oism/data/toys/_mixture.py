@@ -95,3 +95,4 @@ BART_SIMPSON = WrappedMixture(
     means=(0.0, -1.0, -0.5, 0.0, 0.5, 1.0),
     deviations=(1.0, 0.1, 0.1, 0.1, 0.1, 0.1),
 )
+"""The paper's example: a wide normal and five narrow ones, on the circle."""

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.hashing import GOLDEN, WORD, splitmix64
+from oism._core.transforms import shared_tensor
 
 
 def rows(batch: object, dim: int, name: str = "data") -> Tensor:
@@ -59,7 +60,7 @@ def _tensor(values: object, name: str) -> Tensor:
     native = array.dtype.isnative and array.dtype.itemsize <= 8
     if not native or array.dtype in (np.uint16, np.uint32, np.uint64):
         array = array.astype(np.float64)
-    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+    return shared_tensor(array)
 
 
 def check_finite(batch: Tensor, offset: int, name: str = "data") -> None:

@@ -38,6 +38,8 @@ class Mergeable(Protocol):
 
 
 Accumulator = TypeVar("Accumulator", bound=Mergeable)
+"""The type of what is merged across processes: sums with a method `merge`."""
+
 Value = TypeVar("Value")
 
 

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
-from oism.estimation._systems.conjugate import Operator
-from oism.score import System
+from oism.estimation._systems.conjugate import Operator, Solution
+from oism.score import Solved, System
 
 E = TypeVar("E")
 """Equations."""
@@ -40,18 +41,34 @@ class Scaled:
         return self.scale * self.operator(self.scale * y)
 
 
-def warn_of_residuals(residual: Tensor, t: Tensor) -> None:
-    """Warn if the equations of some time were not solved."""
-    residual = residual.nan_to_num(nan=0.0)  # direct solutions have none
-    if float(residual.max()) > UNSOLVED:
-        worst = int(residual.argmax())
-        warnings.warn(
-            f"conjugate gradients stopped at a residual of {float(residual[worst]):.1e} at "
-            f"t = {float(t[worst]):.3g}: the ridge is too small, or the moments are not those "
-            "of a density",
-            RuntimeWarning,
-            stacklevel=4,
+class Solutions:
+    """Solutions of several times with their diagnostics, filled in by runs of times."""
+
+    def __init__(self, times: int, size: int) -> None:
+        self.alpha = torch.zeros(times, size, dtype=torch.float64)
+        self.smallest, self.largest, self._residual = torch.full(
+            (3, times), torch.nan, dtype=torch.float64
         )
+        self._iterations = torch.zeros(times, dtype=torch.int64)
+
+    def record(self, run: list[int], found: Solution, weight: float = 1.0) -> None:
+        """Keep the diagnostics of an iterative solution, its residuals with a weight."""
+        self.smallest[run], self.largest[run] = found.smallest, found.largest
+        self._iterations[run], self._residual[run] = found.iterations, weight * found.residual
+
+    def solved(self, t: Tensor) -> Solved:
+        """Return the solutions; warn if the equations of some time were not solved."""
+        residual = self._residual.nan_to_num(nan=0.0)  # direct solutions have none
+        if float(residual.max()) > UNSOLVED:
+            worst = int(residual.argmax())
+            warnings.warn(
+                f"conjugate gradients stopped at a residual of {float(residual[worst]):.1e} at "
+                f"t = {float(t[worst]):.3g}: the ridge is too small, or the moments are not those "
+                "of a density",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        return Solved(self.alpha, self.smallest, self.largest, self._iterations)
 
 
 class MatrixFreeSystem(System, Generic[E]):

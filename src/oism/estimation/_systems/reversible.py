@@ -33,7 +33,7 @@ from oism.basis import Averages, Basis
 from oism.estimation._equations.reversible import ReversibleEquations
 from oism.estimation._systems.choice import choose
 from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
-from oism.estimation._systems.matrix_free import MatrixFreeSystem, Scaled, warn_of_residuals
+from oism.estimation._systems.matrix_free import MatrixFreeSystem, Scaled, Solutions
 from oism.process import Clock
 from oism.score import RIDGES, Advance, Losses, ScatteredScore, Solved, Table, ignore
 from oism.storage import storable
@@ -247,9 +247,7 @@ class ReversibleSystem(MatrixFreeSystem[ReversibleEquations]):
         exact: bool,
         advance: Advance,
     ) -> Solved:
-        alpha = torch.zeros(len(t), self.basis.size, dtype=torch.float64)
-        low, high, left = torch.full((3, len(t)), torch.nan, dtype=torch.float64)
-        iterations = torch.zeros(len(t), dtype=torch.int64)
+        kept = Solutions(len(t), self.basis.size)
 
         def work(batch: tuple[float, list[int]]) -> None:
             band, run = batch
@@ -264,15 +262,12 @@ class ReversibleSystem(MatrixFreeSystem[ReversibleEquations]):
                 tolerance=FINAL_TOLERANCE if exact else KNOT_TOLERANCE,
                 iterations=FINAL_ITERATIONS,
             )
-            low[run], high[run] = found.smallest, found.largest
-            iterations[run] = found.iterations
-            left[run] = found.residual * (1.0 if exact else 1e-2)
-            alpha[run, : len(rates)] = scale * found.values
+            kept.record(run, found, 1.0 if exact else 1e-2)
+            kept.alpha[run, : len(rates)] = scale * found.values
             advance(len(run) / len(t))
 
         in_parallel(work, list(self._batches(t)))
-        warn_of_residuals(left, t)
-        return Solved(alpha, low, high, iterations)
+        return kept.solved(t)
 
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½: ``(T,)``, with the functions of the bands of solutions."""

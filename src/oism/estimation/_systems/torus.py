@@ -31,7 +31,7 @@ from oism._core.transforms import in_parallel, threads_apart
 from oism.basis import Averages, Fourier, ScatteredSeries, product_lattice
 from oism.estimation._equations.fourier import FourierEquations
 from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
-from oism.estimation._systems.matrix_free import MatrixFreeSystem, Scaled, warn_of_residuals
+from oism.estimation._systems.matrix_free import MatrixFreeSystem, Scaled, Solutions
 from oism.process import Clock
 from oism.score import RIDGES, Advance, FourierScore, Losses, Solved, Table, ignore
 from oism.storage import storable
@@ -365,9 +365,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         exact: bool,
         advance: Advance,
     ) -> Solved:
-        alpha = torch.zeros(len(t), self.basis.size, dtype=torch.float64)
-        low, high, left = torch.full((3, len(t)), torch.nan, dtype=torch.float64)
-        iterations = torch.zeros(len(t), dtype=torch.int64)
+        kept = Solutions(len(t), self.basis.size)
         pairs = zip(t.tolist(), self.cutoff(level).tolist(), strict=True)
         bands = [self._final_band(one, cutoff, exact=exact) for one, cutoff in pairs]
 
@@ -382,7 +380,8 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
                 right, scale = right[:, used], scale[:, used]
                 matrix = scale[..., None] * equations.active_matrix(t[run]) * scale[:, None]
                 if self.is_dense(band):  # few functions: eigenvalues are cheap
-                    low[run], high[run] = torch.linalg.eigvalsh(matrix)[:, [0, -1]].unbind(dim=1)
+                    ends = torch.linalg.eigvalsh(matrix)[:, [0, -1]]
+                    kept.smallest[run], kept.largest[run] = ends.unbind(dim=1)
                 matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[run, None])
                 y = torch.linalg.solve(matrix, right)
             else:
@@ -395,17 +394,15 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
                     tolerance=FINAL_TOLERANCE if exact else KNOT_TOLERANCE,
                     iterations=FINAL_ITERATIONS,
                 )
-                low[run], high[run] = found.smallest, found.largest
-                iterations[run], left[run] = found.iterations, found.residual
+                kept.record(run, found)
                 y, used = found.values, slice(None)
-            part = alpha.new_zeros(len(run), equations.size)
+            part = torch.zeros(len(run), equations.size, dtype=torch.float64)
             part[:, used] = scale * y
-            alpha[run, : equations.size] = part
+            kept.alpha[run, : equations.size] = part
             advance(len(run) / len(t))
 
         in_parallel(work, list(self._chunks(bands, 1, most_dense)))
-        warn_of_residuals(left, t)
-        return Solved(alpha, low, high, iterations)
+        return kept.solved(t)
 
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½: ``(T,)``."""

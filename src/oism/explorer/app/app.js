@@ -3,6 +3,11 @@
 const $ = (id) => document.getElementById(id);
 const SECONDS = 5; // of an animation from one end of the clock to the other
 const KEY_STEP = 0.02;
+const FAINT = 0.1; // scores below this share of 1/σ have short arrows at any noise level
+const TITLES = {
+  "2spirals": "two spirals", moons: "two moons", "8gaussians": "eight Gaussians", checkerboard: "checkerboard",
+  pinwheel: "pinwheel", circles: "two circles", rings: "four rings", swissroll: "Swiss roll",
+};
 
 class Explorer {
   constructor() {
@@ -19,6 +24,9 @@ class Explorer {
     const wanted = new URLSearchParams(location.hash.slice(1));
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
     this._setTheme(wanted.get("theme") ?? (dark ? "dark" : "light"));
+    const embedded = wanted.has("embed") ? wanted.get("embed") === "1" : window !== window.top;
+    document.body.classList.toggle("embedded", embedded);
+    this.view.resize();
     this._fillLists(wanted);
     this._connect();
     this.view.setBox(this.fitting.settings.box);
@@ -137,23 +145,33 @@ class Explorer {
       canvas.setPointerCapture(event.pointerId);
       this._remember();
       last = this._pixel(event);
-      this.cursor = null;
+      this.cursor = this.hover = null;
       this._use(...last, null);
     });
     canvas.addEventListener("pointermove", (event) => {
-      if (!last) return;
       const here = this._pixel(event);
+      if (!last) {
+        this._hover(event.pointerType === "mouse" ? here : null);
+        return;
+      }
       if (this.tool === "draw" && Math.hypot(here[0] - last[0], here[1] - last[1]) < 3) return;
       this._use(...here, last);
       last = here;
     });
     for (const name of ["pointerup", "pointercancel"])
       canvas.addEventListener(name, () => (last = null));
+    canvas.addEventListener("pointerleave", () => this._hover(null));
     canvas.addEventListener("keydown", (event) => this._key(event));
     canvas.addEventListener("blur", () => {
       this.cursor = null;
       this.paint();
     });
+  }
+
+  _hover(pixel) {
+    this.hover = pixel;
+    this.cursor = null;
+    this.paint();
   }
 
   _key(event) {
@@ -180,20 +198,19 @@ class Explorer {
   _fillLists(wanted) {
     /* The first state; the address may set it: #toy=rings&points=500&functions=196&space=torus. */
     $("toy").innerHTML = '<option value="">own points</option>' +
-      Object.keys(TOYS).map((name) => `<option>${name}</option>`).join("");
+      Object.keys(TOYS).map((name) => `<option value="${name}">${TITLES[name]}</option>`).join("");
     $("toy").value = wanted.get("toy") in TOYS ? wanted.get("toy") : "moons";
     if (wanted.has("points")) $("count").value = wanted.get("points");
     if (!$("count").value) $("count").value = "1000";
     const functions = Number(wanted.get("functions")), { fitting } = this;
     if (functions) fitting.resolution = BOUNDS.findLast((one) => basisOf(one).size <= functions) ?? BOUNDS[0];
-    fitting.settings.bound = fitting.resolution;
     const space = document.querySelector(`input[name=space][value="${wanted.get("space")}"]`);
     if (space) {
       space.checked = true;
       fitting.change({ space: space.value });
     }
     $("functions").max = BOUNDS.length - 1;
-    $("functions").value = BOUNDS.indexOf(fitting.resolution);
+    $("automatic").checked = fitting.resolution === null;
   }
 
   _connect() {
@@ -212,7 +229,13 @@ class Explorer {
       this.stop();
       this.setTau(Number($("noise").value) / 1000);
     });
-    on("functions", "input", () => this.fitting.change({ resolution: BOUNDS[Number($("functions").value)] }));
+    const resolution = () => BOUNDS[Number($("functions").value)];
+    on("functions", "input", () => {
+      $("automatic").checked = false;
+      this.fitting.change({ resolution: resolution() });
+    });
+    on("automatic", "change", () =>
+      this.fitting.change({ resolution: $("automatic").checked ? null : resolution() }));
     on("backward", "click", () => this.play(-1));
     on("forward", "click", () => this.play(1));
     on("resample", "click", () => {
@@ -226,6 +249,10 @@ class Explorer {
     on("save-points", "click", () => save(new Blob([this.table], { type: "text/csv" }), "points.csv"));
     on("copy-python", "click", () => this._copy());
     on("file", "change", () => this._read($("file").files[0]));
+    addEventListener("hashchange", () => { // a page that embeds this one may change its theme
+      const theme = new URLSearchParams(location.hash.slice(1)).get("theme");
+      if (theme) this._setTheme(theme);
+    });
     addEventListener("resize", () => {
       this.view.resize();
       this.paint();
@@ -336,7 +363,7 @@ class Explorer {
     this.paint();
     if (what === "points") this.texts.showSettings(this.python);
     if (what === "points") this.texts.showChoices(this.tau);
-    if (what === "heldout" || what === "points") this.texts.showLikelihood();
+    if (["heldout", "judged", "points"].includes(what)) this.texts.showLikelihood();
     this.texts.showTimes();
   }
 
@@ -354,13 +381,13 @@ class Explorer {
 
   _draw() {
     const { fitting, view, tau } = this, { model, points, settings } = fitting;
-    const scene = { space: settings.space, cursor: this._cursorScene() };
+    const scene = { space: settings.space, cursor: this._cursorScene(), empty: !points.x.length };
     if ($("show-data").checked) scene.data = points;
     if (model) {
       scene.axes = model.chart.axes;
       if (this.stale) this.alpha = fitting.coefficients(tau);
       scene.showDensity = $("show-density").checked;
-      if (this.stale && scene.showDensity) view.setDensity(fitting.density(tau, view.grid));
+      if (this.stale && scene.showDensity) view.setDensity(fitting.density(tau));
       this.stale = this.stale && !scene.showDensity;
       if ($("show-score").checked) scene.arrows = this._arrowScene(model);
       if ($("show-samples").checked) scene.particles = fitting.particles(tau);
@@ -370,23 +397,25 @@ class Explorer {
   }
 
   _arrowScene(model) {
+    /* Scores at the points of a grid, in units of the box, so that arrows point along the gradient as
+       it is drawn, and relative to their median: scores grow as the noise decreases. */
     const { x, y } = this.view.arrowPlaces(model.chart.axes), [ax, ay] = model.chart.axes;
-    const values = new Float64Array(2 * x.length), sigma = model.clock.sigma(this.tau);
+    const values = new Float64Array(2 * x.length), [wx, wy] = this.fitting.settings.box.width;
+    const unit = [ax.scale * wx, ay.scale * wy].map((one) => one / Math.sqrt(ax.scale * wx * ay.scale * wy));
     model.series.set(this.alpha);
-    const [wx, wy] = this.fitting.settings.box.width;
-    const unit = 2 * Math.PI / Math.sqrt(ax.scale * wx * ay.scale * wy);
-    for (let i = 0; i < x.length; i++) {
+    const sizes = Float64Array.from(x, (_, i) => {
       model.series.evaluate(ax.toProcess(x[i]), ay.toProcess(y[i]), values, 2 * i, false);
-      // in units of the box, so that arrows point along the gradient as it is drawn
-      values[2 * i] *= (sigma * unit * ax.scale * wx) / (2 * Math.PI);
-      values[2 * i + 1] *= (sigma * unit * ay.scale * wy) / (2 * Math.PI);
-    }
-    return { x, y, values };
+      for (const j of [0, 1]) values[2 * i + j] *= unit[j];
+      return Math.hypot(values[2 * i], values[2 * i + 1]);
+    }).sort();
+    const size = Math.max(sizes[sizes.length >> 1] ?? 0, FAINT / model.clock.sigma(this.tau));
+    return { x, y, values: values.map((one) => one / size) };
   }
 
   _cursorScene() {
-    if (!this.cursor || document.activeElement !== this.view.canvas) return null;
-    const radius = this.tool === "draw" ? 5 : Number($("brush").value);
+    const radius = this.tool === "draw" ? 5 : Number($("brush").value), { view } = this;
+    if (this.hover) return { x: view.toData(this.hover[0], 0), y: view.toData(this.hover[1], 1), radius };
+    if (!this.cursor || document.activeElement !== view.canvas) return null;
     return { x: this.cursor[0], y: this.cursor[1], radius };
   }
 }

@@ -1,19 +1,31 @@
-/* The state of the page and its fits: points, settings, and the answers of three workers.
+/* The state of the page and its fits: points, settings, and the answers of the workers.
 
-   The main thread solves at the shown noise level only, so the map follows the hand. One worker
-   renews the fit at all levels, with particles and densities; one chooses ridge and cutoff; one
-   computes held-out likelihoods. They get copies of the points and leave a task when the next one
-   arrives. */
+   The main thread solves at the shown noise level only, so the arrows follow the hand. One worker
+   renews the fit at all levels, one its particles and densities; up to four choose ridge and cutoff,
+   each at some of the noise levels; one computes held-out likelihoods. They get copies of the points
+   and leave a task when the next one arrives. */
 
-const BOUNDS = [4, 9, 16, 25, 36, 49, 64, 81, 100, 128, 160, 200];
+const BOUNDS = [4, 9, 16, 25, 36, 49, 64, 81, 100, 128, 160, 200, 250, 320, 400, 500, 640]; // of ‖ξ‖²
+const MOST_AUTOMATIC = 320, MOST_WITHOUT_RIDGE = 100; // the latter needs dense algebra
+const MOST_CHOOSERS = 4;
+// The first automatic number of functions is small; if ridges are chosen fast enough for it, it grows.
+const FIRST_AUTOMATIC = 100, FAST = 1500, SLOW = 8000;
 const REST = 200; // milliseconds without a change before ridge and cutoff are chosen
+const LIVE = { tolerance: 1e-2, iterations: 40 }; // of the solution at the shown noise level
 const RESOLUTION = 1.2; // the least noise of the quick map, times the largest frequency
+
+function automaticBound(points, most) {
+  /* Return the library's bound for a number of rows, rounded up, and at most a given one. */
+  const wanted = Math.max(600 * (points / 10000) ** 0.4, 25);
+  return BOUNDS.find((one) => one >= Math.min(wanted, most));
+}
 
 class Fitting {
   constructor(changed) {
     this.changed = changed;
-    this.points = { x: [], y: [], fold: [], version: 0 };
-    this.resolution = 100;
+    this.points = { x: [], y: [], version: 0 };
+    this.resolution = null; // or one of BOUNDS; null is the automatic choice, up to "most"
+    this.most = FIRST_AUTOMATIC;
     this.settings = { space: "plane", bound: 100, box: { low: [-4, -4], width: [8, 8] } };
     this.rule = "cv";
     this.seed = 1;
@@ -22,11 +34,13 @@ class Fitting {
     this.chosen = Schedule.constant(0.003, 0);
     const source = document.getElementById("numerics").textContent;
     const url = URL.createObjectURL(new Blob([source, "\nstartWorker(self);"], { type: "text/javascript" }));
-    this.workers = Object.fromEntries(["fit", "choose", "judge"].map((task) => {
+    const choosers = Math.min(navigator.hardwareConcurrency || 2, MOST_CHOOSERS);
+    const start = (count) => Array.from({ length: count }, () => {
       const worker = new Worker(url);
       worker.onmessage = ({ data }) => this._receive(data);
-      return [task, worker];
-    }));
+      return worker;
+    });
+    this.workers = { fit: start(1), flow: start(1), choose: start(choosers), judge: start(1) };
     this._forget();
   }
 
@@ -34,7 +48,8 @@ class Fitting {
     /* Drop all results; those on their way belong to an earlier epoch. */
     this.epoch = (this.epoch ?? 0) + 1;
     this.seen = {};
-    Object.assign(this, { model: null, curve: null, paths: null, densities: null, heldout: null });
+    Object.assign(this, {
+      model: null, curve: null, live: null, paths: null, densities: null, heldout: null });
   }
 
   get schedule() { return this.rule === "paper" ? Schedule.constant(0) : this.chosen; }
@@ -55,45 +70,52 @@ class Fitting {
   setPoints(points) {
     /* Replace all points, pairs [x, y]. */
     const x = points.map((one) => one[0]), y = points.map((one) => one[1]);
-    this.points = { x, y, fold: Array.from(foldsOf(x, y)), version: this.points.version + 1 };
+    this.points = { x, y, version: this.points.version + 1 };
     this.renew();
   }
 
   add(points) {
-    const { points: own } = this, fold = foldsOf(points.map((p) => p[0]), points.map((p) => p[1]));
-    points.forEach(([x, y], i) => {
-      own.x.push(x);
-      own.y.push(y);
-      own.fold.push(fold[i]);
-    });
-    own.version++;
+    for (const [x, y] of points) {
+      this.points.x.push(x);
+      this.points.y.push(y);
+    }
+    this.points.version++;
     this.renew();
   }
 
   remove(inside) {
     const { points: own } = this, kept = own.x.map((x, i) => !inside(x, own.y[i]));
     if (kept.every(Boolean)) return;
-    for (const name of ["x", "y", "fold"]) own[name] = own[name].filter((_, i) => kept[i]);
+    for (const name of ["x", "y"]) own[name] = own[name].filter((_, i) => kept[i]);
     own.version++;
     this.renew();
   }
 
-  change(settings) {
-    /* Change space or resolution; a level keeps its cutoff when the largest frequency changes.
+  change({ space = this.settings.space, resolution = this.resolution }) {
+    /* Change space or resolution. */
+    this.resolution = resolution;
+    this.settings = { ...this.settings, space };
+    this._forget();
+    this.renew();
+  }
+
+  get bounded() {
+    /* The bound of ‖ξ‖² in the units of a full turn. */
+    const wanted = this.resolution ?? automaticBound(this.points.x.length, this.most);
+    return this.rule === "paper" ? Math.min(wanted, MOST_WITHOUT_RIDGE) : wanted;
+  }
+
+  _setBound() {
+    /* Set the functions; a level keeps its cutoff when the largest frequency changes.
 
        An interval is half a turn: for the same resolution ‖ξ‖² is four times as large, and the
        number of functions the same, because they are even in each coordinate. */
-    const before = basisOf(this.settings.bound).radius, { resolution = this.resolution, space } = settings;
-    this.resolution = resolution;
-    this.settings = { ...this.settings, space: space ?? this.settings.space };
-    this.settings.bound = (this.settings.space === "interval" ? 4 : 1) * resolution;
-    const lift = 2 * Math.log2(basisOf(this.settings.bound).radius / before);
-    if (lift) {
-      const level = this.chosen.level.map((one) => Math.max(0, one + lift));
-      this.chosen = new Schedule(this.chosen.tau, this.chosen.logRidge, level);
-    }
-    this._forget();
-    this.renew();
+    const bound = (this.settings.space === "interval" ? 4 : 1) * this.bounded;
+    if (bound === this.settings.bound) return;
+    const lift = 2 * Math.log2(basisOf(bound).radius / basisOf(this.settings.bound).radius);
+    const level = this.chosen.level.map((one) => Math.max(0, one + lift));
+    this.chosen = new Schedule(this.chosen.tau, this.chosen.logRidge, level);
+    this.settings = { ...this.settings, bound };
   }
 
   setRule(rule) {
@@ -109,6 +131,8 @@ class Fitting {
     this.since = performance.now();
     this.curve = null;
     clearTimeout(this.timer);
+    // Work for points that have changed leaves the processor to the new fit.
+    for (const worker of [...this.workers.choose, ...this.workers.judge]) worker.postMessage({ task: "rest" });
     this.choosing = this.rule === "cv" && (choose || Boolean(this.choosing));
     if (this.frame) return;
     this.frame = requestAnimationFrame(() => {
@@ -119,57 +143,87 @@ class Fitting {
   }
 
   _start() {
+    this._setBound();
     if (!this.ready) {
       this._forget();
       return;
     }
     const begin = performance.now();
-    this.model = this._model();
+    this.model = new Model(Float64Array.from(this.points.x), Float64Array.from(this.points.y), this.settings);
     this.timers.averages = performance.now() - begin;
-    const more = { schedule: { ...this.schedule }, particles: PARTICLES, seed: this.seed };
-    this._send("fit", { ...more, quick: begin - this.started < REST });
-    this.started = begin;
-    if (this.choosing) this.timer = setTimeout(() => this._send("choose", {}), REST);
+    this._send("fit", { schedule: { ...this.schedule } });
+    if (this.choosing) this.timer = setTimeout(() => this._choose(), REST);
   }
 
-  _model() {
-    const { x, y, fold } = this.points;
-    return new Model(Float64Array.from(x), Float64Array.from(y), this.settings, Uint8Array.from(fold));
+  _choose() {
+    /* Choose ridge and cutoff at all times, which the workers share. */
+    const count = this.model.averages.shares.length < 2 ? 0 : this.workers.choose.length;
+    this.picks = [];
+    this.choice = { stamp: this.stamp, bound: this.settings.bound, since: performance.now() };
+    for (let k = 0; k < count; k++) {
+      const times = Array.from({ length: TIMES }, (_, i) => i).filter((i) => i % count === k);
+      this._send("choose", { times }, k);
+    }
+    if (!count) this._setSchedule(Schedule.constant(0.1), true);
   }
 
-  _send(task, more) {
-    const { x, y, fold } = this.points;
+  _changesMost() {
+    /* Adapt the automatic number of functions to the time of the last choice; return whether it did. */
+    const { bounded, timers } = this, before = this.most;
+    if (this.resolution === null && this.rule === "cv") {
+      if (before === FIRST_AUTOMATIC && !this.tooSlow && timers.choice < FAST) this.most = MOST_AUTOMATIC;
+      if (before === MOST_AUTOMATIC && timers.choice > SLOW) [this.most, this.tooSlow] = [FIRST_AUTOMATIC, true];
+    }
+    return this.bounded !== bounded;
+  }
+
+  _setSchedule(schedule, current) {
+    this.chosen = schedule;
+    this.choosing = !current;
+    if (this.rule === "cv") this.renew({ choose: false });
+  }
+
+  _send(task, more, number = 0) {
+    const { x, y, fold, settings, averages } = this.model;
+    this.workers[task][number].postMessage({
+      task, stamp: this.stamp, epoch: this.epoch, x, y, fold, settings, averages, ...more });
+  }
+
+  _flow(done) {
+    /* Renew particles, and for the last curve of a fit the densities. */
+    const { chart } = this.model;
     const data = {
-      task, stamp: this.stamp, epoch: this.epoch, x: Float64Array.from(x), y: Float64Array.from(y),
-      fold: Uint8Array.from(fold), settings: this.settings, averages: this.model.averages, ...more,
+      task: "flow", stamp: this.stamp, epoch: this.epoch, settings: this.settings, seed: this.seed,
+      curve: this.curve, chart: { axes: chart.axes, reflected: chart.reflected }, quick: !done,
     };
-    this.workers[task].postMessage(data);
-    this[`${task}Sent`] = performance.now();
+    this.workers.flow[0].postMessage(data);
   }
 
   coefficients(tau) {
     /* α at a clock time: from the table, or solved for while the table is being renewed. */
     if (this.curve) return this.curve.at(tau);
-    const begin = performance.now(), alpha = this.model.coefficients(tau, this.schedule, false);
+    const begin = performance.now();
+    this.live = this.model.coefficients(tau, this.schedule, { ...LIVE, start: this.live });
     this.timers.live = performance.now() - begin;
-    return alpha;
+    return this.live;
   }
 
-  density(tau, grid) {
-    /* Return ρ_t on the grid of the map, up to a factor: that of the flow, between the two nearest
+  density(tau) {
+    /* Return log ρ_t on the grid of the map, { log, full }: that of the flow, between the two nearest
        levels. While it is being renewed: the data with this noise and that of the resolution. */
-    const { levels, size, stamp } = this.densities ?? { levels: [] };
+    const { levels, stamp } = this.densities ?? { levels: [] };
     const after = Math.max(1, levels.findIndex((one) => one.tau <= tau));
     const [high, low] = [levels[after - 1], levels[after]];
     if (stamp !== this.stamp || !(low.sound && high.sound)) {
       const { basis, averages, clock } = this.model, least = RESOLUTION / basis.radius;
-      return grid.densityRatio(basis, averages.total, clock.time(tau) + 0.5 * least * least);
+      const size = 4 * basis.radius < MAP / 2 ? MAP / 2 : MAP;
+      const ratio = dataDensity(basis, averages.total, clock.time(tau) + 0.5 * least * least, size);
+      const density = ratio.map((one) => Math.max(one, 1e-9));
+      return { log: (size === MAP ? density : upsampled(density, size)).map(Math.log), full: fullColour(density) };
     }
-    const share = (tau - low.tau) / (high.tau - low.tau);
-    const log = upsampled(low.log.map((one, i) => (1 - share) * one + share * high.log[i]), size, MAP);
-    let most = -Infinity;
-    for (const one of log) if (one > most) most = one;
-    return log.map((one) => Math.exp(one - most));
+    const share = (tau - low.tau) / (high.tau - low.tau), log = (this.log ??= new Float32Array(MAP * MAP));
+    for (let i = 0; i < log.length; i++) log[i] = low.log[i] + share * (high.log[i] - low.log[i]);
+    return { log, full: low.full + share * (high.full - low.full) };
   }
 
   particles(tau) {
@@ -193,15 +247,17 @@ class Fitting {
     const current = stamp === this.stamp;
     if (kind === "table" && current) {
       this.timers.table = performance.now() - this.since;
-      if (!this.curve) this.timers.refit = this.timers.table;
+      const quick = !this.curve;
+      if (quick) this.timers.refit = this.timers.table;
       this.curve = new Curve(data.knots, data.values, data.slopes);
+      if (quick || data.done) this._flow(data.done);
     }
-    if (data.kind === "schedule") {
-      this.timers.choice = data.ms;
-      this.timers.chosenAfter = performance.now() - this.chooseSent;
-      this.chosen = Object.assign(new Schedule(), data.schedule);
-      this.choosing = !current;
-      if (this.rule === "cv") this.renew({ choose: false });
+    if (kind === "picks" && stamp === this.choice.stamp && this.settings.bound === this.choice.bound) {
+      this.picks.push(...data.picks);
+      if (this.picks.length === TIMES) {
+        this.timers.choice = performance.now() - this.choice.since;
+        this._setSchedule(scheduleOf(this.picks), current && !this._changesMost());
+      }
     }
     if (data.kind === "paths") {
       const axes = data.axes.map((one) => Object.assign(new Axis(), one));
@@ -210,7 +266,7 @@ class Fitting {
     }
     if (data.kind === "densities") {
       this.densities = data;
-      if (current && !this.choosing) this._send("judge", { schedule: { ...this.schedule } });
+      if (current && !this.choosing) this._send("judge", { schedule: { ...this.schedule }, curve: this.curve });
     }
     if (data.kind === "heldout") {
       this.heldout = data.found;

@@ -1,6 +1,7 @@
 /* The picture: density as a map, scores as arrows, data and particles as points. */
 
-const MAP = 128, PAD = 0.05, ARROWS = 22, GAMMA = 0.7;
+const PAD = 0.05, ARROWS = 22, GAMMA = 0.7;
+const DEPTH = 12, SHADES = 2048; // colours are given for log ρ from DEPTH below full colour
 
 const THEMES = {
   light: {
@@ -16,10 +17,11 @@ const THEMES = {
 };
 
 function colours(stops) {
-  /* Return 256 colours as bytes (r, g, b, a), linear between the stops. */
-  const table = new Uint8ClampedArray(4 * 256), last = stops.length - 1;
-  for (let i = 0; i < 256; i++) {
-    const place = (i / 255) * last, k = Math.min(Math.floor(place), last - 1), share = place - k;
+  /* Return colours as bytes (r, g, b, a) over log ρ: linear between the stops in a power of ρ. */
+  const table = new Uint8ClampedArray(4 * SHADES), last = stops.length - 1;
+  for (let i = 0; i < SHADES; i++) {
+    const place = Math.exp(GAMMA * DEPTH * (i / (SHADES - 1) - 1)) * last;
+    const k = Math.min(Math.floor(place), last - 1), share = place - k;
     for (let c = 0; c < 3; c++)
       table[4 * i + c] = (1 - share) * stops[k][c] + share * stops[k + 1][c];
     table[4 * i + 3] = 255;
@@ -31,7 +33,6 @@ class View {
   constructor(canvas) {
     this.canvas = canvas;
     this.context = canvas.getContext("2d", { alpha: false });
-    this.grid = new TorusGrid(MAP);
     // one more row and column on each side, so that neighbouring tiles join
     this.side = MAP + 2;
     this.tile = document.createElement("canvas");
@@ -57,6 +58,7 @@ class View {
     if (this.canvas.width !== size) this.canvas.width = this.canvas.height = size;
     this.ratio = ratio;
     this.size = size;
+    this.dot = ratio * Math.min(Math.max(size / ratio / 560, 0.65), 1.2); // the unit of points
     this.dots = null;
   }
 
@@ -75,22 +77,15 @@ class View {
     return this.box.low[j] + (share * (1 + 2 * PAD) - PAD) * this.box.width[j];
   }
 
-  setDensity(values) {
-    /* Colour the tile by a density on the grid of MAP × MAP points, up to a factor. */
-    const n = MAP;
-    let mass = 0, square = 0;
-    for (let i = 0; i < values.length; i++) {
-      const one = Math.max(values[i], 0);
-      mass += one;
-      square += one * one;
-    }
-    // Full colour at twice the mean density of a sample: single peaks do not hide the rest.
-    const full = (2 * square) / mass, table = this.table;
-    for (let j = 0; j < this.side; j++) {
-      const row = ((j - 1) & (n - 1)) * n, to = (this.side - 1 - j) * this.side; // y points upwards
-      for (let i = 0; i < this.side; i++) {
-        const share = (Math.max(values[row + ((i - 1) & (n - 1))], 0) / full) ** GAMMA;
-        this.pixels[to + i] = table[share < 1 ? (255 * share) | 0 : 255];
+  setDensity({ log, full }) {
+    /* Colour the tile by log ρ on the grid of MAP × MAP points; full is that of the full colour. */
+    const n = MAP, { table, side, pixels } = this, step = (SHADES - 1) / DEPTH, low = full - DEPTH;
+    for (let j = 0; j < side; j++) {
+      // y points upwards, and the tile starts at -π, the grid at 0
+      const row = ((j - 1 + n / 2) & (n - 1)) * n, to = (side - 1 - j) * side;
+      for (let i = 0; i < side; i++) {
+        const shade = step * (log[row + ((i - 1 + n / 2) & (n - 1))] - low);
+        pixels[to + i] = table[shade > 0 ? (shade < SHADES ? shade | 0 : SHADES - 1) : 0];
       }
     }
     this.tile.getContext("2d").putImageData(this.image, 0, 0);
@@ -104,7 +99,7 @@ class View {
   }
 
   draw(scene) {
-    /* scene: space, axes, showDensity, arrows {values}, data {x, y}, particles [[x, y], …] or null. */
+    /* scene: space, axes, showDensity, arrows, data, particles, cursor, and whether there are points. */
     const { context, size, left, right, bottom, top } = this._frame(), { colours: own } = this;
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.fillStyle = scene.space === "interval" ? own.outside : own.paper;
@@ -121,10 +116,30 @@ class View {
       context.strokeRect(left, top, right - left, bottom - top);
       context.setLineDash([]);
     }
+    else if (scene.axes) this._box(scene.axes);
     if (scene.data) this._data(scene.data);
     if (scene.arrows) this._arrows(scene.arrows);
     if (scene.particles) this._particles(scene.particles);
     if (scene.cursor) this._cursor(scene.cursor);
+    if (scene.empty) this._hint("Draw points here");
+  }
+
+  _hint(text) {
+    const { context, size, ratio } = this;
+    context.font = `${18 * ratio}px system-ui, sans-serif`;
+    context.textAlign = "center";
+    context.fillStyle = this.colours.data;
+    context.fillText(text, 0.5 * size, 0.5 * size);
+  }
+
+  _box(axes) {
+    /* The box of the plane. */
+    const { context } = this, [[x, width], [y, height]] = axes.map((one) => one.range);
+    const [left, right] = [this.toPixel(x, 0), this.toPixel(x + width, 0)];
+    const [bottom, top] = [this.toPixel(y, 1), this.toPixel(y + height, 1)];
+    context.strokeStyle = this.colours.line;
+    context.lineWidth = this.ratio;
+    context.strokeRect(left, top, right - left, bottom - top);
   }
 
   _tiles({ space, axes }) {
@@ -167,7 +182,7 @@ class View {
     // Points are drawn once, and again when they change.
     if (this.dots !== version || this.points.width !== this.size) {
       this.points.width = this.points.height = this.size;
-      const context = this.points.getContext("2d"), radius = this.ratio * (x.length > 3000 ? 0.9 : 1.25);
+      const context = this.points.getContext("2d"), radius = this.dot * (x.length > 3000 ? 0.9 : 1.25);
       context.fillStyle = this.colours.data;
       context.beginPath();
       for (let i = 0; i < x.length; i++) {
@@ -196,15 +211,15 @@ class View {
   }
 
   _arrows({ x, y, values }) {
-    /* values: noise · score, pairs in units of the box; lengths saturate at one cell. */
+    /* values: relative scores, pairs; lengths saturate at one cell. */
     const { context, ratio } = this, cell = (0.92 * this.size) / ARROWS / (1 + 2 * PAD);
     context.strokeStyle = this.colours.arrow;
-    context.lineWidth = 1.1 * ratio;
+    context.lineWidth = 1.1 * this.dot;
     context.beginPath();
     for (let i = 0; i < x.length; i++) {
       const dx = values[2 * i], dy = -values[2 * i + 1], size = Math.hypot(dx, dy);
       if (!(size > 1e-3) || !Number.isFinite(size)) continue;
-      const length = cell * (1 - Math.exp(-size / 1.2)), [ux, uy] = [dx / size, dy / size];
+      const length = cell * (1 - Math.exp(-size)), [ux, uy] = [dx / size, dy / size];
       const [px, py] = [this.toPixel(x[i], 0), this.toPixel(y[i], 1)];
       const [ex, ey] = [px + 0.5 * length * ux, py + 0.5 * length * uy];
       context.moveTo(px - 0.5 * length * ux, py - 0.5 * length * uy);
@@ -218,7 +233,7 @@ class View {
   }
 
   _particles(points) {
-    const { context, ratio } = this, size = 2.6 * ratio;
+    const { context } = this, size = 2.6 * this.dot;
     context.fillStyle = this.colours.sample;
     for (let i = 0; i < points.length; i += 2)
       context.fillRect(
@@ -233,25 +248,4 @@ class View {
     context.arc(this.toPixel(x, 0), this.toPixel(y, 1), radius * ratio, 0, 2 * Math.PI);
     context.stroke();
   }
-}
-
-function upsampled(coarse, m, n) {
-  /* Return a periodic field of m × m points on n × n points, n = 2m, by cubic polynomials. */
-  const out = new Float64Array(n * n), rows = new Float64Array(m * n), mask = m - 1;
-  const between = (a, b, c, d) => (9 * (b + c) - a - d) / 16;
-  for (let j = 0; j < m; j++)
-    for (let i = 0; i < m; i++) {
-      const at = j * m, to = j * n + 2 * i;
-      rows[to] = coarse[at + i];
-      rows[to + 1] = between(
-        coarse[at + ((i - 1) & mask)], coarse[at + i], coarse[at + ((i + 1) & mask)], coarse[at + ((i + 2) & mask)]);
-    }
-  for (let j = 0; j < m; j++) {
-    const r = [-1, 0, 1, 2].map((k) => ((j + k) & mask) * n);
-    for (let i = 0; i < n; i++) {
-      out[2 * j * n + i] = rows[r[1] + i];
-      out[(2 * j + 1) * n + i] = between(rows[r[0] + i], rows[r[1] + i], rows[r[2] + i], rows[r[3] + i]);
-    }
-  }
-  return out;
 }

@@ -5,7 +5,7 @@
    torus: a periodic column is one full turn.
    interval: a bounded column is half a turn, from 0 to π, and reflected at its ends. */
 
-const MARGIN = 0.1, CENTRAL = 0.99, REACH = 0.5, CONSTANT = 1e-13, WIDENING = 2;
+const MARGIN = 0.1, CENTRAL = 0.99, REACH = 0.5, CONSTANT = 1e-13, NARROW = 1e-6, WIDENING = 2;
 const wrapAngle = (u) => u - 2 * Math.PI * Math.floor((u + Math.PI) / (2 * Math.PI));
 
 class Axis {
@@ -28,9 +28,16 @@ class Axis {
     const far = Math.min(sorted[n - 1], p + REACH * (p - q));
     const centre = 0.5 * (near + far), floor = CONSTANT * Math.max(Math.abs(near), Math.abs(far));
     let half = 0.5 * (far - near);
-    if (!(half > floor)) half = Math.abs(centre) || 1;
-    half *= 1 + MARGIN + 1 / Math.sqrt(Math.max(n, 1));
+    if (!(far - near > floor)) half = NARROW * (Math.abs(centre) || 1);
+    half *= 1 + (MARGIN + 1 / Math.sqrt(Math.max(n, 1)));
     return new Axis(kind, centre, Math.PI / half, centre - half, 2 * half);
+  }
+
+  get range() {
+    /* The lower end and the width of the values: of the bounds, the period, or the box. */
+    const half = Math.PI / this.scale;
+    if (this.kind === "interval") return [this.centre, half];
+    return this.kind === "torus" ? [this.low, 2 * half] : [this.centre - half, 2 * half];
   }
 
   toProcess(x) { return wrapAngle((x - this.centre) * this.scale); }

@@ -6,7 +6,7 @@
    from the smallest upwards, small ridges only where the loss decreases towards them. */
 
 const SMOOTHED = 0.3, DENSE_SWEEP = 160, LEAST_RIDGE = 0.3, LEAST_GAIN = 1e-3, MOST_LOSS = 0.02;
-const PATIENCE = 2, CHANCE = 0.01, SWEEP_TOLERANCE = 1e-3, TIERS = [[5, 15], [3, 5], [0, 3]];
+const PATIENCE = 2, CHANCE = 0.01, SWEEP_TOLERANCE = 1e-3, SWEEP_ITERATIONS = 300, TIERS = [[5, 15], [3, 5], [0, 3]];
 
 function finestStructure(basis, means) {
   /* The largest ‖ζ‖ at which the data differ from uniform ones. */
@@ -18,23 +18,28 @@ function finestStructure(basis, means) {
   return Math.sqrt(finest);
 }
 
-function pathLosses(basis, averages, t, level, band, ridges, dense) {
-  /* Return the losses of a path of ridges: one list for each fold. */
-  return averages.training.map((means, f) => {
-    const training = new Equations(basis, means, t, band), { n } = training;
-    const heldout = new Equations(basis, averages.heldout[f], t, band);
-    const scale = training.scale(level), matrix = training.matrix(scale);
-    mirror(matrix, n);
+function* pathLosses(basis, averages, t, level, band, ridges, dense) {
+  /* Return the losses of a path of ridges: one list for each fold, after which there is a yield. */
+  const losses = [];
+  for (let f = 0; f < averages.training.length; f++) {
+    const training = new Equations(basis, averages.training[f], t, band);
+    const heldout = new Equations(basis, averages.heldout[f], t, band), scale = training.scale(level);
+    const [own, judge] = dense
+      ? [training, heldout].map((one) => new DenseSystem(one, scale))
+      : GridSystem.ofBoth(training, heldout, scale);
     const right = training.right().map((one, i) => -scale[i] * one);
-    const found = ridgePath(matrix, right, n, ridges, dense ? 1e-11 : SWEEP_TOLERANCE, dense);
-    const judge = heldout.matrix(scale), linear = heldout.right().map((one, i) => scale[i] * one);
-    mirror(judge, n);
-    return found.map((y) => quadratic(judge, y, n) + 2 * dotRows(y, 0, linear, 0, n));
-  });
+    const found = ridgePath((y, out) => own.apply(y, out), right, ridges, dense
+      ? { tolerance: 1e-11, iterations: Infinity, reorthogonalise: true }
+      : { tolerance: SWEEP_TOLERANCE, iterations: SWEEP_ITERATIONS });
+    const linear = heldout.right().map((one, i) => scale[i] * one);
+    losses.push(found.map((y) => judge.energy(y) + 2 * dotRows(y, 0, linear, 0, y.length)));
+    yield;
+  }
+  return losses;
 }
 
-function lossesAt(basis, averages, t, finest) {
-  /* Return held-out losses [level][fold][ridge]; Infinity where not computed. */
+function* lossesAt(basis, averages, t, finest) {
+  /* Return held-out losses [level][fold][ridge]; Infinity where not computed. Yield between parts. */
   const { shares } = averages, folds = shares.length, levels = levelsOf(basis.radius);
   const none = () => Array.from({ length: folds }, () => new Array(RIDGES.length).fill(Infinity));
   const values = Array.from({ length: levels }, none);
@@ -42,19 +47,19 @@ function lossesAt(basis, averages, t, finest) {
   const bandAt = (level) => sweepBand(basis, t, cutoff(level));
   const offered = (level) => cutoff(level) ** 2 * t <= SMOOTHED;
   const leastRidge = LEAST_RIDGE / averages.total.rows;
-  const fill = (level, tier) => {
+  const fill = function* (level, tier) {
     // Dense bands try all ridges at once; the number counts cos and sin, also of even data.
     const band = bandAt(level), dense = 2 * basis.inside(band) <= DENSE_SWEEP;
     if (dense && tier) return;
     const [start, end] = dense ? [0, RIDGES.length] : TIERS[tier];
-    const found = pathLosses(basis, averages, t, level, band, RIDGES.slice(start, end), dense);
+    const found = yield* pathLosses(basis, averages, t, level, band, RIDGES.slice(start, end), dense);
     found.forEach((row, f) => row.forEach((one, e) => (values[level][f][start + e] = one)));
   };
   const mean = (level) => RIDGES.map((_, e) => weighted(shares, (f) => values[level][f][e]));
   let best = new Array(folds).fill(Infinity), gains = true, idle = 0;
   for (let level = levels - 1; level >= 0; level--) {
     if (!(offered(level) || (level === 0 && gains)) || idle >= PATIENCE) continue;
-    fill(level, 0);
+    yield* fill(level, 0);
     const place = least(mean(level)), own = values[level].map((row) => row[place]);
     const centre = weighted(shares, (f) => own[f] - best[f]);
     gains = centre < -LEAST_GAIN * Math.abs(weighted(shares, (f) => own[f]));
@@ -65,11 +70,11 @@ function lossesAt(basis, averages, t, finest) {
     if (RIDGES[TIERS[tier][1] - 1] < leastRidge) break;
     const means = values.map((_, level) => mean(level)), lows = means.map((one) => Math.min(...one));
     const low = Math.min(...lows), start = TIERS[tier - 1][0];
-    means.forEach((one, level) => {
-      const gain = one[start + 1] - one[start];
+    for (let level = 0; level < levels; level++) {
+      const gain = means[level][start + 1] - means[level][start];
       if (gain > LEAST_GAIN * Math.abs(low) && lows[level] - low < MOST_LOSS * Math.abs(low))
-        fill(level, tier);
-    });
+        yield* fill(level, tier);
+    }
   }
   return values;
 }
@@ -115,21 +120,28 @@ function pickCandidate(values, shares) {
   return [Math.log(RIDGES[0]) + step * place, level, path[index]];
 }
 
-function* choosing(basis, averages, clock) {
-  /* Yield after each time; return the schedule. Few rows in one fold have one ridge for all. */
-  if (averages.shares.length < 2) return Schedule.constant(0.1);
-  const tau = [...evenTimes(TIMES)], finest = finestStructure(basis, averages.total), picks = [];
-  for (const one of tau) {
-    picks.push(pickCandidate(lossesAt(basis, averages, clock.time(one), finest), averages.shares));
-    yield picks.length / tau.length;
+function* choosing(basis, averages, clock, times) {
+  /* Return [index, log ridge, level] for the times of a schedule with these indices. */
+  const tau = evenTimes(TIMES), finest = finestStructure(basis, averages.total), picks = [];
+  for (const i of times) {
+    const losses = yield* lossesAt(basis, averages, clock.time(tau[i]), finest);
+    const [logRidge, level] = pickCandidate(losses, averages.shares);
+    picks.push([i, logRidge, level]);
   }
-  return new Schedule(tau, picks.map((one) => one[0]), picks.map((one) => one[1]));
+  return picks;
+}
+
+function scheduleOf(picks) {
+  const sorted = [...picks].sort((a, b) => a[0] - b[0]);
+  return new Schedule([...evenTimes(TIMES)], sorted.map((one) => one[1]), sorted.map((one) => one[2]));
 }
 
 function chooseSchedule(basis, averages, clock) {
-  const steps = choosing(basis, averages, clock);
+  /* Rows in one fold only have one ridge for all. */
+  if (averages.shares.length < 2) return Schedule.constant(0.1);
+  const parts = choosing(basis, averages, clock, evenTimes(TIMES).keys());
   for (;;) {
-    const { done, value } = steps.next();
-    if (done) return value;
+    const { done, value } = parts.next();
+    if (done) return scheduleOf(value);
   }
 }

@@ -13,6 +13,10 @@
 
 const RIDGES = Array.from({ length: 15 }, (_, i) => 10 ** (-6 + i / 2));
 const UNTRUNCATED = -32;
+// The largest numbers of functions for which a matrix is factorised: for a solution, for a quick one.
+const DENSE_SOLVE = 200, DENSE_QUICK = 100;
+// Relative residuals: of first solutions, of interpolated coefficients, of exact ones.
+const QUICK_TOLERANCE = 1e-3, KNOT_TOLERANCE = 1e-8, FINAL_TOLERANCE = 1e-11, FINAL_ITERATIONS = 5000;
 const SMALLEST_CUTOFF = 3, BANDS = 8, GAUSSIAN_DECAY = 80, EXPONENTIAL_DECAY = 25;
 
 const levelsOf = (radius) =>
@@ -35,20 +39,20 @@ function finalBand(basis, t, cutoff, exact) {
 }
 
 class Equations {
-  /* A_t and b_t of averages, for the first m frequencies and the functions that symmetry leaves.
+  /* A_t and b_t of averages, for the first m frequencies.
 
-     symmetry 0: all functions. 1, an even density: the cosines only. 2, even in each coordinate:
+     For densities that are even in each coordinate the functions are even too:
      (√2 cos(k, l)·u + √2 cos(k, -l)·u)/√2, orthonormal as well. */
   constructor(basis, means, t, band) {
     this.basis = basis;
     this.m = basis.inside(band);
-    this.symmetry = means.symmetry;
-    if (this.symmetry === 2) {
+    this.even = means.even;
+    if (this.even) {
       const { first, second } = basis.orbits;
       this.n = first.filter((k) => k < this.m).length;
       this.first = first.slice(0, this.n);
       this.second = second.slice(0, this.n);
-    } else this.n = this.symmetry ? this.m : 2 * this.m;
+    } else this.n = 2 * this.m;
     const { lattice } = basis, count = lattice.count;
     const re = (this.re = new Float64Array(count + 1)), im = (this.im = new Float64Array(count + 1));
     for (let j = 0; j < count; j++) {
@@ -61,15 +65,15 @@ class Equations {
 
   frequency(i) {
     /* The position of the frequency of a function. */
-    return this.symmetry === 2 ? this.first[i] : this.symmetry ? i : i >> 1;
+    return this.even ? this.first[i] : i >> 1;
   }
 
   right() {
-    const { basis, n, symmetry } = this, b = new Float64Array(n);
+    const { basis, n, even } = this, b = new Float64Array(n);
     for (let i = 0; i < n; i++) {
       const k = this.frequency(i), rate = -Math.SQRT2 * basis.xi.squares[k], at = basis.first[k];
-      b[i] = symmetry || !(i & 1) ? rate * this.re[at] : -rate * this.im[at];
-      if (symmetry === 2 && this.second[i] >= 0) b[i] *= Math.SQRT2;
+      b[i] = even || !(i & 1) ? rate * this.re[at] : -rate * this.im[at];
+      if (even && this.second[i] >= 0) b[i] *= Math.SQRT2;
     }
     return b;
   }
@@ -77,16 +81,17 @@ class Equations {
   matrix(scale) {
     /* Return D A D: the lower triangle, row-major. Without a scale A itself. */
     const { n } = this, a = new Float64Array(n * n);
-    [this._full, this._even, this._symmetric][this.symmetry].call(this, a);
+    if (this.even) this._fillEven(a);
+    else this._fill(a);
     if (scale)
       for (let i = 0; i < n; i++)
         for (let j = 0; j <= i; j++) a[i * n + j] *= scale[i] * scale[j];
     return a;
   }
 
-  _full(a) {
+  _fill(a) {
     // ∇√2 cos = -ξ√2 sin, ∇√2 sin = ξ√2 cos; 2 sin·sin = cos(-) - cos(+), …
-    const { basis, m, n, re, im } = this, { minus, minusSign, plus, plusSign, dot } = basis;
+    const { basis, m, n, re, im } = this, { minus, minusSign, plus, plusSign, dot } = basis.pairs;
     for (let k = 0, p = 0; k < m; k++)
       for (let l = 0; l <= k; l++, p++) {
         const weight = dot[p], cosMinus = re[minus[p]], cosPlus = re[plus[p]];
@@ -101,16 +106,11 @@ class Equations {
 
   _entry(k, l) {
     /* A between two cosines. */
-    const { minus, plus, dot } = this.basis, p = k < l ? (l * (l + 1)) / 2 + k : (k * (k + 1)) / 2 + l;
+    const { minus, plus, dot } = this.basis.pairs, p = k < l ? (l * (l + 1)) / 2 + k : (k * (k + 1)) / 2 + l;
     return dot[p] * (this.re[minus[p]] - this.re[plus[p]]);
   }
 
-  _even(a) {
-    const { n } = this;
-    for (let k = 0; k < n; k++) for (let l = 0; l <= k; l++) a[k * n + l] = this._entry(k, l);
-  }
-
-  _symmetric(a) {
+  _fillEven(a) {
     const { n, first, second } = this;
     for (let i = 0; i < n; i++)
       for (let j = 0; j <= i; j++) {
@@ -137,48 +137,99 @@ class Equations {
     const alpha = new Float64Array(this.basis.size);
     for (let i = 0; i < this.n; i++) {
       const value = scale[i] * y[i];
-      if (!this.symmetry) alpha[i] = value;
-      else if (this.symmetry === 1 || this.second[i] < 0) alpha[2 * this.frequency(i)] = value;
+      if (!this.even) alpha[i] = value;
+      else if (this.second[i] < 0) alpha[2 * this.frequency(i)] = value;
       else alpha[2 * this.first[i]] = alpha[2 * this.second[i]] = value / Math.SQRT2;
     }
     return alpha;
   }
 
   gather(alpha) {
-    /* Return the coefficients of the functions that symmetry leaves. */
+    /* Return the coefficients of these functions from those of all functions of a basis; functions
+       that it does not have get 0. */
     return Float64Array.from({ length: this.n }, (_, i) => {
-      if (!this.symmetry) return alpha[i];
-      const own = alpha[2 * this.frequency(i)];
-      return this.symmetry === 2 && this.second[i] >= 0 ? Math.SQRT2 * own : own;
+      const own = alpha[this.even ? 2 * this.first[i] : i] ?? 0;
+      if (!this.even) return own;
+      return this.second[i] >= 0 ? Math.SQRT2 * own : own;
     });
   }
 }
 
-function solve(basis, means, t, ridge, level, exact) {
-  /* Return α at a time for a ridge ε and a level. */
+class DenseSystem {
+  /* y ↦ D A D y by a matrix. */
+  constructor(equations, scale) {
+    this.n = equations.n;
+    this.matrix = equations.matrix(scale);
+    mirror(this.matrix, this.n);
+  }
+
+  apply(y, out) {
+    const { n, matrix } = this;
+    for (let i = 0; i < n; i++) out[i] = dotRows(matrix, i * n, y, 0, n);
+    return out;
+  }
+
+  energy(y) { return quadratic(this.matrix, y, this.n); }
+}
+
+class GridSystem {
+  /* y ↦ D A D y by Fourier transforms. */
+  constructor(operator, density, scale) {
+    Object.assign(this, { operator, density, scale, scaled: new Float64Array(scale.length) });
+  }
+
+  static ofBoth(a, b, scale) {
+    /* Return the systems of two Equations with the same functions: they share a transform. */
+    const operator = operatorOf(a.basis, a.m, a.even);
+    return operator.densities(a, b).map((density) => new GridSystem(operator, density, scale));
+  }
+
+  apply(y, out) {
+    const { scale, scaled, operator, density } = this;
+    for (let i = 0; i < y.length; i++) scaled[i] = scale[i] * y[i];
+    operator.apply(density, scaled, out);
+    for (let i = 0; i < y.length; i++) out[i] *= scale[i];
+    return out;
+  }
+
+  energy(y) { return this.operator.energy(this.density, y.map((one, i) => this.scale[i] * one)); }
+}
+
+function solve(basis, means, t, ridge, level, options = {}) {
+  /* Return α at a time for a ridge ε and a level; options: exact, and for iterations a guess "start",
+     the tolerance, and their largest number. */
+  const { exact = false, start = null, tolerance, iterations = FINAL_ITERATIONS } = options;
   const band = finalBand(basis, t, cutoffOf(basis.radius, level), exact);
   const equations = new Equations(basis, means, t, band), { n } = equations;
-  const scale = equations.scale(level), b = equations.right();
-  const system = () => {
+  const scale = equations.scale(level), right = equations.right().map((one, i) => -scale[i] * one);
+  const dense = tolerance >= QUICK_TOLERANCE ? DENSE_QUICK : DENSE_SOLVE;
+  if (n <= dense || !(ridge > 0)) return equations.spread(solveDense(equations, scale, right, ridge), scale);
+  const [system] = GridSystem.ofBoth(equations, equations, scale);
+  const found = conjugateGradients((y, out) => system.apply(y, out), right, ridge, {
+    start: start && equations.gather(start).map((one, i) => one / scale[i]),
+    tolerance: tolerance ?? (exact ? FINAL_TOLERANCE : KNOT_TOLERANCE), iterations,
+  });
+  return equations.spread(found, scale);
+}
+
+function solveDense(equations, scale, right, ridge) {
+  const { n } = equations, y = Float64Array.from(right), matrix = () => {
     const a = equations.matrix(scale);
     for (let i = 0; i < n; i++) a[i * n + i] += ridge;
     return a;
   };
-  let y = b.map((one, i) => -scale[i] * one);
-  if (!choleskySolve(system(), y, n)) {
-    // Without a ridge A may be singular up to rounding.
-    const full = system();
-    mirror(full, n);
-    y = b.map((one, i) => -scale[i] * one);
-    eliminate(full, y, n);
-  }
-  return equations.spread(y, scale);
+  if (choleskySolve(matrix(), y, n)) return y;
+  // Without a ridge A may be singular up to rounding.
+  const full = matrix();
+  mirror(full, n);
+  y.set(right);
+  eliminate(full, y, n);
+  return y;
 }
 
 function norms(basis, means, t, ...alphas) {
   /* Return (αᵀA_tα)^½ for coefficients of all functions. */
-  const equations = new Equations(basis, means, t, Infinity), { n } = equations;
-  const a = equations.matrix(null);
-  mirror(a, n);
-  return alphas.map((alpha) => Math.sqrt(Math.max(0, quadratic(a, equations.gather(alpha), n))));
+  const equations = new Equations(basis, means, t, Infinity), ones = new Float64Array(equations.n).fill(1);
+  const [system] = GridSystem.ofBoth(equations, equations, ones);
+  return alphas.map((alpha) => Math.sqrt(Math.max(0, system.energy(equations.gather(alpha)))));
 }

@@ -18,7 +18,8 @@ function besselRatio(z) {
 }
 
 class KDE {
-  constructor(x, y, settings, width) {
+  /* The width, or the folds of the rows that it is chosen with. */
+  constructor(x, y, settings, width, fold) {
     const { space, box } = settings, n = x.length;
     this.space = space;
     this.columns = [x, y].map((values, j) => {
@@ -30,7 +31,7 @@ class KDE {
     });
     this.logScale = this.columns.reduce((sum, one) => sum + Math.log(one.scale), 0);
     this.points = this.place(x, y);
-    this.width = width ?? this.choose(foldsOf(x, y));
+    this.width = width ?? this.choose(fold);
   }
 
   place(x, y) {

@@ -20,7 +20,7 @@ function halfLattice(bound) {
 }
 
 class Basis {
-  /* The functions up to a bound, the lattice of their products, and where ξ ± η is in it. */
+  /* The functions up to a bound, and the lattice of their products. */
   constructor(bound) {
     this.bound = bound;
     this.xi = halfLattice(bound);
@@ -29,12 +29,14 @@ class Basis {
     this.radius = Math.sqrt(most);
     this.lattice = halfLattice(4 * most);
     this.reach = Math.floor(this.radius);
-    this._place();
+    const place = new Map(Array.from(this.lattice.x, (x, i) => [`${x},${this.lattice.y[i]}`, i]));
+    this.first = Int32Array.from(this.xi.x, (x, i) => place.get(`${x},${this.xi.y[i]}`));
   }
 
-  _place() {
+  get pairs() {
     /* Positions of ξ - η and ξ + η, for η before ξ; the position of 0 is lattice.count. Of ±ζ one
-       is in the lattice: the sine changes its sign with it. */
+       is in the lattice: the sine changes its sign with it. Needed for matrices only. */
+    if (this._pairs) return this._pairs;
     const { xi, lattice } = this, r = 2 * this.reach, side = 2 * r + 1;
     const place = new Int32Array(side * side).fill(-1), sign = new Int8Array(side * side);
     for (let i = 0; i < lattice.count; i++) {
@@ -46,24 +48,22 @@ class Basis {
       }
     }
     place[r * side + r] = lattice.count;
-    const m = xi.count, pairs = (m * (m + 1)) / 2;
-    const make = (kind) => new kind(pairs);
-    Object.assign(this, {
+    const m = xi.count, make = (kind) => new kind((m * (m + 1)) / 2);
+    const found = {
       minus: make(Int32Array), minusSign: make(Int8Array), plus: make(Int32Array),
-      plusSign: make(Int8Array), dot: make(Float64Array), first: new Int32Array(m),
-    });
-    for (let k = 0, p = 0; k < m; k++) {
-      this.first[k] = place[(xi.x[k] + r) * side + xi.y[k] + r];
+      plusSign: make(Int8Array), dot: make(Float64Array),
+    };
+    for (let k = 0, p = 0; k < m; k++)
       for (let l = 0; l <= k; l++, p++) {
         const minus = (xi.x[k] - xi.x[l] + r) * side + xi.y[k] - xi.y[l] + r;
         const plus = (xi.x[k] + xi.x[l] + r) * side + xi.y[k] + xi.y[l] + r;
-        this.minus[p] = place[minus];
-        this.minusSign[p] = sign[minus];
-        this.plus[p] = place[plus];
-        this.plusSign[p] = sign[plus];
-        this.dot[p] = xi.x[k] * xi.x[l] + xi.y[k] * xi.y[l];
+        found.minus[p] = place[minus];
+        found.minusSign[p] = sign[minus];
+        found.plus[p] = place[plus];
+        found.plusSign[p] = sign[plus];
+        found.dot[p] = xi.x[k] * xi.x[l] + xi.y[k] * xi.y[l];
       }
-    }
+    return (this._pairs = found);
   }
 
   get orbits() {
@@ -111,29 +111,39 @@ function powers(angle, cos, sin, factor) {
 function waveSums(basis, u, v, fold, folds, reflected) {
   /* Return Σ e^{-iζ·u} over the points of each fold: real and imaginary parts, (folds, count).
 
-     A reflected coordinate is replaced by the mean over ±u_j, so e^{-iζ_j u_j} becomes a cosine. */
-  const { lattice } = basis, reach = Math.floor(2 * basis.radius), m = lattice.count;
-  const re = new Float64Array(folds * m), im = new Float64Array(folds * m);
-  const cx = new Float64Array(reach + 1), sx = new Float64Array(reach + 1);
-  const cy = new Float64Array(reach + 1), sy = new Float64Array(reach + 1);
-  const flat = [reflected[0] ? 0 : 1, reflected[1] ? 0 : 1];
+     Products of cos and sin of both axes are added up first; those of kx and |ky| give (kx, ±ky). A
+     reflected coordinate is replaced by the mean over ±u_j, so its sines are zero. */
+  const { lattice } = basis, m = lattice.count, side = Math.floor(2 * basis.radius) + 1;
+  const [cx, sx, cy, sy] = Array.from({ length: 4 }, () => new Float64Array(side));
+  const size = side * side, products = new Float64Array(4 * size * folds);
+  const ends = Array.from(cx, (_, k) => Math.floor(Math.sqrt((side - 1) ** 2 + 2 * side - 1 - k * k)) + 1);
+  const last = ends.map((end) => Math.min(end, side)), flat = reflected.map((one) => (one ? 0 : 1));
   for (let i = 0; i < u.length; i++) {
     powers(u[i], cx, sx, flat[0]);
     powers(v[i], cy, sy, flat[1]);
-    const start = fold[i] * m;
-    for (let j = 0; j < m; j++) {
-      const kx = lattice.x[j], ky = lattice.y[j], ay = ky < 0 ? -ky : ky;
-      const s = ky < 0 ? -sy[ay] : sy[ay];
-      re[start + j] += cx[kx] * cy[ay] - sx[kx] * s;
-      im[start + j] -= cx[kx] * s + sx[kx] * cy[ay];
+    for (let kx = 0, row = 4 * size * fold[i]; kx < side; kx++, row += 4 * side) {
+      const c = cx[kx], s = sx[kx];
+      for (let ky = 0, at = row; ky < last[kx]; ky++, at += 4) {
+        products[at] += c * cy[ky];
+        products[at + 1] += s * sy[ky];
+        products[at + 2] += c * sy[ky];
+        products[at + 3] += s * cy[ky];
+      }
     }
   }
+  const re = new Float64Array(folds * m), im = new Float64Array(folds * m);
+  for (let f = 0; f < folds; f++)
+    for (let j = 0; j < m; j++) {
+      const at = 4 * (f * size + lattice.x[j] * side + Math.abs(lattice.y[j])), sign = Math.sign(lattice.y[j]);
+      re[f * m + j] = products[at] - sign * products[at + 1];
+      im[f * m + j] = -sign * products[at + 2] - products[at + 3];
+    }
   return { re, im };
 }
 
-function averagesOf(sums, weight, count, symmetric) {
-  /* Return averages over all rows, and without and within each fold that has rows; symmetric if
-     both columns are reflected. */
+function averagesOf(sums, weight, count, even) {
+  /* Return averages over all rows, and without and within each fold that has rows; even if both
+     columns are reflected. */
   const folds = weight.length, total = weight.reduce((a, b) => a + b, 0);
   const part = (chosen) => {
     const own = chosen.reduce((a, f) => a + weight[f], 0);
@@ -144,7 +154,7 @@ function averagesOf(sums, weight, count, symmetric) {
         im[j] += sums.im[f * count + j] / own;
       }
     re[count] = 1; // c(0)
-    return { re, im, symmetry: symmetric ? 2 : Number(im.every((one) => one === 0)), rows: own };
+    return { re, im, even, rows: own };
   };
   const all = [...weight.keys()], used = all.filter((f) => weight[f] > 0);
   const some = used.length > 1 ? used : [];

@@ -1,4 +1,4 @@
-/* Dense linear algebra on row-major Float64Arrays: factorisations, and paths of ridges. */
+/* Linear algebra on Float64Arrays: factorisations of row-major matrices, and Krylov spaces. */
 
 function dotRows(a, i, b, j, n) {
   let s0 = 0, s1 = 0, s2 = 0, s3 = 0, k = 0;
@@ -116,21 +116,21 @@ function quadratic(a, x, n) {
   return total;
 }
 
-function ridgePath(b, g, n, shifts, tolerance, reorthogonalise) {
-  /* Return y_ε with (B + εI) y_ε = g for all shifts.
+function ridgePath(apply, g, shifts, { tolerance, iterations, reorthogonalise }) {
+  /* Return y_ε with (B + εI) y_ε = g for all shifts; apply(y, out) writes By to out.
 
      The Lanczos recurrence builds orthonormal v₁, …, v_k with VᵀBV = T tridiagonal, and
      y_ε = ‖g‖ V (T + εI)⁻¹ e₁. It stops when the residual of the smallest shift is below the
      tolerance; it is then smaller for the others. */
-  const seed = Math.min(...shifts), size = Math.sqrt(dotRows(g, 0, g, 0, n));
+  const n = g.length, seed = Math.min(...shifts), size = Math.sqrt(dotRows(g, 0, g, 0, n));
   const out = shifts.map(() => new Float64Array(n));
   if (!(size > 0)) return out;
   const vectors = [g.map((one) => one / size)], diagonal = [], beside = [];
   let pivot = 1, left = 1, last = 0;
-  while (diagonal.length < n && left > tolerance) {
+  while (diagonal.length < Math.min(n, iterations) && left > tolerance) {
     const v = vectors[diagonal.length], before = vectors[diagonal.length - 1];
-    const image = new Float64Array(n);
-    for (let i = 0; i < n; i++) image[i] = dotRows(b, i * n, v, 0, n) - (before ? last * before[i] : 0);
+    const image = apply(v, new Float64Array(n));
+    if (before) for (let i = 0; i < n; i++) image[i] -= last * before[i];
     const along = dotRows(v, 0, image, 0, n);
     for (let i = 0; i < n; i++) image[i] -= along * v[i];
     if (reorthogonalise)
@@ -164,4 +164,31 @@ function ridgePath(b, g, n, shifts, tolerance, reorthogonalise) {
     }
   });
   return out;
+}
+
+function conjugateGradients(apply, g, shift, { start = null, tolerance, iterations }) {
+  /* Return y with (B + εI) y = g, up to a residual of the tolerance times ‖g‖. */
+  const n = g.length, y = start ?? new Float64Array(n), image = new Float64Array(n);
+  const residual = Float64Array.from(g);
+  if (start) {
+    apply(y, image);
+    for (let i = 0; i < n; i++) residual[i] -= image[i] + shift * y[i];
+  }
+  const direction = Float64Array.from(residual), goal = tolerance ** 2 * dotRows(g, 0, g, 0, n);
+  let energy = dotRows(residual, 0, residual, 0, n);
+  for (let k = 0; k < iterations && energy > goal; k++) {
+    apply(direction, image);
+    for (let i = 0; i < n; i++) image[i] += shift * direction[i];
+    const curvature = dotRows(direction, 0, image, 0, n);
+    if (!(curvature > 0)) break;
+    const step = energy / curvature;
+    for (let i = 0; i < n; i++) {
+      y[i] += step * direction[i];
+      residual[i] -= step * image[i];
+    }
+    const next = dotRows(residual, 0, residual, 0, n), ratio = next / energy;
+    for (let i = 0; i < n; i++) direction[i] = residual[i] + ratio * direction[i];
+    energy = next;
+  }
+  return y;
 }

@@ -2,34 +2,7 @@
 
    p(x) = (1 - w) ρ(u(x)) |du/dx| + w q(x), with the background q of share w on the plane. */
 
-const FOLDS = 5, GOLDEN = 0x9e3779b97f4a7c15n, MASK = (1n << 64n) - 1n;
-
-function splitmix64(state) {
-  let z = (state + GOLDEN) & MASK;
-  z = ((z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n) & MASK;
-  z = ((z ^ (z >> 27n)) * 0x94d049bb133111ebn) & MASK;
-  return z ^ (z >> 31n);
-}
-
-const MULTIPLIERS = [0n, 1n].map((column) => splitmix64(GOLDEN * column) | 1n);
-
-function foldsOf(x, y, folds = FOLDS) {
-  /* Return the fold of each row: a hash of the bits of its numbers, the library's. */
-  const pair = new Float64Array(2), bits = new BigInt64Array(pair.buffer);
-  const out = new Uint8Array(x.length);
-  for (let i = 0; i < x.length; i++) {
-    pair[0] = x[i] + 0;
-    pair[1] = y[i] + 0;
-    let mixed = 0n;
-    for (let j = 0; j < 2; j++)
-      mixed += BigInt.asUintN(64, bits[j] ^ (bits[j] >> 32n)) * MULTIPLIERS[j];
-    mixed &= MASK;
-    mixed = ((mixed ^ (mixed >> 29n)) * MULTIPLIERS[1]) & MASK;
-    mixed = ((mixed ^ (mixed >> 32n)) * MULTIPLIERS[1]) & MASK;
-    out[i] = Number(((mixed >> 33n) & 0x7fffffffn) % BigInt(folds));
-  }
-  return out;
-}
+const FOLDS = 5;
 
 const BASES = new Map();
 function basisOf(bound) {
@@ -40,11 +13,12 @@ function basisOf(bound) {
 class Model {
   /* settings: space ("plane", "torus", "interval"), box {low, width}, bound. The folds of the rows,
      and averages of the same rows, may be given. */
-  constructor(x, y, settings, fold = foldsOf(x, y), averages = null) {
-    Object.assign(this, { x, y, settings, fold });
+  constructor(x, y, settings, fold = null, averages = null) {
+    Object.assign(this, { x, y, settings });
     this.basis = basisOf(settings.bound);
-    this.clock = new VarianceExploding(this.basis.radius ** 2);
+    this.clock = clockOf(this.basis);
     this.chart = Chart.of(settings.space, x, y, settings.box);
+    this.fold = fold ?? foldsOf(x, y, this.chart.axes, FOLDS);
     const inside = Array.from(x.keys()).filter((i) => this.chart.covers(x[i], y[i]));
     this.averages = averages ?? this._averages(inside);
     const free = settings.space === "plane";
@@ -62,18 +36,17 @@ class Model {
 
   choose() { return chooseSchedule(this.basis, this.averages, this.clock); }
 
-  coefficients(tau, schedule, exact = true) {
+  coefficients(tau, schedule, options = { exact: true }) {
     const [ridge, level] = schedule.at(tau);
-    const t = this.clock.time(tau);
-    return solve(this.basis, this.averages.total, t, ridge, level, exact);
+    return solve(this.basis, this.averages.total, this.clock.time(tau), ridge, level, options);
   }
 
-  *fitting(schedule) {
-    /* Yield the model with first 17 noise levels, then with more of them where they are needed. */
+  *fitting(schedule, before = null, knots = null) {
+    /* Yield the steps of the fit: see tabulating. */
     this.schedule = schedule;
-    for (const curve of tabulating(this.basis, this.averages.total, this.clock, schedule)) {
-      this.curve = curve;
-      yield this;
+    for (const step of tabulating(this.basis, this.averages.total, this.clock, schedule, before, knots)) {
+      if (step.curve) this.curve = step.curve;
+      yield step;
     }
   }
 

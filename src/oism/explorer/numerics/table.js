@@ -3,6 +3,7 @@
    The clock is variance exploding, t = ½σ² with σ = σ_min (σ_max/σ_min)^τ, τ ∈ [0, 1]. */
 
 const SIGMA_MAX = 5, TIMES = 17, KNOT_ERROR = 1e-2, NEGLIGIBLE = 1e-2, MOST_KNOTS = 1025;
+const FIXED_TOLERANCE = 1e-4; // the relative residual at fixed times
 
 class VarianceExploding {
   constructor(finest) {
@@ -14,6 +15,8 @@ class VarianceExploding {
   rate(tau) { return 2 * this.logRatio * this.time(tau); }
   inverse(sigma) { return Math.log(sigma / this.least) / this.logRatio; }
 }
+
+const clockOf = (basis) => new VarianceExploding(basis.radius ** 2);
 
 const evenTimes = (count) => Float64Array.from({ length: count }, (_, i) => i / (count - 1));
 
@@ -96,34 +99,47 @@ class Curve {
   }
 }
 
-function* tabulating(basis, means, clock, schedule) {
-  /* Yield curves of coefficients: of even times, then with midpoints until the relative error of the
-     score in L²(ρ_t) at all of them is below KNOT_ERROR. */
-  const solved = (tau) => {
+function* tabulating(basis, means, clock, schedule, before = null, fixed = null) {
+  /* Yield { curve, done }: of even times, then with midpoints until the relative error of the score
+     in L²(ρ_t) at all of them is below KNOT_ERROR; or of fixed times only. Between two solutions
+     yield {}. Solutions by iteration start from an earlier curve, and are quick at first. */
+  const size = means.even ? basis.orbits.first.length : basis.size;
+  const iterates = size > DENSE_QUICK && schedule.at(0)[0] > 0;
+  const solved = (tau, start, tolerance) => {
     const [ridge, level] = schedule.at(tau);
-    return solve(basis, means, clock.time(tau), ridge, level, false);
+    return solve(basis, means, clock.time(tau), ridge, level, { start, tolerance });
   };
-  let knots = [...evenTimes(TIMES)], values = knots.map(solved), pending = knots.slice(1).map(() => true);
+  let knots = fixed ?? [...evenTimes(TIMES)], values = knots.map((tau) => before?.at(tau) ?? null);
+  const tolerances = fixed ? [FIXED_TOLERANCE] : [QUICK_TOLERANCE, KNOT_TOLERANCE];
+  for (const tolerance of iterates ? tolerances : [KNOT_TOLERANCE]) {
+    for (let i = knots.length - 1; i >= 0; i--) { // from much noise, where solutions are cheap, to little
+      values[i] = solved(knots[i], values[i] ?? values[i + 1], tolerance);
+      yield {};
+    }
+    yield { curve: new Curve(knots, values), done: Boolean(fixed) };
+  }
+  if (fixed) return;
+  let pending = knots.slice(1).map(() => true), curve = new Curve(knots, values);
   for (;;) {
-    const curve = new Curve(knots, values), nextKnots = [knots[0]], nextValues = [values[0]];
-    const split = [];
-    yield curve;
+    const nextKnots = [knots[0]], nextValues = [values[0]], split = [];
     for (let i = 0; i < pending.length; i++) {
       if (pending[i]) {
-        const tau = 0.5 * (knots[i] + knots[i + 1]), exact = solved(tau), guess = curve.at(tau);
+        const tau = 0.5 * (knots[i] + knots[i + 1]), guess = curve.at(tau), exact = solved(tau, guess);
         const gap = exact.map((one, j) => one - guess[j]);
         const [size, wrong] = norms(basis, means, clock.time(tau), exact, gap);
         const again = wrong / (size + NEGLIGIBLE) > KNOT_ERROR;
         nextKnots.push(tau);
         nextValues.push(exact);
         split.push(again, again);
+        yield {};
       } else split.push(false);
       nextKnots.push(knots[i + 1]);
       nextValues.push(values[i + 1]);
     }
     [knots, values, pending] = [nextKnots, nextValues, split];
-    const more = pending.filter(Boolean).length;
-    if (!more || knots.length + more > MOST_KNOTS) break;
+    curve = new Curve(knots, values);
+    const more = pending.filter(Boolean).length, done = !more || knots.length + more > MOST_KNOTS;
+    yield { curve, done };
+    if (done) return;
   }
-  yield new Curve(knots, values);
 }

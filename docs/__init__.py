@@ -1,0 +1,1 @@
+"""The documentation, and in `docs._site` what builds the site of it."""

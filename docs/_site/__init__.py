@@ -1,0 +1,1 @@
+"""What the site has beyond Sphinx: the reference of the package, and pages of the repository."""

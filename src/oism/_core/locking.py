@@ -1,0 +1,118 @@
+"""Locks of files: one holder at a time, named in the error of others.
+
+The lock is the operating system's, on an open file (`flock`, on Windows `msvcrt.locking`). The
+system releases it when the holder ends, however it ends: nobody waits for a process that was
+killed. The file holds the name of the holder, for messages only. It is removed while the lock is
+still held; so a process that has opened it before, and gets the lock of a file that is no longer at
+the path, opens the path again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import errno
+import os
+import socket
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+if sys.platform == "win32":
+    import msvcrt
+
+    NAME_AT = 1  # Windows locks bytes: the first one is the lock, the name follows it
+
+    def _lock(file: IO[str]) -> None:
+        file.seek(0)
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    NAME_AT = 0
+
+    def _lock(file: IO[str]) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+BUSY = (errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK)
+
+
+class LockedError(BlockingIOError):
+    """Another process, or another object of this one, holds a lock; the message names it."""
+
+
+class FileLock:
+    """The lock of a path, taken when made and held until `release` or the end of a block.
+
+    >>> with FileLock("run.lock"):
+    ...     FileLock("run.lock")
+    Traceback (most recent call last):
+    oism._core.locking.LockedError: held by process ...
+    >>> Path("run.lock").exists()
+    False
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path)
+        self._file: IO[str] | None = None
+        while self._file is None:
+            file = open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+")  # noqa: SIM115
+            try:
+                _lock(file)
+            except OSError as error:
+                file.seek(NAME_AT)
+                holder = file.read().strip("\0\n") or "another process"
+                file.close()
+                if error.errno not in BUSY:  # a file system without locks, for example
+                    raise
+                raise LockedError(f"held by {holder}") from None
+            if self._is_at_path(file):
+                self._file = file
+            else:
+                file.close()
+        self._file.truncate(0)
+        self._file.seek(NAME_AT)
+        self._file.write(_own_name())
+        self._file.flush()
+
+    def _is_at_path(self, file: IO[str]) -> bool:
+        try:
+            return os.path.samestat(os.fstat(file.fileno()), self._path.stat())
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Remove the file and release the lock; does nothing where it is not held."""
+        if self._file is None:
+            return
+        if sys.platform != "win32":  # Windows cannot remove an open file
+            self._path.unlink(missing_ok=True)
+        self._file.close()
+        self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+    def __del__(self) -> None:
+        if getattr(self, "_file", None) is not None:
+            self.release()
+
+
+def check_unlocked(path: str | os.PathLike[str]) -> None:
+    """Raise `LockedError` where the lock of a path is held."""
+    if Path(path).exists():
+        FileLock(path).release()
+
+
+def _own_name() -> str:
+    now = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    return f"process {os.getpid()} on {socket.gethostname()} since {now}"

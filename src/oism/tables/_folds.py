@@ -1,0 +1,60 @@
+"""Folds of rows by their content, whatever the units and the order of the columns.
+
+A column of range [l, l + h), with l = 0 for the period h of an angle, is divided into 2²⁴ cells,
+c_j = ⌊2²⁴ (x_j - l_j)/h_j + o⌋. The fold of a row is a hash of its cell numbers in increasing
+order. So equal rows share a fold, the order of the rows does not matter, and neither does that of
+the columns, because the numbers are sorted. An affine change of units x → ax + b with a > 0 changes
+ranges likewise, and no cell numbers: rounding errors, of about 10⁻¹⁶ (1 + |b|/ah) ranges, move one
+value in 10⁸ to the next cell. The offset o is irrational, because a value on the edge of a cell, as
+those of regular data, would often move.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from oism.estimation import fold_of
+
+CELLS = 2.0**24
+"""The number of cells of a range: finer than any density that is fitted."""
+
+FAR = 2.0**20
+"""Values beyond so many ranges share a cell: cell numbers stay exact in float64."""
+
+OFFSET = math.sqrt(2) - 1
+
+
+def sorted_cells(rows: Tensor, low: Tensor, width: Tensor, periodic: Tensor) -> Tensor:
+    """Return the numbers of the cells of rows ``(n, d)``, each row in increasing order.
+
+    ``low`` and ``width``, ``(d,)``, are the ranges of the columns; values of ``periodic`` ones,
+    boolean ``(d,)``, count modulo the width.
+    """
+    share = (rows.double() - torch.where(periodic, 0.0, low)) / width
+    share = torch.where(periodic, share.remainder(1.0), share.clamp(-FAR, FAR))
+    return torch.floor(CELLS * share + OFFSET).sort(dim=1).values
+
+
+def folds_by_content(
+    rows: Tensor, low: Tensor, width: Tensor, periodic: Tensor, folds: int
+) -> Tensor:
+    """Return the fold of each row: ``(n,)``, int64; see `sorted_cells`.
+
+    >>> x = torch.rand(100, 2, generator=torch.Generator().manual_seed(0)).double()
+    >>> low, width, no = torch.zeros(2), torch.ones(2), torch.zeros(2, dtype=torch.bool)
+    >>> fold = folds_by_content(x, low, width, no, 5)
+    >>> torch.equal(fold, folds_by_content(2.54 * x.flip(1) + 7, low + 7, 2.54 * width, no, 5))
+    True
+    """
+    return fold_of(sorted_cells(rows, low, width, periodic), folds)
+
+
+def canonical_order(cells: Tensor) -> Tensor:
+    """Return the lexicographic order of rows of cell numbers ``(n, d)``: ``(n,)``."""
+    order = torch.arange(len(cells))
+    for j in reversed(range(cells.shape[1])):  # the sorts are stable
+        order = order[cells[order, j].argsort(stable=True)]
+    return order

@@ -1,0 +1,40 @@
+"""Columns that are constant, or nearly so: narrow, and those of real spread have it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oism import OISM
+
+SMALL: dict[str, Any] = {"max_eigenvalue": 9, "order": 3, "flow_steps": 16}
+FLAT = "ignore:columns? .* constant in all"
+
+
+@pytest.mark.filterwarnings(FLAT)
+@pytest.mark.parametrize("process", ["torus", "ou", "joint"])
+@pytest.mark.parametrize("value", [1e9, 0.0, -3.0])
+def test_samples_of_a_constant_column_are_its_value(process: str, value: float) -> None:
+    """A box of the width of the value gave samples of 1e9 a standard deviation of 2e8."""
+    x = np.random.default_rng(0).normal(size=(30, 2))
+    x[:, 0] = value
+    model = OISM(process=process, **SMALL).fit(x)
+    samples = model.sample(200, random_state=0)
+    assert np.abs(samples[:, 0] - value).max() < 1e-5 * (abs(value) or 1.0)
+    assert 0.5 < np.median(np.abs(samples[:, 1])) / np.median(np.abs(x[:, 1])) < 2
+    assert np.isfinite(model.score_samples(x + [[1.0, 0.0]])).all(), "also far from the value"
+
+
+@pytest.mark.parametrize("process", ["torus", "ou", "mixture"])
+def test_a_spread_of_few_roundings_is_a_spread(process: str) -> None:
+    """A range of 1e-11 at 62 was a constant for the box, of the scale 62, and none to warn of."""
+    x = np.random.default_rng(0).normal(size=(100, 2))
+    x[:, 0] = 1.6e-12 * x[:, 0] - 62
+    model = OISM(process=process, **SMALL).fit(x)
+    samples = model.sample(500, random_state=0)
+    near, own = (np.percentile(rows[:, 0] + 62, [10, 90]) for rows in (samples, x))
+    assert np.abs(near - own).max() < 2e-12
+    normal = -0.5 * np.log(2 * np.pi * np.e) * 2 - np.log(x.std(axis=0)).sum()
+    assert model.score(x) / len(x) == pytest.approx(normal, abs=0.5)
