@@ -86,7 +86,8 @@ class Mixture:
         """Return KL(truth, estimate), and the integral of the estimate over the rule."""
         x, w = self.rule()
         p, q = self.density(x), estimate(x)
-        return float(w @ (p * np.log(p / np.maximum(q, LEAST)))), float(w @ q)
+        log_ratio = np.log(np.maximum(p, LEAST)) - np.log(np.maximum(q, LEAST))
+        return float(w @ (p * log_ratio)), float(w @ q)
 
 
 MIXTURES = {

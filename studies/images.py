@@ -31,6 +31,16 @@ class ImageSets:
         return ImageSets(self.train.to(device), self.test.to(device), self.pixels)
 
 
+def device() -> str:
+    """Return the device of studies with networks: a GPU if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def device_name() -> str:
+    """Return the name of the device."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+
+
 def image_sets(data: str, seed: int = 0) -> ImageSets:
     """Return the images of a folder with train*.parquet and test*.parquet, or the digits."""
     if data == DIGITS:

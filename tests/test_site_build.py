@@ -5,6 +5,7 @@ Notebooks are executed, which takes minutes.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.explorer.conftest import missing
+from tests.explorer.conftest import REQUIRED, chromium, missing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -64,6 +65,24 @@ def address(site: Path) -> Iterator[str]:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    why = missing()
+    if why is not None and REQUIRED:
+        pytest.fail(f"browser tests are required, but {why}", pytrace=False)
+    if why is not None:
+        pytest.skip(f"the site was not read in a browser: {why}")
+    from playwright.sync_api import sync_playwright  # noqa: PLC0415
+
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=chromium(), args=["--no-sandbox"] if os.getuid() == 0 else []
+        )
+        yield started
+        started.close()
 
 
 @pytest.fixture
@@ -90,41 +109,40 @@ def test_pages_have_no_script_of_another_host(site: Path) -> None:
         assert 'rel="stylesheet" type="text/css" href="http' not in text, page
 
 
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
-class TestInABrowser:
-    @pytest.mark.parametrize("tab", THEMES, indirect=True)
-    @pytest.mark.parametrize(
-        "path", ["index", "learn/angles", "theory/scores", "reference/process", "results"]
-    )
-    def test_pages_are_complete(self, tab: Page, address: str, path: str) -> None:
-        tab.goto(f"{address}/{path}.html")
-        assert tab.evaluate("[...document.images].every((one) => one.complete)")
-        for width in (1440, 390):
-            tab.set_viewport_size({"width": width, "height": 900})
-            assert tab.evaluate("document.documentElement.scrollWidth") <= width
+@pytest.mark.parametrize("tab", THEMES, indirect=True)
+@pytest.mark.parametrize(
+    "path", ["index", "learn/angles", "theory/scores", "reference/process", "results"]
+)
+def test_pages_are_complete(tab: Page, address: str, path: str) -> None:
+    tab.goto(f"{address}/{path}.html")
+    assert tab.evaluate("[...document.images].every((one) => one.complete)")
+    for width in (1440, 390):
+        tab.set_viewport_size({"width": width, "height": 900})
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
 
-    def test_search_finds_the_sphere(self, tab: Page, address: str) -> None:
-        tab.goto(f"{address}/index.html")
-        tab.fill("input[name=q]", "sphere")
-        tab.press("input[name=q]", "Enter")
-        tab.wait_for_selector("#search-results li a")
-        found = tab.eval_on_selector_all("#search-results li a", "all => all.map((a) => a.href)")
-        assert f"{address}/sphere.html" in {
-            one.partition("#")[0].partition("?")[0] for one in found
-        }
-        tab.goto(found[0])
-        assert "not found" not in tab.title().lower()
 
-    def test_mathematics_is_drawn(self, tab: Page, address: str) -> None:
-        tab.goto(f"{address}/theory/scores.html")
-        tab.wait_for_selector("mjx-container")
-        assert tab.locator("mjx-merror").count() == 0
+def test_search_finds_the_sphere(tab: Page, address: str) -> None:
+    tab.goto(f"{address}/index.html")
+    tab.fill("input[name=q]", "sphere")
+    tab.press("input[name=q]", "Enter")
+    tab.wait_for_selector("#search-results li a")
+    found = tab.eval_on_selector_all("#search-results li a", "all => all.map((a) => a.href)")
+    assert f"{address}/sphere.html" in {one.partition("#")[0].partition("?")[0] for one in found}
+    tab.goto(found[0])
+    assert "not found" not in tab.title().lower()
 
-    def test_the_explorer_has_the_theme_of_the_page(self, tab: Page, address: str) -> None:
-        tab.goto(f"{address}/index.html")
-        for theme in THEMES:
-            tab.evaluate(f"document.body.dataset.theme = '{theme}'")
-            tab.locator("#explorer").scroll_into_view_if_needed()
-            frame = tab.frame_locator("#explorer")
-            frame.locator(f":root[data-theme={theme}]").wait_for(state="attached")
-            frame.locator("#canvas").wait_for()
+
+def test_mathematics_is_drawn(tab: Page, address: str) -> None:
+    tab.goto(f"{address}/theory/scores.html")
+    tab.wait_for_selector("mjx-container")
+    assert tab.locator("mjx-merror").count() == 0
+
+
+def test_the_explorer_has_the_theme_of_the_page(tab: Page, address: str) -> None:
+    tab.goto(f"{address}/index.html")
+    for theme in THEMES:
+        tab.evaluate(f"document.body.dataset.theme = '{theme}'")
+        tab.locator("#explorer").scroll_into_view_if_needed()
+        frame = tab.frame_locator("#explorer")
+        frame.locator(f":root[data-theme={theme}]").wait_for(state="attached")
+        frame.locator("#canvas").wait_for()

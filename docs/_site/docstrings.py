@@ -69,4 +69,9 @@ def _is_block(lines: list[str], at: int) -> bool:
 def _escape(text: str) -> str:
     parts = MARKUP.split(text)
     parts[::2] = [SPECIAL.sub(r"\\\1", part) for part in parts[::2]]
+    for at in range(1, len(parts), 2):  # markup needs a space or punctuation on both sides
+        if re.match(r"[^\s'\")\]}>\-/\\:.,;!?]", parts[at + 1]):
+            parts[at + 1] = "\\ " + parts[at + 1]
+        if re.search(r"[^\s'\"(\[{<\-/:]$", parts[at - 1]):
+            parts[at - 1] += "\\ "
     return "".join(parts)

@@ -23,8 +23,11 @@ TREE: dict[str, tuple[str, ...]] = {
         "tables", "sphere", "rotations", "images", "training", "sampling", "diffusers", "explorer",
         "shell", "torch",
     ),
-    "docs/howto/index": ("*", "../new-space"),
-    "docs/theory/index": ("*", "../estimation", "../notation"),
+    "docs/howto/index": (
+        "choose", "conditional-samples", "outliers", "model-comparison", "own-network",
+        "many-processes", "new-basis", "*", "../new-space",
+    ),
+    "docs/theory/index": ("scores", "flows", "spaces", "*", "../estimation", "../notation"),
     "docs/reference/index": (
         "command-line", "tables", "process", "basis", "flow", "score", "estimation", "images",
         "sampling", "objectives", "nn", "training", "diffusers", "azula", "data.*", "plot",

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from studies.cifar10 import figures, step_time
+from studies.cifar10 import figures
 from studies.cifar10.study import STEPS, Cifar10
 from studies.study import write_figure, write_json
+from studies.training import step_time
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

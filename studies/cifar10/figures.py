@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from oism.plot import image_grid
-from studies.cifar10.variants import ALONE, COMBINED, DDPM, SIXTHS, Result
+from studies.cifar10.variants import COMBINED, DDPM, Result
 from studies.study import WIDTH
+from studies.training.trainings import ALONE, SIXTHS
 
 COLOURS = {
     DDPM: "#444444", "combined": "#1f5fa8", "residual": "#3f9c5a", "OISM(3)": "#d08a1d",

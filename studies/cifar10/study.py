@@ -25,22 +25,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from oism.basis import IdentityFrame
 from oism.images import Prior, fit_prior, image_statistics
-from studies.cifar10 import figures, step_time
+from studies.cifar10 import figures
 from studies.cifar10.figures import Plan
-from studies.cifar10.step_time import FAST, PLAIN, Times, slow_rounds, step_times
 from studies.cifar10.variants import (
-    ALONE,
     COMBINED,
     DDPM,
     METHOD,
-    PAPER,
-    RESIDUAL,
-    SIXTHS,
     Mark,
     Result,
     Setup,
@@ -49,12 +43,14 @@ from studies.cifar10.variants import (
     train,
     write,
 )
-from studies.images import DIGITS, ImageSets, image_sets
+from studies.images import DIGITS, ImageSets, device, image_sets
 from studies.study import Claim, Findings, Study, standard_error, table
+from studies.training import step_time
+from studies.training.step_time import FAST, PLAIN, Times, step_times
+from studies.training.trainings import ALONE, PAPER, RESIDUAL, RIDGE, SIXTHS
 
 TOGETHER, LEFT = "combined", "residual"
 PIXELS = {"OISM(3)": 3, "OISM(6)": 6}
-RIDGE = 1e-6
 STEPS = "steps.json"
 
 SMALL = {"width": 16, "multipliers": (1, 2), "blocks": 1, "attention": ()}
@@ -170,7 +166,7 @@ class Cifar10(Study):
 
     def priors(self, sets: ImageSets) -> dict[str, Prior]:
         """Return the priors by name."""
-        images = sets.train.to(_device())
+        images = sets.train.to(device())
         common: dict[str, Any] = {"pixels": sets.pixels, "flip": self.setup.flip}
         found: dict[str, Prior] = {
             name: fit_prior(images, order=order, frame=IdentityFrame(), ridge=RIDGE, **common)
@@ -181,7 +177,7 @@ class Cifar10(Study):
     def times(self) -> Times:
         """Return the times of steps."""
         sets = image_sets(self.data)
-        images = sets.train.to(_device())
+        images = sets.train.to(device())
         found = {
             "pixels": image_statistics(
                 images, order=6, frame=IdentityFrame(), pixels=sets.pixels, folds=1
@@ -243,7 +239,7 @@ class Cifar10(Study):
         words = f"after {self.marks[0]} steps it has less than a fifth of the error at high noise"
         claims.append(Claim(words, max(first), FIFTH))
         if not self.is_small:
-            fast = [name for name in times.seconds if name.startswith(f"{FAST}, ")]
+            fast = [name for name in times.rounds if name.startswith(f"{FAST}, ")]
             over = max(map(times.ratio, fast)) - 1
             claims.append(Claim("a tabulated prior costs less than 2% of a step", over, COST))
             words = "a step takes less than half of the time of plain PyTorch in float32"
@@ -269,8 +265,13 @@ class Cifar10(Study):
             if mark.bits is not None
         ]
         costs = [
-            [name, f"{1000 * spent:.1f}", f"{times.ratio(name):.3f}", f"{times.share(name):.1%}"]
-            for name, spent in times.seconds.items()
+            [
+                name,
+                f"{1000 * times.seconds(name):.1f}",
+                f"{times.ratio(name):.3f}",
+                f"{times.share(name):.1%}",
+            ]
+            for name in times.rounds
         ]
         variant = ["variant", "seed", "warm-up", "steps"]
         return self.text(
@@ -282,7 +283,7 @@ class Cifar10(Study):
             mirrored=", mirrored at random" if self.setup.flip else "",
             summary=self._summary(results),
             rounds=self.rounds,
-            slow_rounds=slow_rounds(self.rounds),
+            slow_rounds=self.rounds,
             method=f"{METHOD.order}, {getattr(METHOD, 'steps', 0)} steps",
             errors=table([*variant, "loss", *sixths], rows),
             bits=table([*variant, "bits per dimension", "minus DDPM's"], bits),
@@ -323,10 +324,6 @@ def _ratios(one: Result, other: Result, step: int) -> list[float]:
 def _named(one: Result) -> tuple[str, int, int]:
     """Return the columns of a table that identify a variant."""
     return one.variant.name, one.variant.seed, one.variant.warmup
-
-
-def _device() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _bits(found: list[float] | None) -> float:

@@ -21,21 +21,21 @@ from tqdm import tqdm
 
 from oism.flow import OrdinaryMethod, Pixels, RungeKutta4
 from oism.images import DEFAULT_GATE, Prior
-from oism.nn import Combined, Diffusion, OperatorInformed, unet_for
+from oism.nn import Combined, Diffusion, OperatorInformed
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR, errors_by_level
-from oism.training import Loop, Rows, TrainingConfig
+from oism.training import Loop, Rows
 from studies.images import ImageSets
 from studies.study import plain, write_json
+from studies.training.trainings import ALONE, PAPER, RESIDUAL, SIXTHS, config_of, network_of
 
-SIXTHS = 6
 METHOD: OrdinaryMethod = RungeKutta4(16)
 
 
 DDPM = "DDPM"
 """The name of the network alone."""
 
-ALONE, PAPER, RESIDUAL, COMBINED = "alone", "paper", "residual", "combined"
-"""The forms of a predictor: a network, `OperatorInformed` without and with a gate, `Combined`."""
+COMBINED = "combined"
+"""The form of a network that is combined with a prior, beside those of `studies.training`."""
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,9 @@ def train(
     """
     predictor = predictor_of(variant, setup, sets, priors)
     spec = next(iter(priors.values())).spec
-    on_device = torch.cuda.is_available() and setup.fast
-    config = TrainingConfig(
-        steps=variant.steps, batch=setup.batch, rate=setup.rate, warmup=variant.warmup,
-        flip=setup.flip, seed=variant.seed, precision="bf16" if on_device else "no",
-        compile=on_device,
+    config = config_of(
+        steps=variant.steps, seed=variant.seed, warmup=variant.warmup, batch=setup.batch,
+        rate=setup.rate, flip=setup.flip, fast=setup.fast,
     )  # fmt: skip
     measured = {variant: predictor}
     if variant.form == COMBINED:
@@ -166,8 +164,7 @@ def predictor_of(
     variant: Variant, setup: Setup, sets: ImageSets, priors: Mapping[str, Prior]
 ) -> nn.Module:
     """Return the predictor of a variant, with the initial weights of its seed."""
-    torch.manual_seed(variant.seed)
-    net = unet_for(tuple(sets.train.shape[1:]), **setup.sizes)
+    net = network_of(sets.train.shape[1:], variant.seed, setup.sizes)
     if variant.prior is None:
         return net
     prior = priors[variant.prior]

@@ -25,7 +25,7 @@ from oism.images import Prior, fit_prior
 from oism.nn import Combined, Diffusion, compile_blocks, unet_for
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.training import Loop, Rows, TrainingConfig
-from studies.images import ImageSets
+from studies.images import ImageSets, device, device_name
 from studies.study import draft_of, write_json
 
 COMBINED, BARE = "combined", "bare"
@@ -360,16 +360,6 @@ def noise_for(shape: tuple[int, ...], n: int, seed: int = 0) -> Tensor:
     """Return the noise that all methods start from, drawn on the CPU: the same everywhere."""
     generator = torch.Generator().manual_seed(10_007 * seed + 17)
     return torch.randn(n, *shape, generator=generator).to(device())
-
-
-def device() -> str:
-    """Return the device of the study."""
-    return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def device_name() -> str:
-    """Return the name of the device."""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
 
 
 def _wait() -> None:

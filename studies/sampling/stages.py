@@ -30,9 +30,11 @@ from torch import Tensor
 
 from oism.flow import Hutchinson, RungeKutta4, log_density
 from oism.training import FeatureMoments, features_of, frechet_distance
-from studies.sampling import classifier, networks, peers
-from studies.sampling.data import Labelled, labelled_sets
-from studies.sampling.networks import BARE, COMBINED, Case, Counted, Networks, device
+from studies import classifier
+from studies.images import device, device_name
+from studies.labelled import Labelled, labelled_sets
+from studies.sampling import networks, peers
+from studies.sampling.networks import BARE, COMBINED, Case, Counted, Networks
 from studies.sampling.ours import OURS
 from studies.sampling.peers import GRIDS, PEERS
 from studies.study import draft_of, versions, write_json
@@ -228,7 +230,7 @@ def _distances(context: Context, *, is_short: bool) -> tuple[Table, Tensor]:
         context.place / "rmse.json",
         ("step", "samples", "form", "method", "grid", "evaluations"),
         step=context.last, samples=settings.samples, reference_steps=settings.reference,
-        device=networks.device_name(), versions=_versions(),
+        device=device_name(), versions=_versions(),
     )  # fmt: skip
     noise = networks.noise_for(nets.prior.shape, settings.samples)
     pictures = Pictures(context.place / "samples.npz", context.images.sets.pixels)
@@ -325,7 +327,7 @@ def frechet(context: Context) -> None:
     table = Table(
         context.place / "frechet.json", ("step", "drawn", "form", "method", "grid", "evaluations"),
         drawn=settings.drawn, classifier=_classifier_numbers(context),
-        device=networks.device_name(), versions=_versions(),
+        device=device_name(), versions=_versions(),
     )  # fmt: skip
     images = features_of(extractor, torch.split(sets.train, 2000))
     if "test_images" not in table.head:
@@ -411,7 +413,7 @@ def times(context: Context) -> None:
     content = {
         "batch": min(TIMED_BATCH, context.settings.batch),
         "evaluations": TIMED_EVALUATIONS,
-        "device": networks.device_name(),
+        "device": device_name(),
         "seconds": seconds,
         "all": found,
     }

@@ -237,6 +237,65 @@ def test_the_number_of_functions(explorer: Explorer) -> None:
     assert "max_eigenvalue=49" in explorer.page.inner_text("#python")
 
 
+def test_the_automatic_number_of_functions(explorer: Explorer) -> None:
+    """It grows with the points, as the library's; the slider turns it off, the box on again."""
+    assert not explorer.page.is_checked("#automatic")
+    explorer("explorer.fitting.most = 320")
+    explorer.page.check("#automatic")
+    for count, expected in (("200", 128), ("500", 200), ("1000", 250), ("2000", 320)):
+        explorer.page.select_option("#count", count)
+        explorer.wait("!explorer.fitting.frame")
+        assert explorer("explorer.fitting.settings.bound") == expected
+        assert expected >= 0.99 * 600 * (int(count) / 10_000) ** 0.4
+    explorer.page.locator("#functions").fill("3")
+    assert not explorer.page.is_checked("#automatic")
+    explorer.wait("!explorer.fitting.frame")
+    assert explorer("explorer.fitting.settings.bound") == 25
+
+
+def test_a_slow_machine_gets_fewer_functions(explorer: Explorer) -> None:
+    """The number grows only after a quick choice, and falls back after a slow one."""
+    grows = """(milliseconds) => {
+      const { fitting } = explorer;
+      Object.assign(fitting, { resolution: null });
+      fitting.timers.choice = milliseconds;
+      fitting.points.x.length = fitting.points.y.length = 150;
+      return [fitting._changesMost(), fitting.bounded];
+    }"""
+    assert explorer(grows, 3000) == [False, 100]
+    assert explorer(grows, 500) == [True, 128]
+    assert explorer(grows, 20_000) == [True, 100]
+    assert explorer(grows, 500) == [False, 100]
+
+
+def test_own_points_have_no_number_to_choose(explorer: Explorer) -> None:
+    assert explorer.page.is_enabled("#count")
+    explorer.stroke((0.4, 0.4), (0.6, 0.6))
+    explorer.settle()
+    assert explorer.page.is_disabled("#count")
+
+
+@pytest.mark.parametrize("size", [(700, 520), (990, 700), (340, 600)])
+def test_in_a_frame(size: tuple[int, int], open_page: Open, address: str, tmp_path: Path) -> None:
+    """A page that embeds this one: no title, the picture and its controls in view."""
+    width, height = size
+    outer = tmp_path / "outer.html"
+    outer.write_text(f'<iframe src="{address}{QUICK}" width={width} height={height}></iframe>')
+    explorer = open_page(outer.as_uri(), viewport={"width": 1200, "height": 900})
+    frame = explorer.page.frames[1]
+    frame.wait_for_selector("#canvas")
+    assert not frame.is_visible("header")
+    for name in ("canvas", "backward", "noise", "show-samples"):
+        box = frame.evaluate(f"document.getElementById('{name}').getBoundingClientRect().toJSON()")
+        assert box["left"] >= 0
+        assert box["right"] <= width
+        assert box["bottom"] <= height
+    assert frame.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert frame.evaluate("document.documentElement.dataset.theme") == "light"
+    frame.evaluate("location.hash += '&theme=dark'")
+    frame.wait_for_selector("html[data-theme=dark]")
+
+
 def test_the_papers_rule_explodes(explorer: Explorer) -> None:
     explorer.page.locator("#functions").fill("6")
     explorer.settle()

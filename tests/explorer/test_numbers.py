@@ -91,6 +91,73 @@ def test_a_fixed_ridge_and_no_ridge(space: str, blank: Explorer) -> None:
             assert np.abs(there - here).max() < 1e-6 * max(1.0, np.abs(here).max())
 
 
+@pytest.mark.parametrize(("space", "bound"), [("plane", 100), ("interval", 144)])
+def test_many_functions_are_solved_for_by_iteration(
+    space: str, bound: int, blank: Explorer
+) -> None:
+    """The library factorises matrices of this size, so the iterations of the page must converge."""
+    points, ridge = rows("rings", 400, 0), 3e-3
+    model = OISM(process="torus", max_eigenvalue=bound, ridge=ridge, flow_steps=4, **SPACES[space])
+    score = model.fit(points).model_.operator_score
+    settings = {"space": space, "bound": bound, "box": BOX}
+    solve = f"""([points, settings, ridge, tau, start]) => {{
+      {PART}
+      const own = new Model(...part(points), settings), constant = Schedule.constant(ridge);
+      const guess = start ? own.coefficients(tau + 0.01, constant) : null;
+      return Array.from(own.coefficients(tau, constant, {{ exact: !start, start: guess }}));
+    }}"""
+    for tau in (0.05, 0.3, 0.6):
+        here = score.coefficients(score.clock.time(tau), exact=True).numpy()
+        for start in (False, True):
+            there = np.array(blank(solve, [points.tolist(), settings, ridge, tau, start]))
+            assert np.abs(there - here).max() < 1e-6
+
+
+@pytest.mark.parametrize("space", ["plane", "interval"])
+def test_the_operator_is_the_matrix(space: str, blank: Explorer) -> None:
+    """Products by Fourier transforms equal those with A_t, for bands of several grids."""
+    compare = f"""([points, settings, share]) => {{
+      {PART}
+      const {{ basis, averages }} = new Model(...part(points), settings), random = new Random(1);
+      const of = (means) => new Equations(basis, means, 0.003, share * basis.radius);
+      const [one, other] = [of(averages.total), of(averages.heldout[0])], {{ n }} = one;
+      const y = Float64Array.from({{ length: n }}, () => random.normal());
+      const ones = new Float64Array(n).fill(1), systems = GridSystem.ofBoth(one, other, ones);
+      return [one, other].map((equations, k) => {{
+        const dense = new DenseSystem(equations, ones), own = systems[k];
+        const [a, b] = [dense, own].map((system) => system.apply(y, new Float64Array(n)));
+        const error = Math.max(...a.map((value, i) => Math.abs(value - b[i]))) / Math.max(...a);
+        return [error, own.energy(y) / dense.energy(y) - 1, own.operator.n];
+      }});
+    }}"""
+    points, grids = rows("2spirals", 300, 0), set()
+    for bound in (50, 130):
+        settings = {"space": space, "bound": bound, "box": BOX}
+        for share in (1.0, 0.5):
+            for error, energy, grid in blank(compare, [points.tolist(), settings, share]):
+                assert error < 1e-12
+                assert abs(energy) < 1e-12
+                grids.add(grid)
+    assert len(grids) > 2
+
+
+@pytest.mark.parametrize("n", [16, 24, 48, 64, 72])
+def test_transforms(n: int, blank: Explorer) -> None:
+    """Transforms of three sequences, also with zeros left out and with results left out."""
+    transform = """([n, re, im, name]) => {
+      const from = [Float64Array.from(re), Float64Array.from(im)], to = pairOf(3 * n);
+      return fftOf(n)[name](from, to, 3).map((part) => Array.from(part));
+    }"""
+    values = np.random.default_rng(0).normal(size=(2, n, 3))
+    low = np.abs(np.fft.fftfreq(n, 1 / n) + 0.5) < n / 4
+    for name, used in (("run", values), ("runSparse", values * low[:, None]), ("runLow", values)):
+        found = np.array(blank(transform, [n, *used.reshape(2, -1).tolist(), name]))
+        own = n * np.fft.ifft(used[0] + 1j * used[1], axis=0)
+        shown = low if name == "runLow" else slice(None)
+        there = (found[0] + 1j * found[1]).reshape(n, 3)[shown]
+        assert np.abs(there - own[shown]).max() < 1e-12
+
+
 @pytest.mark.parametrize("space", SPACES)
 def test_choices_of_cross_validation(space: str, blank: Explorer) -> None:
     """Dense systems are chosen alike; the library's iterative ones have a tolerance of 1e-3."""
@@ -113,7 +180,10 @@ def test_folds(space: str, blank: Explorer) -> None:
     model = OISM(process="torus", max_eigenvalue=4, flow_steps=2, ridge=1.0, **SPACES[space])
     own = model.fit(points).collector_.folds_of(torch.from_numpy(points))
     settings = {"space": space, "bound": 4, "box": BOX}
-    folds = f"([points, settings]) => {{ {PART} return Array.from(new Model(...part(points), settings).fold); }}"
+    folds = f"""([points, settings]) => {{
+      {PART}
+      return Array.from(new Model(...part(points), settings).fold);
+    }}"""
     assert blank(folds, [points.tolist(), settings]) == own.tolist()
 
 

@@ -273,3 +273,12 @@ def test_many_levels_of_numbers_are_an_interval_and_of_texts_are_not() -> None:
     assert (axis.low, axis.high, axis.levels) == (-0.5, 29.5, texts)
     places = axis.places(np.array(["3", "none", None], dtype=object))
     np.testing.assert_array_equal(places, [3, math.nan, math.nan])
+
+
+def test_a_marginal_and_a_conditional_have_corner_plots() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    model = OISM(max_eigenvalue=2, flow_steps=4).fit(x)
+    for part, rows in ((model.marginal([0, 2]), x[:, [0, 2]]), (model.conditional({1: 0.0}), None)):
+        figure = corner(part, rows, n_samples=200)
+        assert len(figure.axes) == 4
+        plt.close(figure)

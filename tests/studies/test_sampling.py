@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from oism.nn import Combined
+from studies import classifier
 from studies.images import image_sets
+from studies.labelled import labelled_sets
 from studies.sampling import __main__ as command
-from studies.sampling import classifier, networks, stages
-from studies.sampling.data import labelled_sets
+from studies.sampling import networks, stages
 from studies.sampling.networks import BARE, CASES, COMBINED, Networks
 from studies.sampling.ours import OURS
 from studies.sampling.results import CaseResults

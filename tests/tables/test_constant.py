@@ -24,7 +24,7 @@ def test_samples_of_a_constant_column_are_its_value(process: str, value: float) 
     samples = model.sample(200, random_state=0)
     assert np.abs(samples[:, 0] - value).max() < 1e-5 * (abs(value) or 1.0)
     assert 0.5 < np.median(np.abs(samples[:, 1])) / np.median(np.abs(x[:, 1])) < 2
-    assert np.isfinite(model.score_samples(x + [[1.0, 0.0]])).all(), "also far from the value"
+    assert np.isfinite(model.score_samples(x + np.array([1.0, 0.0]))).all(), "also far from it"
 
 
 @pytest.mark.parametrize("process", ["torus", "ou", "mixture"])

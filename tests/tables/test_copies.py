@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oism.tables import nearest_neighbour_check
+from oism.tables import CopyCheck, nearest_neighbour_check
 
 
 def draws(n: int, seed: int, dim: int = 2) -> np.ndarray:
@@ -97,3 +97,10 @@ def test_constant_columns_do_not_matter() -> None:
 def test_too_little_to_compare(samples: int, rows: int) -> None:
     with pytest.raises(ValueError, match="data must hold at least three different rows"):
         nearest_neighbour_check(draws(samples, 0), np.repeat(draws(rows, 1), 2, axis=0))
+
+
+def test_the_text_has_the_rule() -> None:
+    """A p-value of 0.002 beside "no copies" reads like a contradiction."""
+    text = str(CopyCheck(median_ratio=0.9, near_share=0.01, p_value=0.0024))
+    assert text.startswith("no copies: median distance to the nearest row 0.90 of that between")
+    assert "p = 0.0024 (copies: below 0.5 and below 0.001)" in text

@@ -178,30 +178,21 @@ def test_a_mixture_is_that_of_its_members(bounded: OISM) -> None:
 
 
 def test_the_score_of_a_mixture_is_the_slope_of_its_density(bounded: OISM, positive: OISM) -> None:
-    """At t = 0, by differences of log p; that of the first member alone is another."""
-    for model, high in ((bounded, 0.9), (positive, 8.0)):
-        x = np.linspace(0.15 * high, high, 40)[:, None]
-        h = 0.02 * high
-        slope = (model.score_samples(x + h) - model.score_samples(x - h)) / (2 * h)
-        found = model.score_function(x, 0.0)[:, 0]
-        size = np.sqrt(np.mean(slope**2))
-        assert np.sqrt(np.mean((found - slope) ** 2)) < 0.2 * size
-        fitted = model.model_
-        first = fitted.members[-1].density_score(torch.from_numpy(x)).numpy()[:, 0]
-        assert np.abs(first - found).max() > 0.05 * size
-        own = torch.stack([member.density_score(torch.from_numpy(x)) for member in fitted.members])
-        logs = torch.stack([member.log_density(torch.from_numpy(x)) for member in fitted.members])
-        share = torch.softmax(logs + torch.tensor(fitted.shares).double().log()[:, None], dim=0)
-        np.testing.assert_allclose(found, (share * own[..., 0]).sum(dim=0).numpy(), rtol=1e-9)
-
-
-def test_the_background_counts_in_scores_beyond_the_box(positive: OISM) -> None:
-    """Far from the data the density is that of the background, a half-normal distribution."""
-    x = torch.tensor([[400.0], [500.0]], dtype=torch.float64)
-    for member in positive.model_.members:
-        width = float(member.background.width)
-        if not bool(member.chart.covers(x).any()):
-            torch.testing.assert_close(member.density_score(x), -x / width**2)
+    """At t = 0: the integral of the score is the change of log p; also next to infinite ends."""
+    for model in (bounded, positive):
+        for low, high in ((1e-5, 1e-3), (0.1, 0.8)):
+            nodes, weights = np.polynomial.legendre.leggauss(200)
+            y = np.log(low) + 0.5 * (nodes + 1) * np.log(high / low)
+            x = np.exp(y)[:, None]
+            score = model.score_function(x, 0.0)[:, 0]
+            total = 0.5 * np.log(high / low) * weights @ (score * x[:, 0])
+            change = np.diff(model.score_samples([[low], [high]]))[0]
+            assert total == pytest.approx(change, abs=1e-3)
+        first = model.model_.members[0]
+        other = first.score(torch.from_numpy(x), first.times[0]).numpy()[:, 0]
+        assert np.abs(other - score).max() > 0.1, "that of the first member is another"
+        assert np.isfinite(model.score_function([[0.0]], 0.0)).all()
+        assert np.isnan(model.score_function([[-1.0]], 0.0)).all()
 
 
 def test_a_mixture_has_no_single_process(bounded: OISM) -> None:

@@ -224,7 +224,7 @@ def test_whitened_rows_have_unit_covariance_whatever_the_outliers() -> None:
     x = torch.randn(500, 3, generator=torch.Generator().manual_seed(0)).double()
     x = x @ torch.tensor([[1.0, 2.0, 0.0], [0.0, 1e-3, 5.0], [0.0, 0.0, 1e4]]).double()
     x[0] = 1e12
-    z = WhitenedRows.of(x).to_white(x)[1:]
+    z = WhitenedRows.of(x, torch.zeros(x.shape[1], dtype=torch.bool)).to_white(x)[1:]
     assert torch.allclose(torch.cov(z.mT, correction=0), torch.eye(3).double(), atol=0.05)
 
 
@@ -277,3 +277,28 @@ def test_few_rows_give_a_wide_density(n: int) -> None:
         assert bool(
             model.log_density(torch.full((1, 4), 1e300, dtype=torch.float64)).isfinite().all()
         )
+
+
+def test_values_at_a_bound_are_given_like_others() -> None:
+    """The background of the coordinates, thrice as wide, had nearly all of the density there."""
+    x = torch.rand(60, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    columns = [Column(low=0.0, high=1.0), Column()]
+    model = fit_joint(x, columns, candidates=Candidates(counts=(1,), starts=1, local=False))
+    for value in (0.0, 0.5, 1.0):
+        drawn = model.conditional({0: value}).sample(500, torch.Generator().manual_seed(0))[:, 0]
+        assert float(drawn.quantile(0.01)) > -1
+        assert float(drawn.quantile(0.99)) < 2
+        assert float(model.marginal([0]).log_density(torch.tensor([[value]]))) < 3
+
+
+def test_samples_of_a_fit_have_the_spread_of_the_rows() -> None:
+    """Those of the background too: in warped columns it reaches no further than the margins."""
+    source = np.random.default_rng(4)
+    rows = torch.from_numpy(source.gamma(2.0, size=(400, 4)) @ source.normal(size=(4, 4)))
+    few = Candidates(counts=(1, 2, 4), starts=1, local=False)
+    fitted = fit_joint(rows, [Column()] * 4, candidates=few, progress=False)
+    drawn = fitted.sample(100_000, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(drawn.std(0), rows.std(0), rtol=0.05, atol=0)
+    low, high = rows.amin(0), rows.amax(0)
+    far = ((drawn < 4 * low - 3 * high) | (drawn > 4 * high - 3 * low)).any(dim=1)
+    assert float(far.double().mean()) < 0.1 / len(rows)

@@ -551,3 +551,16 @@ def test_runs_of_rows_on_threads_change_nothing(case: str, monkeypatch: pytest.M
         torch.set_num_threads(threads)
     # The tabulated flow of one column is not divided among threads.
     assert seen == ([6, 6] if model.n_features_in_ > 1 else [])
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_a_flow_that_does_not_converge_gives_a_warning(
+    dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the last number of steps that was tried, without a word."""
+    monkeypatch.setattr("oism.tables._model.STEPS", (2, 4, 8))
+    monkeypatch.setattr("oism.tables._model.PILOT_TOLERANCE", 1e-12)
+    x = rng().normal(size=(50, dim))
+    with pytest.warns(UserWarning, match=r"still change by .* between 4 and 8 steps, and 8 are"):
+        model = OISM(max_eigenvalue=2).fit(x)
+    assert model.model_.steps == 8

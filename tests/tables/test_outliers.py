@@ -132,3 +132,21 @@ def test_one_row_cannot_be_held_out() -> None:
 
     with pytest.raises(ValueError, match="at least two rows"):
         OutlierDetector(Anything()).fit(np.zeros((1, 2)))
+
+
+def test_rows_with_gaps_have_thresholds_of_their_own() -> None:
+    """With the threshold of three columns, a fifth or none of the rows of one would be outliers."""
+    rng = np.random.default_rng(0)
+    train, rows = rng.normal(size=(2, 1000, 3)) * [1.0, 1e3, 1e-3]
+    mixture = OISM(process="mixture").fit(train[:100])
+    detector = OutlierDetector.from_fitted(mixture, contamination=0.1, held_out=train[100:])
+    whole = detector.predict(rows) < 0
+    for kept in ([0], [1], [2], [0, 2]):
+        gaps = np.full_like(rows, np.nan)
+        gaps[:, kept] = rows[:, kept]
+        flagged = detector.predict(gaps) < 0
+        assert flagged.mean() == pytest.approx(0.1, abs=0.08)
+        naive = detector.score_samples(gaps) < detector.offset_
+        assert abs(naive.mean() - 0.1) > 0.09, "this is what the thresholds are for"
+    both = np.concatenate((rows[:5], gaps[:5]))
+    assert (detector.predict(both)[:5] < 0).tolist() == whole[:5].tolist()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from oism.flow import Estimate
     from oism.images import Prior
     from oism.nn import Diffusion
+    from oism.sampling import SamplingMethod
 
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
 """The noise levels τ at which errors are printed."""
@@ -68,7 +69,34 @@ def prior_summary(found: Mapping[str, Any]) -> str:
 def trained_facts(model: Diffusion, run: tuple[int, int] | None = None) -> dict[str, Any]:
     """Return the facts of a trained model; ``run`` are the steps taken and planned of a run."""
     progress = {} if run is None else {"run": {"steps": run[0], "planned": run[1]}}
-    return {**model.facts(), **progress}
+    return {**model.facts(), "sampling": sampling_facts(model), **progress}
+
+
+def sampling_facts(
+    model: Diffusion, evaluations: int | None = None, sampler: SamplingMethod | None = None
+) -> dict[str, Any]:
+    """Return method, evaluations and expected error of `Diffusion.sample` with these arguments.
+
+    The expected error is the root mean squared error per dimension; only `Prediction` has one. A
+    method that chooses its own steps has no number of evaluations.
+    """
+    if sampler is None and evaluations is None and model.informed is None:
+        return {"method": str(model.method), "evaluations": None, "expected_error": None}
+    count = {} if evaluations is None else {"evaluations": evaluations}
+    plan = model.plan(**count, sampler=sampler)
+    automatic = "Polynomial" if plan.expected_error is None else "Prediction"
+    return {
+        "method": automatic if sampler is None else type(sampler).__name__,
+        "evaluations": plan.evaluations,
+        "expected_error": plan.expected_error,
+    }
+
+
+def sampling_text(found: Mapping[str, Any]) -> str:
+    """Return the facts of sampling as text."""
+    count, error = found["evaluations"], found["expected_error"]
+    number = "" if count is None else f", {count} evaluations"
+    return f"{found['method']}{number}" + ("" if error is None else f", expected error {error:.2g}")
 
 
 def trained_summary(found: Mapping[str, Any]) -> str:
@@ -92,6 +120,7 @@ def trained_summary(found: Mapping[str, Any]) -> str:
     lines += [
         f"clock       {clock_text(found['clock'])}, from τ = {found['first']:g}",
         f"precision   {precision}",
+        f"samples     {sampling_text(found['sampling'])}",
         *([] if run is None else [f"run         {run['steps']} of {run['planned']} steps"]),
     ]
     return "\n".join(lines)

@@ -138,7 +138,9 @@ class Sample(Command):
                 table = table.append_column("log_density", pa.array(found))
         files.write(table, self.output, self.rows.format)
         if self.output != STANDARD:
-            facts = {"rows": self.n, "output": self.output}
+            steps = getattr(model.model_, "steps", None)  # no flow: rows are drawn directly
+            how = {"method": "exact" if steps is None else self.rows.method, "steps": steps}
+            facts = {"rows": self.n, **how, "output": self.output}
             self.report.print(f"{self.n} rows written to {self.output}", facts, self.output)
 
     def _write_images(self, stored: Stored) -> None:
@@ -151,6 +153,7 @@ class Sample(Command):
         check_count(self.n, 1)
         check_image_output(self.output)
         source = generator(self.seed)
+        how: dict[str, Any] = {"method": "exact", "evaluations": 0, "expected_error": None}
         with self.report.bars():
             if stored.kind == "prior":
                 prior = stored.prior()
@@ -159,11 +162,13 @@ class Sample(Command):
             else:
                 model = on_device(stored.trained(), self.trained.device)
                 check_drawable(model.spec, self.output)
-                how = sampling(self.trained)
-                spec, x = model.spec, model.sample(self.n, source, **how)
+                arguments = sampling(self.trained)
+                how = reports.sampling_facts(model, **arguments)
+                spec, x = model.spec, model.sample(self.n, source, **arguments)
         write_images(spec, x, self.output)
-        facts = {"images": self.n, "output": self.output}
+        facts = {"images": self.n, **how, "output": self.output}
         text = f"{reports.count_text(self.n)} written to {self.output}"
+        text += "" if how["method"] == "exact" else f": {reports.sampling_text(how)}"
         self.report.print(text, facts, self.output)
 
 

@@ -16,8 +16,10 @@ import re
 
 KEY = r"'?([^'{}:]+?)'?"
 
+PARAMETER = r"^The '(\w+)' parameter of \w+ must be (.*)\. Got (.*) instead\.$"
+
 RULES: tuple[tuple[str, str], ...] = (
-    (r"^The '(\w+)' parameter of \w+ must be (.*)\. Got (.*) instead\.$", r"--\1: must be \2, got \3"),
+    (PARAMETER, r"--\1: must be \2, got \3"),
     (r"a str among \{'(\w+)'\}", r"\1"),
     (r"an? (int|float) in the range \[([^,]+), inf\)", r"a number from \2"),
     (rf"\bperiodic=\{{{KEY}: ([^{{}}]+)\}}", r"--periodic \1=\2"),
@@ -27,7 +29,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"\bprocess='(\w+)'", r"--process \1"),
     (r"\bmethod must be '(\w+)'", r"--method: must be \1"),
     (r"\b(bounds|periodic)\['?([^'\]]+)'?\] must", r"--\1 \2: must"),
-)  # fmt: skip
+)
 """Patterns and what replaces them, in this order."""
 
 

@@ -132,7 +132,12 @@ class Flow:
         elif callable(score):
             self.score = score
         else:
-            raise TypeError(f"score must be a function of x and t, got {type(score).__name__}")
+            # Estimators, as of scikit-learn, have what they have fitted in `model_`.
+            hint = ": pass its model_" if hasattr(type(score), "model_") else ""
+            raise TypeError(
+                f"score must be a fitted model or a function of x and t, got "
+                f"{type(score).__name__}{hint}"
+            )
         if process is None or clock is None:
             raise TypeError("process and clock must be given unless a fitted model has its own")
         checks.instance(process, Process, "process")

@@ -1,6 +1,7 @@
 """Priors: distributions of images, and of all their noised versions, in closed form."""
 
 from oism.images._base import Prior
+from oism.images._classes import ClassPrior
 from oism.images._convolution import ConvolutionalPrior, add_local_terms
 from oism.images._display import as_images, image_shape
 from oism.images._evaluation import Evaluation, LevelError, evaluate
@@ -25,6 +26,7 @@ __all__ = [
     "MOST_ORDER",
     "PCA",
     "ByError",
+    "ClassPrior",
     "ConvolutionalPrior",
     "Directions",
     "Evaluation",

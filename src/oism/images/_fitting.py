@@ -6,16 +6,26 @@ data ─► statistics (a frame, averages) ─► order, ridge ─► α(t) ─�
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import overload
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.labels import training_labels
 from oism._core.progress import progress_bar
 from oism.basis import Frame, Hermite, Standardised
-from oism.estimation import CrossValidation, HermiteSystem, PlacedKnots, fit_standardised
+from oism.estimation import (
+    CrossValidation,
+    HermiteSystem,
+    Knots,
+    PlacedKnots,
+    Shrinkage,
+    fit_standardised,
+)
 from oism.estimation._moments.sharing import check_same, processes, together
 from oism.flow import Pixels, TensorSpec, checked_clock
+from oism.images._classes import ClassPrior, class_error, class_statistics
 from oism.images._error import polynomial_error, unit_error
 from oism.images._framed import Directions
 from oism.images._hermite import HermitePrior
@@ -30,6 +40,9 @@ CHOICES = CrossValidation(folds=5, times=33)
 
 KNOTS = PlacedKnots(tolerance=1e-2, most=200)
 """The spacing of the table of coefficients over the logarithm of t."""
+
+ORDER = 4
+"""The order of a prior by default."""
 
 MOST_ORDER = 9
 """The largest order of a prior."""
@@ -47,21 +60,64 @@ FIRST = 1e-8
 """The smallest time from which a table is even in log t."""
 
 
-def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together)
+@overload
+def fit_prior(
     data: object,
     *,
-    order: int = 4,
+    labels: None = None,
+    order: int | None = None,
     frame: Frame | PCA | None = None,
     pixels: Pixels | None = None,
     flip: bool = False,
     dequantise: bool | None = None,
+    shrinkage: Shrinkage | None = None,
     ridge: CrossValidation | float | None = None,
+    knots: Knots | None = None,
     clock: Clock | None = None,
     device: torch.device | str | None = None,
     shared: bool = False,
     progress: bool | None = None,
-) -> HermitePrior:
-    """Return the Hermite prior of tensors of any shape.
+) -> HermitePrior: ...
+
+
+@overload
+def fit_prior(
+    data: object,
+    *,
+    labels: object,
+    order: int | None = None,
+    frame: Frame | PCA | None = None,
+    pixels: Pixels | None = None,
+    flip: bool = False,
+    dequantise: bool | None = None,
+    shrinkage: Shrinkage | None = None,
+    ridge: CrossValidation | float | None = None,
+    knots: Knots | None = None,
+    clock: Clock | None = None,
+    device: torch.device | str | None = None,
+    shared: bool = False,
+    progress: bool | None = None,
+) -> ClassPrior: ...
+
+
+def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together)
+    data: object,
+    *,
+    labels: object = None,
+    order: int | None = None,
+    frame: Frame | PCA | None = None,
+    pixels: Pixels | None = None,
+    flip: bool = False,
+    dequantise: bool | None = None,
+    shrinkage: Shrinkage | None = None,
+    ridge: CrossValidation | float | None = None,
+    knots: Knots | None = None,
+    clock: Clock | None = None,
+    device: torch.device | str | None = None,
+    shared: bool = False,
+    progress: bool | None = None,
+) -> HermitePrior | ClassPrior:
+    """Return the Hermite prior of tensors of any shape, or with labels a Gaussian by class.
 
     Parameters
     ----------
@@ -70,9 +126,13 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
         beginning where the frame is learned; batches may come with labels, as those of a DataLoader
         do. Bytes are pixels from 0 to 255, which become [-1, 1] in the model; floating point data
         are not rescaled, and best lie in about that range, unless ``pixels`` is given.
+    labels
+        The class of each row, integers from 0: ``(n,)``. Means and variances of every class along
+        directions in common are shrunk towards those of all rows by cross-validation; see
+        `ClassPrior`. The order is then 2, and all rows must be in one process.
     order
-        The largest degree of the polynomials, 1 to 9: 1 fits the mean, 2 the Gaussian. The degree
-        for each coordinate and noise level is chosen by cross-validation.
+        The largest degree of the polynomials, 1 to 9: 1 fits the mean, 2 the Gaussian. By default
+        4. The degree for each coordinate and noise level is chosen by cross-validation.
     frame
         `PCA()`, the default; `PCA(count)` for the leading directions; `IdentityFrame()` for the
         entries themselves; `CosineFrame`, `OrthogonalFrame` or `TransformFrame`.
@@ -82,9 +142,15 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
         Count every tensor together with its mirror image along the last axis.
     dequantise
         Add uniform noise of one step to integers, as densities need; by default for pixels.
+    shrinkage
+        The estimator of the averages of degree three and more, `SampleMeans` by default;
+        `JamesStein`, `Modulation` and `Monotone` are the paper's.
     ridge
-        `CrossValidation`, the default, or a number for all coordinates and times; then
-        `Prior.expected_error` is that on the data themselves.
+        `CrossValidation`, the default, or a number for all coordinates and times; then the degree
+        is the order everywhere, and `Prior.expected_error` is that on the data themselves.
+    knots
+        The times at which coefficients are tabulated, over the logarithm of t: by default
+        `PlacedKnots`, 60 to 120; `EvenKnots()` are 1,000 with linear interpolation.
     clock
         The noise levels; `VariancePreserving` by default. It must end at a time t ≤ 20.
     device
@@ -102,15 +168,48 @@ def fit_prior(  # noqa: PLR0913 (the one place where everything is tied together
     >>> prior.noise(torch.randn(8, 1, 4, 4), tau=0.5).shape
     torch.Size([8, 1, 4, 4])
     """
-    folds = 1 if isinstance(ridge, int | float) else (ridge or CHOICES).folds
     clock = _clock(clock)
+    if labels is not None:
+        _check_classes(order, shared=shared, shrinkage=shrinkage, ridge=ridge, knots=knots)
+        checks.optional(pixels, Pixels, "pixels")
+        stream = Stream(data, pixels, CHOICES.folds, device_of(data, device))
+        with progress_bar(progress) as bar:
+            passes = Passes(stream, MOST_ORDER, flip=flip, dequantise=dequantise, bar=bar)
+            return _class_prior(passes, labels, PCA() if frame is None else frame, clock)
+    order = ORDER if order is None else order
+    folds = 1 if isinstance(ridge, int | float) else (ridge or CHOICES).folds
     statistics = image_statistics(
         data, order=order, frame=frame, pixels=pixels, flip=flip, dequantise=dequantise,
-        folds=folds, device=device, shared=shared, progress=progress,
+        shrinkage=shrinkage, folds=folds, device=device, shared=shared, progress=progress,
     )  # fmt: skip
     return prior_from_statistics(
-        statistics, order=order, ridge=ridge, clock=clock, progress=progress
+        statistics, order=order, ridge=ridge, knots=knots, clock=clock, progress=progress
     )
+
+
+def _check_classes(order: int | None, *, shared: bool, **others: object) -> None:
+    """Raise for arguments that Gaussians by class do not have."""
+    if order not in (None, 2):
+        raise ValueError(f"order must be 2 with labels, a Gaussian for every class, got {order!r}")
+    for name, value in others.items():
+        if value is not None:
+            raise ValueError(f"{name} must not be given with labels, got {value!r}")
+    if shared and processes() > 1:
+        raise NotImplementedError(
+            "shared must be False with labels, whose moments are summed in one process: fit to all "
+            "data on every rank, or on one, and load its file on the others"
+        )
+
+
+def _class_prior(passes: Passes, labels: object, frame: Frame | PCA, clock: Clock) -> ClassPrior:
+    """Return the prior of a stream of rows with labels."""
+    found = class_statistics(passes, training_labels(labels), frame)
+    stream, components, rest = passes.stream, found.components, found.rest
+    table = _table(clock, components.variances)
+    spec = TensorSpec(stream.shape, clock, stream.pixels, passes.noise > 0)
+    error = class_error(table, components, stream.dim, rest)
+    prior = ClassPrior(spec, table, error, found.frame, found.mean, rest, components)
+    return prior.cpu()
 
 
 def image_statistics(  # noqa: PLR0913
@@ -121,6 +220,7 @@ def image_statistics(  # noqa: PLR0913
     pixels: Pixels | None = None,
     flip: bool = False,
     dequantise: bool | None = None,
+    shrinkage: Shrinkage | None = None,
     folds: int = 5,
     device: torch.device | str | None = None,
     shared: bool = False,
@@ -138,10 +238,15 @@ def image_statistics(  # noqa: PLR0913
     if shared:
         size = getattr(frame, "count", getattr(frame, "dim", None))
         named = f"{type(frame).__name__}({size})"
-        check_same(order=order, folds=folds, flip=flip, dequantise=dequantise, frame=named)
+        check_same(
+            order=order, folds=folds, flip=flip, dequantise=dequantise, frame=named,
+            shrinkage=repr(shrinkage),
+        )  # fmt: skip
     stream = Stream(data, pixels, folds, place, shared)
     with progress_bar(progress) as bar:
-        passes = Passes(stream, order, flip=flip, dequantise=dequantise, bar=bar)
+        passes = Passes(
+            stream, order, flip=flip, dequantise=dequantise, bar=bar, shrinkage=shrinkage
+        )
         return passes.statistics(frame)
 
 
@@ -150,6 +255,7 @@ def prior_from_statistics(
     *,
     order: int | None = None,
     ridge: CrossValidation | float | None = None,
+    knots: Knots | None = None,
     clock: Clock | None = None,
     progress: bool | None = None,
 ) -> HermitePrior:
@@ -172,7 +278,7 @@ def prior_from_statistics(
         standard,
         clock=table,
         ridge=CHOICES if ridge is None else ridge,
-        knots=KNOTS,
+        knots=KNOTS if knots is None else knots,
         progress=progress,
     )
     beyond = None if rest is None or statistics.rest is None else (rest, statistics.rest)

@@ -174,7 +174,10 @@ class FramedPrior(Prior):
 
     def _score(self, x: Tensor, t: Tensor) -> Tensor:
         z = self.analyse(x)
-        inner = self._line_score(z, t)
+        return self._with_rest(x, z, self._line_score(z, t), t)
+
+    def _with_rest(self, x: Tensor, z: Tensor, inner: Tensor, t: Tensor) -> Tensor:
+        """Return the score of tensors from that of their coordinates z."""
         if self.rest is None:
             return self.synthesise(inner)
         alpha, precision = per_row(self.process._alpha(t), x), self._precision(x, t)

@@ -159,6 +159,11 @@ class MixturePrior(FramedPrior):
             "clock": repr(self.clock),
         }
 
+    @property
+    def is_gaussian(self) -> bool:
+        """Whether there is one component."""
+        return len(self.log_weights) == 1
+
     def _at(self, z: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return centred coordinates, and the means and variances of the components at t.
 

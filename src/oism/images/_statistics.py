@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -24,6 +25,8 @@ from oism.estimation import (
     HermiteMoments,
     HistogramMoments,
     PairMoments,
+    SampleMeans,
+    Shrinkage,
     Spectrum,
     dithered,
     spectrum,
@@ -88,7 +91,10 @@ class Passes:
         flip: bool,
         dequantise: bool | None,
         bar: Progress,
+        shrinkage: Shrinkage | None = None,
     ) -> None:
+        self.shrinkage = SampleMeans() if shrinkage is None else shrinkage
+        checks.instance(self.shrinkage, Shrinkage, "shrinkage")
         self.stream, self.order, self.flip, self.bar = stream, order, bool(flip), bar
         pixels = stream.pixels
         if dequantise and pixels is None:
@@ -98,21 +104,31 @@ class Passes:
 
     def statistics(self, frame: Frame | PCA) -> ImageStatistics:
         """Return the statistics in a frame."""
+        fixed = self.fixed_frame(frame)
+        if fixed is None:
+            return self._principal(cast("PCA", frame))
+        frame = fixed
+        pixels = self.stream.pixels
+        exact = pixels is not None and pixels.are_bytes and not self.shrinkage.needs_variances
+        if frame.is_identity and exact:
+            assert pixels is not None
+            standard = self._histograms(pixels)
+        else:
+            standard = self._moments(frame)
+        mean = frame._synthesise(standard.shift[None])[0]
+        return self._result(frame, mean, self._dithered(standard, frame))
+
+    def fixed_frame(self, frame: Frame | PCA) -> Frame | None:
+        """Return a frame that suits the tensors, or None for directions that are to be learned."""
         if isinstance(frame, PCA):
-            return self._principal(frame)
+            return None
         if not isinstance(frame, Frame):
             raise TypeError(f"frame must be PCA(...) or a Frame, got {type(frame).__name__}")
         if frame.dim not in (None, self.stream.dim):
             raise ValueError(
                 f"frame must serve tensors of {self.stream.dim} entries, got one for {frame.dim}"
             )
-        pixels = self.stream.pixels
-        if frame.is_identity and pixels is not None and pixels.are_bytes:
-            standard = self._histograms(pixels)
-        else:
-            standard = self._moments(frame)
-        mean = frame._synthesise(standard.shift[None])[0]
-        return self._result(frame, mean, self._dithered(standard, frame))
+        return frame
 
     def _principal(self, frame: PCA) -> ImageStatistics:
         found, unit = self.spectrum(frame)
@@ -139,15 +155,8 @@ class Passes:
         """Return the principal directions from one pass, in units of the data, and that unit."""
         stream = self.stream
         with together(stream.shared):
-            self._check_repeatable()
-        if stream.dim > MOST_ENTRIES:
-            size = 8e-9 * stream.dim**2 * (stream.folds + 3)
-            raise ValueError(
-                f"tensors of {stream.dim} entries are too large to learn directions, which takes "
-                f"at most {MOST_ENTRIES}: covariances would take {size:.0f} GB. Polynomials in a "
-                "fixed frame need none (CosineFrame, IdentityFrame; `oism fit-images --frame "
-                "cosine`, `oism train --prior pixel`)"
-            )
+            self.check_repeatable()
+        self.check_size()
         sums, one = PairMoments(stream.dim, stream.folds, device=stream.device), stream.folds == 1
         pairs = self._pass("pairs", sums, lambda x, fold: sums.update(x, None if one else fold))
         if self.flip:
@@ -158,7 +167,20 @@ class Passes:
         found = of_first(found) if stream.shared else found
         return found, 1.0 if stream.pixels is None else stream.pixels.step
 
-    def _check_repeatable(self) -> None:
+    def check_size(self) -> None:
+        """Raise if tensors are too large to learn directions."""
+        if self.stream.dim > MOST_ENTRIES:
+            stream = self.stream
+            size = 8e-9 * stream.dim**2 * (stream.folds + 3)
+            raise ValueError(
+                f"tensors of {stream.dim} entries are too large to learn directions, which takes "
+                f"at most {MOST_ENTRIES}: covariances would take {size:.0f} GB. Polynomials in a "
+                "fixed frame need none (CosineFrame, IdentityFrame; `oism fit-images --frame "
+                "cosine`, `oism train --prior pixel`)"
+            )
+
+    def check_repeatable(self) -> None:
+        """Raise if a frame is learned and the data can be read once only."""
         if self.order > 2 and not self.stream.is_repeatable:
             raise TypeError(
                 "data must be readable twice for a frame that is learned, and an iterator can be "
@@ -172,18 +194,18 @@ class Passes:
         matrix, seen = (directions / scale[:, None]).float(), 0
         kept: list[Tensor] = []
         offset = (shift / scale).float()
-        for rows, _ in self._rows("coordinates"):
+        for rows, _ in self.rows("coordinates"):
             first = -seen % stride
             seen += len(rows)
             x = self.stream.units(rows[first::stride].float())
-            kept.extend(image @ matrix.mT - offset for image in self._images(x))
+            kept.extend(image @ matrix.mT - offset for image in self.images(x))
         return torch.cat(kept)
 
-    def _images(self, x: Tensor) -> tuple[Tensor, ...]:
+    def images(self, x: Tensor) -> tuple[Tensor, ...]:
         """Return rows, and with flips their mirror images."""
         return (x, x[:, self._mirror()]) if self.flip else (x,)
 
-    def _rows(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
+    def rows(self, name: str) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the rows of one pass with their folds, and show its progress."""
         self.bar.stage(name, self.stream.rows or None)
         for rows, fold in self.stream:
@@ -195,7 +217,7 @@ class Passes:
     ) -> Accumulator:
         """Return an accumulator that was updated with all rows, those of other processes too."""
         with together(self.stream.shared):
-            for rows, fold in self._rows(name):
+            for rows, fold in self.rows(name):
                 update(rows, fold)
         return across_processes(empty) if self.stream.shared else empty
 
@@ -211,13 +233,15 @@ class Passes:
     def _moments(self, frame: Frame) -> Standardised:
         stream, matrix = self.stream, frame.stored_directions()
         count = stream.dim if matrix is None else len(matrix)
-        moments = HermiteMoments(Hermite(count, self.order), stream.folds)
+        squares = self.shrinkage.needs_variances and self.order > 2
+        moments = HermiteMoments(Hermite(count, self.order), stream.folds, squares=squares)
 
         def update(rows: Tensor, fold: Tensor) -> None:
-            for image in self._images(stream.units(rows)):
+            for image in self.images(stream.units(rows)):
                 moments.update(frame._analyse(image), fold=fold)
 
-        return _moved(self._pass("moments", moments, update).standardised(), stream.device)
+        found = self._pass("moments", moments, update)
+        return _moved(found.shrunk(self.shrinkage), stream.device)
 
     def _dithered(self, standard: Standardised, frame: Frame) -> Standardised:
         """Return the averages of the data with uniform noise added."""

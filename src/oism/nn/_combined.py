@@ -31,6 +31,7 @@ from oism._core.transforms import one_per_row, per_row
 from oism.images import Prior
 from oism.nn._contexts import eval_mode, full_precision
 from oism.nn._informed import Draws, Informed
+from oism.nn._labels import with_labels
 from oism.process import first_time
 from oism.storage import External, storable
 
@@ -111,30 +112,31 @@ class Combined(Informed):
         """Return the smallest clock time and the number of intervals."""
         return {"kind": "Combined", "first": self.first, "intervals": len(self.share)}
 
-    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+    def forward(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is.
 
-        ``tau`` is one per row or one number; the network gets one per row.
+        ``tau`` is one per row or one number; the network gets one per row. ``labels`` ``(n,)`` are
+        those of a network that takes them.
         """
         with full_precision(x.device):
-            known, share = self._prior_noise(x, tau), self._share_at(tau)
-        found: Tensor = self.net(x, one_per_row(tau, x))
+            known, share = self._prior_noise(x, tau, labels), self._share_at(tau)
+        found: Tensor = self.net(x, one_per_row(tau, x), *with_labels(labels))
         return torch.lerp(known, found.to(known.dtype), per_row(share, known))
 
     @torch.no_grad()
     def calibrate(self, draws: Draws) -> None:
-        """Set the share of the network from noised tensors, their times and their noise.
+        """Set the share of the network from noised tensors, their times, noise and any labels.
 
         Dropout is off. The share of an interval without draws does not change. Raises
         `FloatingPointError` where the network's predictions are not finite.
         """
         sums = torch.zeros(2, len(self.share), dtype=torch.float64, device=self.share.device)
         with eval_mode(self):
-            for x, tau, noise in draws:
+            for x, tau, noise, *labels in draws:
                 times = one_per_row(tau, x)
                 with full_precision(x.device):
-                    known = self._prior_noise(x, times)
-                step = self.net(x, times).to(known.dtype) - known
+                    known = self._prior_noise(x, times, *labels)
+                step = self.net(x, times, *labels).to(known.dtype) - known
                 products = torch.stack(((noise - known) * step, step.square())).double()
                 place = self._place(times).clamp(0.0, len(self.share) - 1).long()
                 sums.index_add_(1, place, products.flatten(2).sum(dim=2))

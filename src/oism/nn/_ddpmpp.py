@@ -181,6 +181,9 @@ class DDPMpp(nn.Module):
         ignored.
     dropout
         The share of features that is dropped in every block, in [0, 1).
+    classes
+        The number of classes of a network that takes labels. Each class, and "no class", has a
+        vector that is added to the features of τ.
 
     Examples
     --------
@@ -191,7 +194,7 @@ class DDPMpp(nn.Module):
 
     stores_state = True
 
-    def __init__(  # noqa: PLR0913 (the settings of an architecture, by name)
+    def __init__(  # noqa: C901, PLR0913 (the settings of an architecture, by name)
         self,
         shape: Sequence[int] = (3, 32, 32),
         *,
@@ -201,6 +204,7 @@ class DDPMpp(nn.Module):
         blocks: int = 4,
         attention: Sequence[int] = (16,),
         dropout: float = 0.1,
+        classes: int | None = None,
     ) -> None:
         super().__init__()
         multipliers = checks.shape(multipliers, "multipliers", minimum=1)
@@ -218,6 +222,7 @@ class DDPMpp(nn.Module):
             "shape": self.shape, "extra": self.extra, "width": width, "blocks": blocks,
             "multipliers": multipliers, "attention": tuple(attended), "dropout": dropout,
         }  # fmt: skip
+        self.classes, self.label = classes, None
         height, widths = self.shape[1], [width * multiplier for multiplier in multipliers]
         time = 4 * width
         first, second = _initialised(nn.Linear(width, time)), _initialised(nn.Linear(time, time))
@@ -250,6 +255,10 @@ class DDPMpp(nn.Module):
         self.leave_norm = Norm(now)
         self.leave = _zero_conv(now, self.shape[0])
         self.enter = _widened(_conv(self.shape[0], width), extra)
+        # Last, so that networks with and without classes start with the same other weights.
+        if classes is not None:
+            self._config["classes"] = checks.integer(classes, "classes", minimum=1)
+            self.label = nn.Embedding(classes + 1, time)
         # Channels last is fastest for convolutions; torch's types lack the argument.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -257,12 +266,15 @@ class DDPMpp(nn.Module):
         """Return the arguments of the constructor."""
         return dict(self._config)
 
-    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
-        """Return the predicted noise for clock times ``(n,)``, in float32."""
+    def forward(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Return the predicted noise for clock times ``(n,)``, in float32.
+
+        ``labels`` ``(n,)`` are those of a network with classes, by default "no class" for all rows.
+        """
         self._check(x)
         waves = waves_of_time(one_per_row(tau, x), self.width)
         with torch.autocast(x.device.type, enabled=False):
-            time = functional.silu(self.embed(waves))
+            time = functional.silu(self._labelled(self.embed(waves), labels))
         now = self._entered(x)
         kept = [now]
         for part in self.down:
@@ -274,6 +286,19 @@ class DDPMpp(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             result: Tensor = self.leave(functional.silu(self.leave_norm(now.float())))
         return result
+
+    def _labelled(self, time: Tensor, labels: Tensor | None) -> Tensor:
+        """Return the features of τ with those of the class added."""
+        if self.label is None:
+            if labels is not None:
+                raise ValueError(
+                    "labels must not be given to a network without classes: DDPMpp(..., classes=N)"
+                )
+            return time
+        if labels is None:
+            return time + self.label.weight[-1]
+        embedded: Tensor = self.label(labels)
+        return time + embedded
 
     def _entered(self, x: Tensor) -> Tensor:
         x = x.float()

@@ -30,10 +30,11 @@ from oism._core.transforms import one_per_row, per_row
 from oism.flow import TensorSpec
 from oism.images import DEFAULT_GATE, Gate, Open, Prior
 from oism.nn._contexts import full_precision
+from oism.nn._labels import classes_of, with_labels
 from oism.storage import External, public_name, storable
 
-Draws = Iterable[tuple[Tensor, Tensor, Tensor]]
-"""Noised tensors, their clock times and their noise."""
+Draws = Iterable[tuple[Tensor, ...]]
+"""Noised tensors, their clock times and their noise, and for a network that takes them labels."""
 
 
 class Informed(nn.Module, ABC):
@@ -48,6 +49,11 @@ class Informed(nn.Module, ABC):
         checks.instance(prior, Prior, "prior")
         _check_shapes(net, prior, extra)
         self.net, self.prior = net, prior
+
+    @property
+    def classes(self) -> int | None:
+        """The number of classes of a network that takes labels."""
+        return classes_of(self.net)
 
     @property
     def spec(self) -> TensorSpec:
@@ -75,9 +81,12 @@ class Informed(nn.Module, ABC):
     def calibrate(self, draws: Draws) -> None:
         """Set what depends on the trained network; by default nothing does."""
 
-    def _prior_noise(self, x: Tensor, tau: Tensor) -> Tensor:
+    def _prior_noise(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return what the prior predicts, in float32 or float64."""
-        return self.prior.noise(x if x.dtype == torch.float64 else x.float(), tau)
+        x = x if x.dtype == torch.float64 else x.float()
+        if labels is None:
+            return self.prior.noise(x, tau)
+        return self.prior.conditional_noise(x, tau, labels)
 
 
 @storable
@@ -141,19 +150,20 @@ class OperatorInformed(Informed):
             "condition": self.condition,
         }
 
-    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+    def forward(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is.
 
-        ``tau`` is one per row or one number; the network gets one per row.
+        ``tau`` is one per row or one number; the network gets one per row. ``labels`` ``(n,)`` are
+        those of a network that takes them.
         """
         with full_precision(x.device):
-            error, known = self.prior.expected_error(tau), self._prior_noise(x, tau)
+            error, known = self.prior.expected_error(tau), self._prior_noise(x, tau, labels)
             opening, scale = (
                 per_row(f(error), known) for f in (self.gate.opening, self.gate.scale)
             )
             known = opening * known
         given = torch.cat((x, known), dim=1) if self.condition else x
-        residual: Tensor = self.net(given, one_per_row(tau, x))
+        residual: Tensor = self.net(given, one_per_row(tau, x), *with_labels(labels))
         return torch.addcmul(known, scale, residual.to(known.dtype))
 
 
@@ -189,6 +199,28 @@ def _check_shapes(net: nn.Module, prior: Prior, wanted: int) -> None:
     clock = getattr(net, "clock", prior.clock)
     if clock != prior.clock:
         raise ValueError(f"net must have the clock of the prior, {prior.clock!r}, got {clock!r}")
+    classes = classes_of(net)
+    if classes is not None and prior.classes not in (None, classes):
+        raise ValueError(f"net must have classes = {prior.classes} as the prior, got {classes}")
     if extra is not None and extra != wanted:
         why = " for the prediction of the prior" if wanted else ""
         raise ValueError(f"net must have extra = {wanted} channels{why}, got {extra}")
+
+
+def check_spec(predictor: nn.Module, spec: TensorSpec) -> None:
+    """Raise where a predictor states its tensors or its clock, and they are not the spec's."""
+    shape, informed = getattr(predictor, "shape", None), as_informed(predictor)
+    if shape is not None and tuple(shape) != spec.shape:
+        raise ValueError(
+            f"predictor must take tensors of the shape {spec.shape} of the spec, got {tuple(shape)}"
+        )
+    clock = getattr(predictor, "clock", spec.clock)
+    if clock != spec.clock:
+        raise ValueError(
+            f"predictor must have the clock of the spec, {spec.clock!r}, got {clock!r}"
+        )
+    if informed is not None and informed.spec.clock != spec.clock:
+        raise ValueError(
+            f"predictor must have a prior with the clock of the spec, {spec.clock!r}, got "
+            f"{informed.spec.clock!r}"
+        )

@@ -43,6 +43,7 @@ from oism._core.transforms import one_per_row
 from oism.images import GaussianPart, Prior
 from oism.nn._contexts import full_precision
 from oism.nn._informed import described
+from oism.nn._labels import classes_of, with_labels
 from oism.process import Clock, OrnsteinUhlenbeck
 from oism.storage import External, storable
 
@@ -225,17 +226,23 @@ class Parametrised(nn.Module):
         """Return the settings of the network, and what it predicts."""
         return {**described(self.net), "predicts": self.parametrisation.name}
 
-    def forward(self, x: Tensor, tau: Tensor) -> Tensor:
+    @property
+    def classes(self) -> int | None:
+        """The number of classes of a network that takes labels."""
+        return classes_of(self.net)
+
+    def forward(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is.
 
-        ``tau`` is one per row or one number; the network gets one per row.
+        ``tau`` is one per row or one number; the network gets one per row. ``labels`` ``(n,)`` are
+        those of a network that takes them.
         """
         with full_precision(x.device):
             flat = (x if x.dtype == torch.float64 else x.float()).flatten(1)
             part, (a, b, c), alpha = self._factors(flat, tau)
             y = part.analyse(flat) - alpha * part.mean.to(flat)
             inputs = part.synthesise(c * y).reshape(x.shape)
-        output: Tensor = self.net(inputs, one_per_row(tau, x))
+        output: Tensor = self.net(inputs, one_per_row(tau, x), *with_labels(labels))
         with full_precision(x.device):
             found = part.analyse(output.to(flat.dtype).flatten(1))
             return part.synthesise(a * y + b * found).reshape(x.shape)

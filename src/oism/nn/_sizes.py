@@ -51,11 +51,13 @@ def unet_for(  # noqa: PLR0913 (the arguments of the network)
     blocks: int | None = None,
     attention: Sequence[int] | None = None,
     dropout: float | None = None,
+    classes: int | None = None,
 ) -> DDPMpp:
     """Return a `DDPMpp` for images of a shape; arguments that are given replace the defaults.
 
     ``extra`` is the number of channels beside those of the image, as many as these for an
-    `OperatorInformed` with ``condition``.
+    `OperatorInformed` with ``condition``; ``classes`` that of the classes of a network that takes
+    labels.
 
     >>> [unet_for(shape).to_config()["multipliers"] for shape in ((1, 28, 28), (3, 30, 30))]
     [(1, 2, 2), (1, 2)]
@@ -83,6 +85,7 @@ def unet_for(  # noqa: PLR0913 (the arguments of the network)
         blocks=size.blocks if blocks is None else blocks,
         attention=attention,
         dropout=DROPOUT if dropout is None else dropout,
+        classes=classes,
     )
 
 

@@ -114,10 +114,11 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         index, or by its name where the data are a frame. One number is the period of all columns.
     bounds : dict of column -> (low, high), optional
         Columns that cannot leave an interval. One end may be None: (0, None) for positive numbers.
-        A single such column with at least 100 rows is modelled, for process="auto", by a mixture of
+        A single such column with at least 100 rows is modelled, for process="auto", by a pool of
         reflection on the torus and of diffusions that end at the bounds, with weights from held-out
-        rows; process=Jacobi(a, b), or Laguerre(a) for one bound, gives one of these. Their density
-        may be infinite at a bound: a value there has the density at 1e-9 of the range from it.
+        rows and scores at t = 0 only; process=Jacobi(a, b), or Laguerre(a) for one bound, gives one
+        of these. Their density may be infinite at a bound: a value there has the density at 1e-9 of
+        the range from it.
     box : (low, high), optional
         One interval for all columns, periodic: (-π, π) for angles in radians.
     discrete : "auto" or list of columns
@@ -164,10 +165,11 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     model_ : TabularModel
-        The fitted density: a `JointModel`, a `MixtureModel` or, on the torus and for polynomials, a
-        `TableModel`. Of the latter, ``model_.operator_score`` are the scores of all noise levels in
-        the coordinates of the process, ``model_.chart`` maps rows there, ``model_.steps`` is the
-        number of steps of the flow. After `partial_fit` the model is made when it is next read.
+        The fitted density: a `JointModel`, a `MixtureModel`, a `SphereModel`, a `StackedTable` for
+        one column with bounds or, on the torus and for polynomials, a `TableModel`. Of the latter,
+        ``model_.operator_score`` are the scores of all noise levels in the coordinates of the
+        process, ``model_.chart`` maps rows there, ``model_.steps`` is the number of steps of the
+        flow. After `partial_fit` the model is made when it is next read.
     n_features_in_, feature_names_in_
         As in every scikit-learn estimator.
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from typing import Any, ClassVar, NoReturn, cast
 
 import torch
 from torch import Tensor
@@ -46,6 +46,8 @@ LEAST = 1e-9
 class Identity:
     """The coordinate y = x of a column."""
 
+    is_linear: ClassVar[bool] = True
+
     def to_normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return y, and log dy/dx."""
         return x, torch.zeros_like(x)
@@ -61,6 +63,8 @@ class Warp:
     """The coordinate y = Φ⁻¹(F(x)) of a column with the distribution function F."""
 
     margin: Margin
+
+    is_linear: ClassVar[bool] = False
 
     def to_normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return y, and log dy/dx = log f(x) - log φ(y)."""

@@ -47,7 +47,7 @@ from oism.tables._gaussians import (
 from oism.tables._joint import Coordinate, Identity, JointModel, Part, Warp
 from oism.tables._margin import Margin, fit_margins
 from oism.tables._pool import pool_weights
-from oism.tables._whitened_rows import BACKGROUND_SCALE, WhitenedRows
+from oism.tables._whitened_rows import WhitenedRows
 
 VERY_FEW_ROWS, FEW_ROWS = 300, 3000
 FOLDS, FEWER_FOLDS = 5, 3
@@ -208,7 +208,8 @@ class System:
             for j, one in enumerate(coordinates):
                 y[problem, :, j], slope = one.to_normal(table.x[:, j])
                 self.log_jacobian[problem] += slope
-        self.whitening = WhitenedRows.of(y[-1])
+        linear = torch.tensor([one.is_linear for one in self.coordinates[-1]], dtype=torch.bool)
+        self.whitening = WhitenedRows.of(y[-1], linear)
         self.log_jacobian += self.whitening.log_jacobian
         self.z = self.whitening.to_white(y)
         self.levels = table.indicators
@@ -229,11 +230,12 @@ class System:
 
     def _background(self, problem: int, rows: Tensor) -> Tensor:
         """Return the log-density of the background component of `WhitenedRows.model` at rows."""
-        z, dim = self.z[problem][rows], self.z.shape[-1]
+        factor = torch.linalg.cholesky(self.whitening.background)
+        z = torch.linalg.solve_triangular(factor, self.z[problem][rows].mT, upper=False)
         own = self.table.train[problem]
         usual = (self.levels[own].mean(dim=0)).clamp(min=1e-12).log()
-        wide = -0.5 * (z / BACKGROUND_SCALE).square().sum(dim=1)
-        wide = wide - dim * math.log(BACKGROUND_SCALE * math.sqrt(2 * math.pi))
+        wide: Tensor = -0.5 * z.square().sum(dim=0) - factor.diagonal().log().sum()
+        wide = wide - 0.5 * len(z) * math.log(2 * math.pi)
         return wide + self.levels[rows] @ usual
 
     def _start(self, problem: int, rows: Tensor, count: int, seed: int) -> Tensor:

@@ -20,6 +20,7 @@ and falls with the fourth power of the frequency.
 from __future__ import annotations
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from functools import singledispatch
 from typing import cast
@@ -352,4 +353,17 @@ def converged(flow: LineFlow, counts: tuple[int, ...], tolerance: float) -> int:
         if float(change) < tolerance**2:
             return steps
         before = now
+    warn_unconverged(counts, float(change) ** 0.5)
     return counts[-1]
+
+
+def warn_unconverged(counts: tuple[int, ...], change: float) -> None:
+    """Warn of log-densities that still change with the last doubling of the steps."""
+    warnings.warn(
+        f"log-densities along the flow still change by {change:.2g} nats on average between "
+        f"{counts[-2]} and {counts[-1]} steps, and {counts[-1]} are used: the density has peaks or "
+        "gaps that are too sharp; look for repeated values, which discrete=[...] declares, or give "
+        "a smaller max_eigenvalue, or flow_steps",
+        UserWarning,
+        stacklevel=4,
+    )

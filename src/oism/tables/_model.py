@@ -35,7 +35,7 @@ from oism.tables._background import Background
 from oism.tables._chart import Chart
 from oism.tables._conditional import GridModel
 from oism.tables._contract import TabularModel
-from oism.tables._line import LineFlow, converged, line_of
+from oism.tables._line import LineFlow, converged, line_of, warn_unconverged
 from oism.tables._process import ChartedProcess
 from oism.tables._summary import table_facts
 
@@ -159,18 +159,6 @@ class TableModel(TabularModel):
         """
         u = self._coordinates(x)
         return self.chart.pull_score(self.operator_score.score(u, t).to(x.device))
-
-    def density_score(self, x: Tensor) -> Tensor:
-        """Return ∇ log p(x) with the background, at the smallest noise: ``(n, d)``."""
-        flow = self.score(x, self.times[0])
-        if self.background is None:
-            return flow
-        with torch.enable_grad():
-            free = x.detach().cpu().double().requires_grad_()
-            wide = self.background.log_density(free) + math.log(self.background.share)
-            slope = torch.autograd.grad(wide.sum(), free)[0].to(x)
-        share = torch.exp(wide.detach().to(x) - self.log_density(x))[:, None].clamp(max=1)
-        return torch.where(self.chart.covers(x)[:, None], (1 - share) * flow + share * slope, slope)
 
     def score_and_diffused_divergence(self, x: Tensor, t: Tensor) -> tuple[Tensor, Tensor]:
         """Return the score and ∇·G∇ log ρ_t, ``(n,)``, which does not depend on the units."""
@@ -402,7 +390,7 @@ def converged_steps(score: OperatorScore, span: tuple[float, float]) -> int:
     Log-densities of samples of the model itself are computed with more and more steps, until the
     last doubling has changed them by less than 1e-3 on average. Runge and Kutta's method is of
     order four, so the error that remains is smaller by another factor of 15. In one dimension the
-    samples are evenly spaced points, weighted by the density.
+    samples are evenly spaced points, weighted by the density. Warns where they do not converge.
     """
     if line_of(score.basis) is not None:
         return converged(LineFlow(score, span), STEPS, PILOT_TOLERANCE)
@@ -417,7 +405,9 @@ def converged_steps(score: OperatorScore, span: tuple[float, float]) -> int:
     before = log_density(flow, u, method=RungeKutta4(STEPS[0]))
     for steps in STEPS[1:]:
         now = log_density(flow, u, method=RungeKutta4(steps))
-        if float((now - before).square().mean().sqrt()) < PILOT_TOLERANCE:
+        change = float((now - before).square().mean().sqrt())
+        if change < PILOT_TOLERANCE:
             return steps
         before = now
+    warn_unconverged(STEPS, change)
     return STEPS[-1]

@@ -95,8 +95,8 @@ class RowCollector(Collector):
         """Return the pool for rows, and what held-out rows show, of those that are complete."""
         # Equal rows are one of the sum of their weights: then the order does not matter, and an
         # integer weight is that number of rows.
-        distinct, place = np.unique(rows.numpy(), axis=0, return_inverse=True)
-        rows, place = torch.from_numpy(distinct), torch.from_numpy(place)
+        distinct, inverse = np.unique(rows.numpy(), axis=0, return_inverse=True)
+        rows, place = torch.from_numpy(distinct), torch.from_numpy(inverse)
         weights = torch.zeros(len(rows)).double().index_add_(0, place, weights)
         # Random starts choose rows by number: in an order that does not depend on the columns'.
         order = canonical_order(self.columns.cells_of(rows, weights))

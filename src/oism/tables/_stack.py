@@ -1,9 +1,7 @@
 """Several models of one column, pooled with weights from held-out rows: p = Σ_k w_k p_k.
 
 The members noise the column by different processes, so that the pool has no single process, flow or
-score at t > 0; ``members`` have theirs. At t = 0 the score follows from those of the members,
-
-    ∇log p = Σ_k w_k p_k ∇log p_k / p.
+score at t > 0; ``members`` have theirs. At t = 0 the score is the slope of log p, by differences.
 """
 
 from __future__ import annotations
@@ -29,6 +27,9 @@ from oism.tables._pool import Pool, Single, notable
 
 LEAST_SHARE = 0.05
 """Members of a smaller weight are left out."""
+
+STEP, NEAREST = 1e-3, 1e-5
+"""The step of a difference in units of the distance from an end, and the least such distance."""
 
 
 @storable
@@ -97,11 +98,21 @@ class StackedTable(TabularModel):
 
     @torch.no_grad()
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Return ∇ log p(x) at t = 0: ``(n, 1)``; those of the members at their smallest noise."""
+        """Return ∇ log p(x) at t = 0: ``(n, 1)``; NaN beyond the bounds.
+
+        By differences over a thousandth of the distance from the ends of the range, so that it is
+        accurate where the density is infinite at a bound.
+        """
         self._check_time(t)
-        share = torch.softmax(self.pool.log_densities(checks.points(x, dim=1)), dim=1)
-        own = torch.cat([member.density_score(x) for member in self.members], dim=1)
-        return (share.to(x) * own.where(share.to(x) > 0, 0.0)).sum(dim=1, keepdim=True)
+        x = checks.points(x, dim=1)
+        chart = self.chart
+        low, width = chart.low.to(x), chart.width.to(x)
+        gap = torch.minimum((x - low).abs(), (low + width - x).abs())
+        step = STEP * torch.maximum(gap, NEAREST * width)
+        ends = [x + step, x - step]
+        ends = [torch.where(chart.allows(end)[:, None], end, x) for end in ends]
+        above, below = (self.log_density(end)[:, None] for end in ends)
+        return (above - below) / (ends[0] - ends[1])
 
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the column, and process, weight and functions of the members."""

@@ -26,7 +26,12 @@ INNER = 10.0
 """Rows within so many robust standard deviations determine the whitening."""
 
 BACKGROUND_SCALE = 3.0
-"""The standard deviations of the background component, in those of the columns."""
+"""The standard deviations of the background component, in those of columns that are not warped.
+
+A bound is at infinity in the coordinates of a warped column, where a wider normal distribution
+would have all of the density; and a margin has tails of its own, whose ends it would reach. There
+the background has the standard deviations of the rows.
+"""
 
 ROUNDING = 1e-12
 """The share of their variances that is added to the diagonals of covariances."""
@@ -41,10 +46,14 @@ class WhitenedRows:
     mean: Tensor
     forth: Tensor
     back: Tensor
+    linear: Tensor
 
     @classmethod
-    def of(cls, y: Tensor) -> WhitenedRows:
-        """Return the map after which the inner rows have mean 0 and covariance I."""
+    def of(cls, y: Tensor, linear: Tensor) -> WhitenedRows:
+        """Return the map after which the inner rows have mean 0 and covariance I.
+
+        ``linear`` ``(d,)`` says which columns are not warped, for the background.
+        """
         centre = y.median(dim=0).values
         scale = torch.zeros_like(centre)
         for tail in TAILS:  # more than two thirds of the rows may be at one value
@@ -61,7 +70,8 @@ class WhitenedRows:
         # So few rows lie in a plane whatever their distribution is.
         least = 1 / len(y) if len(y) <= 2 * y.shape[1] else 1e-6
         deviations = deviations.clamp(min=least * float(deviations.max().clamp(min=1e-6)))
-        return cls(centre, scale, mean, vectors / deviations, (vectors * deviations).mT)
+        back = (vectors * deviations).mT
+        return cls(centre, scale, mean, vectors / deviations, back, linear)
 
     def to_white(self, y: Tensor) -> Tensor:
         """Return z, cut off far out."""
@@ -72,12 +82,18 @@ class WhitenedRows:
         """The logarithm of the volume of z per volume of y."""
         return float(torch.linalg.slogdet(self.forth)[1] - self.scale.log().sum())
 
+    @property
+    def background(self) -> Tensor:
+        """The covariance of the background component of z, whose mean is 0: ``(d, d)``."""
+        widening = torch.where(self.linear, BACKGROUND_SCALE, 1.0).to(self.back)
+        root = self.back * widening @ self.forth
+        return root.mT @ root
+
     def model(
         self, members: Sequence[tuple[float, Gaussians]], n: float
     ) -> tuple[MixtureModel, Tensor]:
         """Return the pool with its background, and the log-probabilities of the levels."""
-        dim = len(self.centre)
-        wide = BACKGROUND_SCALE**2 * torch.eye(dim, dtype=torch.float64)
+        wide = self.background
         share = 1 / (n + 1)
         weights = [(1 - share) * weight * one.log_weights.exp() for weight, one in members]
         joined = torch.cat((*weights, wide.new_full((1,), share)))

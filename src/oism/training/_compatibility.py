@@ -30,6 +30,7 @@ def check_alike(
         raise ValueError(
             f"net must take tensors of the data's shape {rows.shape}, got {tuple(shape)}"
         )
+    check_classes(predictor, rows)
     if config.first != levels.first:
         raise ValueError(f"levels must begin at first = {config.first:g}, got {levels.first:g}")
     first = getattr(informed, "first", config.first)
@@ -39,6 +40,21 @@ def check_alike(
         raise ValueError(
             f"data must be those of dequantise = {config.dequantise}, got {rows.dequantise}"
         )
+
+
+def check_classes(predictor: nn.Module, rows: Rows) -> None:
+    """Raise unless data have labels where a predictor takes them, of as many classes."""
+    classes = getattr(predictor, "classes", None)
+    if classes == rows.classes:
+        return
+    if rows.classes is None:
+        raise ValueError(
+            f"data must have labels for a network with {classes} classes: Rows(values, labels=…)"
+        )
+    got = "none" if classes is None else f"{classes}"
+    raise ValueError(
+        f"net must have classes = {rows.classes}, the number of classes of the data, got {got}"
+    )
 
 
 def check_clock(own: Clock, clock: Clock) -> None:

@@ -17,7 +17,9 @@ class TrainingConfig:
 
     ``batch`` is the number of rows of a step, over all processes. ``rate`` increases linearly over
     ``warmup`` steps. ``clip`` bounds the norm of the gradient, ``decay`` is that of the average
-    weights, ``first`` the smallest clock time. ``precision`` is "no" or "bf16". Every ``log_every``
+    weights, ``first`` the smallest clock time. ``precision`` is "no" or "bf16". A share
+    ``dropped_labels`` of labels is left out, where there are any, so that the network also learns
+    the distribution without labels, as guidance needs. Every ``log_every``
     steps a line of metrics is written, every ``save_every`` a checkpoint and every ``sample_every``
     a picture of samples, and after the last step; 0 stands for after the last step only, and for
     no samples. The newest ``keep`` checkpoints are kept.
@@ -34,6 +36,7 @@ class TrainingConfig:
     dequantise: bool = True
     seed: int = 0
     precision: str = "no"
+    dropped_labels: float = 0.1
     compile: bool = False
     log_every: int = 50
     save_every: int = 5000
@@ -51,6 +54,8 @@ class TrainingConfig:
             checks.assign(self, **{name: checks.positive(getattr(self, name), name)})
         if not 0 <= checks.number(self.decay, "decay") < 1:
             raise ValueError(f"decay must be in [0, 1), got {self.decay!r}")
+        if not 0 <= checks.number(self.dropped_labels, "dropped_labels") < 1:
+            raise ValueError(f"dropped_labels must be in [0, 1), got {self.dropped_labels!r}")
         if self.precision not in ("no", "bf16"):
             raise ValueError(f"precision must be 'no' or 'bf16', got {self.precision!r}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import zlib
 from collections.abc import Iterable
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.labels import training_labels
 from oism.flow import Pixels, TensorSpec
 
 
@@ -18,10 +20,21 @@ class Rows:
 
     Bytes are pixels from 0 to 255; the range of other integers must be given. Pixels are
     dequantised whenever they are taken, unless ``dequantise`` is False. Rows are taken in float32.
+    ``labels`` ``(n,)``, integers from 0, are the classes of the rows, for a network that takes
+    them.
+
+    >>> rows = Rows(torch.zeros(4, 2), labels=[0, 1, 2, 1])
+    >>> rows.classes
+    3
     """
 
     def __init__(
-        self, values: Tensor, pixels: Pixels | None = None, *, dequantise: bool = True
+        self,
+        values: Tensor,
+        pixels: Pixels | None = None,
+        *,
+        labels: object = None,
+        dequantise: bool = True,
     ) -> None:
         checks.instance(values, Tensor, "data")
         checks.optional(pixels, Pixels, "pixels")
@@ -33,6 +46,9 @@ class Rows:
         else:
             pixels.check(values)
         self.values, self.pixels = values, pixels
+        found = None if labels is None else training_labels(labels, len(values))
+        self.labels = None if found is None else found.to(values.device)
+        self.classes = None if found is None else int(found.max()) + 1
         self.dequantise = bool(dequantise and pixels is not None)
 
     def __len__(self) -> int:
@@ -51,14 +67,15 @@ class Rows:
 
     @property
     def checksum(self) -> int:
-        """The CRC-32 of the values."""
-        return zlib.crc32(self.values.cpu().contiguous().numpy().data)
+        """The CRC-32 of the values, and of labels if there are any."""
+        found = zlib.crc32(self.values.cpu().contiguous().numpy().data)
+        return found if self.labels is None else zlib.crc32(self.labels.cpu().numpy().data, found)
 
     def to(self, device: torch.device) -> Rows:
         """Return the same rows on a device."""
-        moved = object.__new__(Rows)
-        moved.values, moved.pixels = self.values.to(device), self.pixels
-        moved.dequantise = self.dequantise
+        moved = copy.copy(self)
+        moved.values = self.values.to(device)
+        moved.labels = None if self.labels is None else self.labels.to(device)
         return moved
 
     def take(self, indices: Tensor, mirrored: Tensor | None, spread: Tensor) -> Tensor:

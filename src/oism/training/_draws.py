@@ -20,17 +20,19 @@ from oism.training._data import Rows
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Clean tensors of one process, their times, and the noise to be added."""
+    """Clean tensors of one process, their times, the noise to be added, and any labels."""
 
     x: Tensor
     tau: Tensor
     noise: Tensor
+    labels: Tensor | None = None
 
 
 class Draws:
     """The batches of a run, for one process of several.
 
-    ``size`` is that of the whole batch, of which ``rank`` and ``world`` determine the part.
+    ``size`` is that of the whole batch, of which ``rank`` and ``world`` determine the part. A share
+    ``dropped`` of the labels, if there are any, is replaced by that of no class.
     """
 
     def __init__(  # noqa: PLR0913
@@ -43,6 +45,7 @@ class Draws:
         flip: bool,
         rank: int = 0,
         world: int = 1,
+        dropped: float = 0.0,
     ) -> None:
         if size % world:
             raise ValueError(f"batch must be a multiple of the {world} processes, got {size}")
@@ -55,7 +58,7 @@ class Draws:
             )
         self.rows, self.levels, self.size, self.seed, self.flip = rows, levels, size, seed, flip
         self.part = slice(rank * size // world, (rank + 1) * size // world)
-        self.rank = rank
+        self.rank, self.dropped = rank, dropped
         self._generator = torch.Generator(rows.device)
         self._order: tuple[int, Tensor] = (-1, torch.empty(0, dtype=torch.long))
 
@@ -69,9 +72,22 @@ class Draws:
             mirrored = torch.rand(size, generator=generator, device=device)[self.part] < 0.5
         spread = torch.rand(size, *self.rows.shape, generator=generator, device=device)[self.part]
         noise = torch.randn(size, *self.rows.shape, generator=generator, device=device)[self.part]
-        x = self.rows.take(self._indices(k)[self.part], mirrored, spread)
+        indices = self._indices(k)[self.part]
+        labels = self._labels(indices, generator)
+        x = self.rows.take(indices, mirrored, spread)
         torch.manual_seed(seed_from(self.seed, k, 1 + self.rank))  # for dropout
-        return Batch(x, tau, noise)
+        return Batch(x, tau, noise, labels)
+
+    def _labels(self, indices: Tensor, generator: torch.Generator) -> Tensor | None:
+        """Return the labels of rows, drawn last: a run without labels has the same noise."""
+        labels, classes = self.rows.labels, self.rows.classes
+        if labels is None or classes is None:
+            return None
+        own = labels[indices]
+        if not self.dropped:
+            return own
+        chance = torch.rand(self.size, generator=generator, device=self.rows.device)[self.part]
+        return torch.where(chance < self.dropped, classes, own)
 
     def _indices(self, k: int) -> Tensor:
         """Return the rows of step k: every epoch has all rows in an order of its own."""

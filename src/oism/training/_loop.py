@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -18,7 +19,15 @@ from torch import Tensor, nn
 from oism._core.extras import require
 from oism._core.hashing import seed_from
 from oism._core.progress import progress_bar
-from oism.nn import as_informed, compile_blocks, eval_mode, half_precision, trained_network
+from oism.flow import NoisePredictor
+from oism.nn import (
+    Informed,
+    as_informed,
+    compile_blocks,
+    eval_mode,
+    half_precision,
+    trained_network,
+)
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.training._average import Average
 from oism.training._config import TrainingConfig
@@ -99,6 +108,7 @@ class Loop:
         self.draws = Draws(
             rows.to(self.device), objective.levels, size=config.batch, seed=config.seed,
             flip=config.flip, rank=accelerator.process_index, world=accelerator.num_processes,
+            dropped=config.dropped_labels,
         )  # fmt: skip
         self.predictor = predictor.to(self.device).train()  # one from a file is in eval mode
         self.net, self.informed = trained_network(predictor), as_informed(predictor)
@@ -145,7 +155,8 @@ class Loop:
         self.optimiser.zero_grad()
         # Not accelerate's own precision: that is one for the whole process, with all its runs.
         with half_precision(self.device, self.config.precision):
-            loss = self.objective.loss(self.model, batch.x, batch.tau, batch.noise)
+            predict = labelled(self.model, batch.labels)
+            loss = self.objective.loss(predict, batch.x, batch.tau, batch.noise)
         self.accelerator.backward(loss)
         return loss
 
@@ -178,7 +189,8 @@ class Loop:
         sums = torch.zeros(2, INTERVALS, dtype=torch.float64)
         with eval_mode(self.predictor), half_precision(self.device, self.config.precision):
             for batch in self._calibration_batches("error of the model"):
-                errors = self.objective.errors(self.predictor, batch.x, batch.tau, batch.noise)
+                predict = labelled(self.predictor, batch.labels)
+                errors = self.objective.errors(predict, batch.x, batch.tau, batch.noise)
                 errors = errors.double().cpu()
                 log_snr = noising.log_snr(batch.tau.double().cpu())
                 place = (INTERVALS * (highest - log_snr) / (highest - lowest)).long()
@@ -189,20 +201,28 @@ class Loop:
 
     def _calibrate(self) -> None:
         """Calibrate a predictor with a prior for the present weights, once for every step."""
-        if self._calibrated == self.step_number or self.informed is None:
-            return
+        if self._calibrated != self.step_number and self.informed is not None:
+            self.calibrate(self.informed)
+            self._calibrated = self.step_number
+
+    def calibrate(self, informed: Informed) -> None:
+        """Calibrate a predictor on the draws of calibration, for the weights of its network.
+
+        So the network of a run can be combined with any number of priors, without training it
+        again: ``loop.calibrate(Combined(loop.net, prior))`` within `averaged`.
+        """
         noised = self.objective.noised
         draws = (
             (noised(one.x, one.tau, one.noise), one.tau, one.noise)
+            + (() if one.labels is None else (one.labels,))
             for one in self._calibration_batches("calibrating")
         )
         try:
             with half_precision(self.device, self.config.precision):
-                self.informed.calibrate(draws)
+                informed.calibrate(draws)
         except FloatingPointError as error:  # the weights may still be finite
             step = self.step_number
             raise DivergedError(f"predictions were not finite after step {step}") from error
-        self._calibrated = self.step_number
 
     def _calibration_batches(self, stage: str) -> Iterator[Batch]:
         """Yield the batches of calibration, which are determined by the seed alone."""
@@ -250,6 +270,11 @@ class Loop:
         parts = [*self.net.parameters(), *self.average.values]
         if not bool(torch.stack([part.detach().isfinite().all() for part in parts]).all()):
             raise DivergedError(f"weights were not finite after step {self.step_number}")
+
+
+def labelled(predictor: nn.Module, labels: Tensor | None) -> NoisePredictor:
+    """Return a predictor of tensors with given labels, if there are any."""
+    return predictor if labels is None else partial(predictor, labels=labels)
 
 
 def new_accelerator(*, cpu: bool = False) -> Accelerator:

@@ -25,7 +25,8 @@ class Recording:
     """The loss of a batch as a CUDA graph."""
 
     def __init__(self, work: Callable[[Batch], Tensor], batch: Batch) -> None:
-        self._batch = Batch(batch.x.clone(), batch.tau.clone(), batch.noise.clone())
+        labels = None if batch.labels is None else batch.labels.clone()
+        self._batch = Batch(batch.x.clone(), batch.tau.clone(), batch.noise.clone(), labels)
         drawn = torch.cuda.get_rng_state(batch.x.device)
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
@@ -44,6 +45,8 @@ class Recording:
         self._batch.x.copy_(batch.x)
         self._batch.tau.copy_(batch.tau)
         self._batch.noise.copy_(batch.noise)
+        if self._batch.labels is not None and batch.labels is not None:
+            self._batch.labels.copy_(batch.labels)
         self._graph.replay()
         return self._loss
 

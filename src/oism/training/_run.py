@@ -77,7 +77,8 @@ def train(  # noqa: PLR0913
         The noise predictor: a network ``net(x, tau)``, a `Combined` or an `OperatorInformed`.
     data
         Tensors ``(n, *shape)``, an array, batches of them (`oism.data.files.open_images`), or
-        `Rows`, which also have the range of integers other than bytes.
+        `Rows`, which also have the range of integers other than bytes, and the labels for a network
+        that takes them.
     folder
         The folder of the run. It is created if necessary.
     config

@@ -13,8 +13,7 @@
 
 const RIDGES = Array.from({ length: 15 }, (_, i) => 10 ** (-6 + i / 2));
 const UNTRUNCATED = -32;
-// The largest numbers of functions for which a matrix is factorised: for a solution, for a quick one.
-const DENSE_SOLVE = 200, DENSE_QUICK = 100;
+const DENSE_SOLVE = 200; // the largest number of functions for which a matrix is factorised
 // Relative residuals: of first solutions, of interpolated coefficients, of exact ones.
 const QUICK_TOLERANCE = 1e-3, KNOT_TOLERANCE = 1e-8, FINAL_TOLERANCE = 1e-11, FINAL_ITERATIONS = 5000;
 const SMALLEST_CUTOFF = 3, BANDS = 8, GAUSSIAN_DECAY = 80, EXPONENTIAL_DECAY = 25;
@@ -202,8 +201,7 @@ function solve(basis, means, t, ridge, level, options = {}) {
   const band = finalBand(basis, t, cutoffOf(basis.radius, level), exact);
   const equations = new Equations(basis, means, t, band), { n } = equations;
   const scale = equations.scale(level), right = equations.right().map((one, i) => -scale[i] * one);
-  const dense = tolerance >= QUICK_TOLERANCE ? DENSE_QUICK : DENSE_SOLVE;
-  if (n <= dense || !(ridge > 0)) return equations.spread(solveDense(equations, scale, right, ridge), scale);
+  if (n <= DENSE_SOLVE || !(ridge > 0)) return equations.spread(solveDense(equations, scale, right, ridge), scale);
   const [system] = GridSystem.ofBoth(equations, equations, scale);
   const found = conjugateGradients((y, out) => system.apply(y, out), right, ridge, {
     start: start && equations.gather(start).map((one, i) => one / scale[i]),

@@ -104,7 +104,7 @@ function* tabulating(basis, means, clock, schedule, before = null, fixed = null)
      in L²(ρ_t) at all of them is below KNOT_ERROR; or of fixed times only. Between two solutions
      yield {}. Solutions by iteration start from an earlier curve, and are quick at first. */
   const size = means.even ? basis.orbits.first.length : basis.size;
-  const iterates = size > DENSE_QUICK && schedule.at(0)[0] > 0;
+  const iterates = size > DENSE_SOLVE && schedule.at(0)[0] > 0;
   const solved = (tau, start, tolerance) => {
     const [ridge, level] = schedule.at(tau);
     return solve(basis, means, clock.time(tau), ridge, level, { start, tolerance });

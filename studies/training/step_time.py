@@ -1,8 +1,8 @@
-"""The time of a training step: a network alone, with a prior, plain and fast.
+"""The time of a training step: a network alone, its parametrisations, with a prior, plain and fast.
 
 Every step is one of `oism.training.Loop`: random draws, noising, prediction, gradients, clipping,
-Adam, average weights. All are timed in one run and in turn, so that other load affects all alike:
-first the fast ones, then, in a quarter of the rounds, the slow ones:
+Adam, average weights. All are timed in one run and in turn, a few steps of each in every round, so
+that other load affects all alike, and ratios are those of steps of the same round:
 
     plain       float32 with PyTorch's defaults, convolutions in TF32 on a GPU that has it, channels
                 first, nothing compiled
@@ -11,16 +11,19 @@ first the fast ones, then, in a quarter of the rounds, the slow ones:
     with prior  the same with a prior: tabulated, or with its systems solved in every step
 
 Systems cannot be solved in a recorded step, because a solve waits for the device to check its
-success. The step with solves is compared with one that is not recorded either.
+success. The step with solves is compared with one that is not recorded either, which is limited by
+the host; so the coefficients of a batch are timed by themselves as well.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +34,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from oism.estimation import HermiteEquations
 from oism.flow import Pixels
 from oism.images import HermitePrior, ImageStatistics, prior_from_statistics
-from oism.nn import DDPMpp, OperatorInformed, compile_blocks, unet_for
+from oism.nn import DDPMpp, OperatorInformed, compile_blocks, predicting, unet_for
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
 from oism.process import Clock, Noising, OrnsteinUhlenbeck, VariancePreserving
 from oism.score import Coordinates
 from oism.training import Loop, Rows, TrainingConfig
+from studies.images import device_name
 from studies.study import versions, write_json
 
 RIDGE = 1e-3
@@ -81,22 +85,50 @@ def solved(found: ImageStatistics, order: int) -> HermitePrior:
 
 @dataclass(frozen=True)
 class Times:
-    """Median seconds of a step by name, of preparation, work of a step, device and versions."""
+    """Seconds of a step in every round by name, of preparation, and of coefficients of a batch.
 
-    seconds: dict[str, float]
+    ``operations`` are those of a step, ``matrix_rate`` those of a second of one matrix product.
+    """
+
+    rounds: dict[str, list[float]]
     ready: dict[str, float]
     operations: float
     matrix_rate: float
-    device: str = "CPU"
+    coefficients: dict[str, list[float]] = field(default_factory=dict)
+    device: str = field(default_factory=device_name)
     versions: dict[str, str] = field(default_factory=versions)
 
+    def seconds(self, name: str) -> float:
+        """Return the median time of a step."""
+        return statistics.median(self.rounds[name])
+
+    def ratios(self, name: str, other: str = FAST) -> tuple[float, float, float]:
+        """Return the quartiles of the time of a step divided by that of another in the same round.
+
+        The second is the median.
+        """
+        pairs = zip(self.rounds[name], self.rounds[other], strict=True)
+        return quartiles([one / two for one, two in pairs])
+
     def ratio(self, name: str, other: str = FAST) -> float:
-        """Return the time of a step divided by that of another."""
-        return self.seconds[name] / self.seconds[other]
+        """Return the median time of a step divided by that of another."""
+        return self.ratios(name, other)[1]
 
     def share(self, name: str) -> float:
         """Return the rate of operations of a step, divided by that of one large matrix product."""
-        return self.operations / self.seconds[name] / self.matrix_rate
+        return self.operations / self.seconds(name) / self.matrix_rate
+
+
+def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return the three quartiles.
+
+    >>> quartiles([1.0, 2.0, 3.0, 4.0, 5.0])
+    (2.0, 3.0, 4.0)
+    """
+    if len(values) == 1:
+        return values[0], values[0], values[0]
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, middle, high
 
 
 def step_times(  # noqa: PLR0913
@@ -106,29 +138,40 @@ def step_times(  # noqa: PLR0913
     *,
     pixels: Pixels | None = None,
     batch: int = 128,
-    rounds: int = 8,
+    rounds: int = 20,
     steps: int = 5,
+    deadline: float = math.inf,
 ) -> Times:
     """Return the times of steps on images ``(n, *shape)`` of bytes, on the device of accelerate.
 
     ``found`` has the statistics of "pixels" up to order 6 and of "PCA" up to order 4. ``sizes`` are
-    those of the network.
+    those of the network. Rounds end at ``deadline``, a `time.perf_counter`, but for the first.
     """
     loops, ready = _loops(Rows(data, pixels), found, sizes, batch)
     with FlopCounterMode(display=False) as counter:
         loops[PLAIN].step()
-    slow = {name for name in loops if name in (PLAIN, EAGER) or "not recorded" in name}
-    fast = {name: loop for name, loop in loops.items() if name not in slow}
-    seconds = timed(fast, rounds, steps)
-    seconds |= timed({name: loops[name] for name in slow}, slow_rounds(rounds), steps)
-    rate = matrix_rate(loops[PLAIN].device)
-    ordered = {name: seconds[name] for name in loops}
-    return Times(ordered, ready, float(counter.get_total_flops()), rate, _device())
+    runs: dict[str, Callable[[], object]] = {name: loop.step for name, loop in loops.items()}
+    spent = timed(runs, rounds, steps, deadline)
+    device = loops[PLAIN].device
+    coefficients = timed(_coefficients(found["pixels"], batch, device), 4 * rounds, 1, deadline)
+    operations = float(counter.get_total_flops())
+    return Times(spent, ready, operations, matrix_rate(device), coefficients)
 
 
-def slow_rounds(rounds: int) -> int:
-    """Return the number of rounds of slow steps, given that of fast ones."""
-    return max(1, rounds // 4)
+def _coefficients(
+    found: ImageStatistics, batch: int, device: torch.device
+) -> dict[str, Callable[[], object]]:
+    """Return functions that compute the coefficients of a batch."""
+    runs: dict[str, Callable[[], object]] = {}
+    for order in (3, 6):
+        table = prior_from_statistics(found, order=order, ridge=RIDGE).to(device)
+        exact = solved(found, order).to(device)
+        tau = torch.linspace(0.01, 0.99, batch, dtype=torch.float64, device=device)
+        for name, prior in (("tabulated", table), ("solved", exact)):
+            tau_of = tau * prior.lines.clock.horizon
+            runs[f"OISM({order}), {name}"] = partial(prior.lines.curve, tau_of)
+            prior.lines.curve(tau_of)  # libraries choose their methods at the first use
+    return runs
 
 
 def _loops(
@@ -152,10 +195,14 @@ def _loops(
             net(), prior_from_statistics(found["PCA"], order=order, ridge=RIDGE)
         )
 
+    gaussian = prior_from_statistics(found["PCA"], order=2, ridge=RIDGE)
     predictors: dict[str, tuple[nn.Module, TrainingConfig]] = {
         PLAIN: (channels_first(net()), plain),
         EAGER: (net(), by_hand),
         FAST: (net(), fast),
+        "fast, v": (predicting(net(), "v", prior=gaussian), fast),
+        "fast, EDM": (predicting(net(), "edm", prior=gaussian), fast),
+        "fast, operator preconditioning": (predicting(net(), "operator", prior=gaussian), fast),
         "fast, OISM(3)": (paper(3), fast),
         "fast, OISM(6)": (paper(6), fast),
         "fast, residual of PCA, order 2": (residual(2), fast),
@@ -183,18 +230,22 @@ def _loops(
     return loops, ready
 
 
-def timed(loops: Mapping[str, Loop], rounds: int, steps: int) -> dict[str, float]:
-    """Return the median seconds of a step of each loop, measured in turn."""
-    found: dict[str, list[float]] = {name: [] for name in loops}
-    for _ in range(rounds):
-        for name, loop in loops.items():
+def timed(
+    runs: Mapping[str, Callable[[], object]], rounds: int, calls: int, deadline: float = math.inf
+) -> dict[str, list[float]]:
+    """Return the seconds of a call of each function in every round, measured in turn."""
+    found: dict[str, list[float]] = {name: [] for name in runs}
+    for number in range(rounds):
+        if number and time.perf_counter() > deadline:
+            break
+        for name, run in runs.items():
             _wait()
             start = time.perf_counter()
-            for _ in range(steps):
-                loop.step()
+            for _ in range(calls):
+                run()
             _wait()
-            found[name].append((time.perf_counter() - start) / steps)
-    return {name: statistics.median(times) for name, times in found.items()}
+            found[name].append((time.perf_counter() - start) / calls)
+    return found
 
 
 def matrix_rate(device: torch.device) -> float:
@@ -209,10 +260,6 @@ def matrix_rate(device: torch.device) -> float:
         _wait()
         times.append(time.perf_counter() - start)
     return 2 * size**3 / statistics.median(times)
-
-
-def _device() -> str:
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else Times.device
 
 
 def _wait() -> None:

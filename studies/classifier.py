@@ -3,7 +3,8 @@
 Inception's weights, which FID uses, may not be at hand; so the features are those before the last
 layer of a residual network that is trained here: nine layers, Nesterov's method with a learning
 rate that rises and falls once, crops, mirror images, smoothed labels. Fréchet distances in its
-features are compared with each other only.
+features are compared with each other only. A stored classifier has weights in float16, so that its
+file is small enough to be kept with results.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from studies.sampling.data import Labelled
-from studies.sampling.networks import device
+from studies.images import device
+from studies.labelled import Labelled
 from studies.study import draft_of, write_json
 
 BATCH = 512
@@ -128,6 +129,11 @@ def fit(
             if k >= total:
                 break
     net.eval()
+    state = {
+        name: part.half() if part.is_floating_point() else part
+        for name, part in net.state_dict().items()
+    }
+    net.load_state_dict(state)  # as it will be read
     found = {
         "train_seconds": time.perf_counter() - begin,
         "epochs": k / per_epoch,
@@ -136,7 +142,7 @@ def fit(
     }
     report(f"classifier: accuracy {found['accuracy']:.4f} after {found['train_seconds']:.0f} s")
     with draft_of(path) as draft:
-        torch.save({"settings": net.settings, "state": net.state_dict()}, draft)
+        torch.save({"settings": net.settings, "state": state}, draft)
     write_json(path.with_suffix(".json"), found)
     return found
 

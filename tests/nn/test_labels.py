@@ -1,0 +1,274 @@
+"""Labels and guidance, with an exact mixture of classes as oracle."""
+
+from __future__ import annotations
+
+import copy
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical, MixtureSameFamily, MultivariateNormal
+
+from oism import Combined, Diffusion, VariancePreserving, fit_prior, load
+from oism.flow import Hutchinson, RungeKutta4, TensorSpec
+from oism.images import ClassPrior
+from oism.nn import EDM, DDPMpp, OperatorInformed, Parametrised, unet_for
+
+CENTRES = torch.tensor([[-1.0, 0.2], [0.9, 0.6], [0.3, -1.1]])
+SPREADS = torch.tensor([[0.3, 0.1], [0.15, 0.3], [0.2, 0.2]])
+WEIGHTS = torch.tensor([0.5, 0.3, 0.2])
+SPEC = TensorSpec((2,), VariancePreserving())
+
+
+class Exact(nn.Module):
+    """The noise of an exact mixture of three classes, given labels or not."""
+
+    def __init__(self, classes: int = 3) -> None:
+        super().__init__()
+        self.classes, self.clock = classes, SPEC.clock
+        self.calls = 0
+
+    def forward(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
+        self.calls += 1
+        labels = torch.full((len(x),), 3) if labels is None else labels
+        t = self.clock._time(tau.double())[:, None, None]
+        alpha, variance = (-t).exp().to(x), (-torch.expm1(-2 * t)).to(x)
+        spread = alpha.square() * SPREADS.to(x).square() + variance
+        away = alpha * CENTRES.to(x) - x[:, None]
+        logs = WEIGHTS.to(x).log() - 0.5 * (away.square() / spread + spread.log()).sum(dim=2)
+        given = nn.functional.one_hot(labels.clamp(max=2), 3).to(x)
+        share = torch.where((labels == 3)[:, None], logs.softmax(dim=1), given)
+        score = (share[..., None] * away / spread).sum(dim=1)
+        return -variance[:, 0].sqrt() * score
+
+
+def exact() -> Diffusion:
+    return Diffusion(Exact(), SPEC)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_samples_have_the_moments_of_their_class() -> None:
+    labels = torch.arange(3).repeat_interleave(1500)
+    for found in (
+        exact().sample(4500, seeded(), labels=labels),
+        torch.cat([exact().sample(1500, seeded(k), labels=k) for k in range(3)]),
+    ):
+        for k in range(3):
+            own = found[labels == k]
+            torch.testing.assert_close(own.mean(dim=0), CENTRES[k], atol=0.03, rtol=0)
+            torch.testing.assert_close(own.std(dim=0), SPREADS[k], atol=0.015, rtol=0)
+
+
+def test_labels_per_row_do_not_depend_on_chunks() -> None:
+    labels = torch.arange(40) % 4  # one of them no class
+    model = exact()
+    whole = model.sample(40, seeded(), labels=labels, guidance=1.5, evaluations=12)
+    model.chunk = 7
+    parts = model.sample(40, seeded(), labels=labels, guidance=1.5, evaluations=12)
+    torch.testing.assert_close(whole, parts)
+    flows = [m.sample(40, seeded(), labels=labels) for m in (exact(), model)]
+    torch.testing.assert_close(*flows)
+    free = model.sample(40, seeded(), evaluations=12)
+    torch.testing.assert_close(
+        free, model.sample(40, seeded(), labels=3, guidance=2.0, evaluations=12)
+    )
+
+
+def test_densities_are_those_of_the_class() -> None:
+    x, labels = CENTRES[[0, 1, 2, 0]] + 0.1, torch.tensor([0, 1, 2, 3])
+    model = exact().double()
+    model.chunk = 3
+    found = model.given(labels).log_density(
+        x.double(), method=RungeKutta4(60), divergence=Hutchinson(seeded(), 400)
+    )
+    parts = MultivariateNormal(CENTRES, torch.diag_embed(SPREADS.square()))
+    mixture = MixtureSameFamily(Categorical(WEIGHTS), parts)
+    exact_logs = parts.log_prob(x[:, None]).gather(1, labels.clamp(max=2)[:, None])[:, 0]
+    exact_logs[3] = mixture.log_prob(x[3])  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(found.float(), exact_logs, atol=0.03, rtol=0)
+
+
+def test_guidance_is_linear_and_its_score_that_of_the_tilted_density() -> None:
+    model, x, tau = exact(), torch.randn(5, 2, generator=seeded()), 0.3
+    free, given = model.noise(x, tau), model.given(1).noise(x, tau)
+    for weight in (0.0, 0.5, 1.0, 3.0):
+        found = model.given(1, weight).noise(x, tau)
+        torch.testing.assert_close(found, free + weight * (given - free))
+    t = float(SPEC.clock.time(torch.tensor(tau)))
+    alpha, variance = math.exp(-t), -math.expm1(-2 * t)
+    parts = MultivariateNormal(
+        alpha * CENTRES, torch.diag_embed(alpha**2 * SPREADS.square() + variance)
+    )
+    point = x.clone().requires_grad_()
+    logs = parts.log_prob(point[:, None])
+    whole = (logs + WEIGHTS.log()).logsumexp(dim=1)
+    (score,) = torch.autograd.grad((whole + 3 * (logs[:, 1] - whole)).sum(), point)
+    torch.testing.assert_close(
+        model.given(1, 3.0).noise(x, tau), -math.sqrt(variance) * score, rtol=1e-4, atol=1e-4
+    )
+
+
+def test_guidance_takes_one_evaluation_or_two() -> None:
+    model = exact()
+    net = model.predictor
+    assert isinstance(net, Exact)
+    for guidance, calls in ((1.0, 10), (0.0, 10), (2.0, 20)):
+        net.calls = 0
+        model.sample(3, seeded(), labels=0, guidance=guidance, evaluations=10)
+        assert net.calls == calls
+
+
+def test_guidance_moves_samples_away_from_other_classes() -> None:
+    model, parts = exact(), MultivariateNormal(CENTRES, torch.diag_embed(4 * SPREADS.square()))
+    wide = [model.sample(800, seeded(), labels=2, guidance=w) for w in (0.0, 1.0, 3.0)]
+    share = [(parts.log_prob(x[:, None]) + WEIGHTS.log()).softmax(dim=1)[:, 2].mean() for x in wide]
+    assert share[0] < 0.3
+    assert share[1] > share[0] + 0.3
+    assert share[2] > share[1]
+
+
+def class_prior() -> ClassPrior:
+    generator = seeded(3)
+    labels = torch.randint(0, 3, (600,), generator=generator)
+    x = CENTRES[labels] + SPREADS[labels] * torch.randn(600, 2, generator=generator)
+    return fit_prior(x, labels=labels)
+
+
+def test_combined_takes_labels_to_both_parts() -> None:
+    prior, net = class_prior(), Exact()
+    predictor = Combined(net, prior)
+    x, tau, labels = torch.randn(64, 2, generator=seeded()), torch.rand(64), torch.arange(64) % 4
+    torch.testing.assert_close(  # the share of the network is 0 at first
+        predictor(x, tau, labels), prior.conditional_noise(x, tau, labels)
+    )
+    predictor.share.fill_(1.0)
+    torch.testing.assert_close(predictor(x, tau, labels), net(x, tau, labels))
+    predictor.share.fill_(0.25)
+    mean = 0.75 * prior.conditional_noise(x, tau, labels) + 0.25 * net(x, tau, labels)
+    torch.testing.assert_close(predictor(x, tau, labels), mean)
+    torch.testing.assert_close(predictor(x, tau), predictor(x, tau, torch.full((64,), 3)))
+    assert predictor.classes == 3
+
+
+def test_calibration_uses_labels() -> None:
+    predictor, tau = Combined(Exact(), class_prior(), intervals=4), torch.rand(3000).double()
+    generator = seeded(1)
+    labels = torch.multinomial(WEIGHTS, 3000, replacement=True, generator=generator)
+    x = CENTRES[labels] + SPREADS[labels] * torch.randn(3000, 2, generator=generator)
+    noise = torch.randn(3000, 2, generator=generator)
+    t = SPEC.clock.time(tau)[:, None]
+    noisy = ((-t).exp() * x + (-torch.expm1(-2 * t)).sqrt() * noise).float()
+    predictor.calibrate([(noisy, tau, noise, labels)])
+    with_labels = (predictor(noisy, tau, labels) - noise).square().mean()
+    either = [(one - noise).square().mean() for one in (
+        predictor.net(noisy, tau, labels), predictor.prior.conditional_noise(noisy, tau, labels))]  # fmt: skip
+    assert with_labels <= min(either) + 1e-4
+    kept = predictor.share.clone()
+    predictor.calibrate([(noisy, tau, noise)])
+    assert not torch.equal(kept, predictor.share)
+
+
+def test_residual_and_preconditioned_networks_take_labels() -> None:
+    prior = class_prior()
+    x, tau, labels = torch.randn(9, 2, generator=seeded()), torch.rand(9), torch.arange(9) % 3
+    net = Exact()
+    residual = OperatorInformed.paper(net, prior)
+    torch.testing.assert_close(
+        residual(x, tau, labels), prior.conditional_noise(x, tau, labels) + net(x, tau, labels)
+    )
+    made = Parametrised(net, EDM(), SPEC.clock)
+    assert made.classes == 3
+    assert not torch.equal(made(x, tau, labels), made(x, tau, labels.roll(1)))
+
+
+def network(classes: int | None) -> DDPMpp:
+    torch.manual_seed(0)
+    return DDPMpp((1, 8, 8), width=8, multipliers=(1, 2), blocks=1, dropout=0.0, classes=classes)
+
+
+def test_ddpmpp_has_a_vector_for_every_class_and_for_none() -> None:
+    plain, net = network(None), network(10)
+    own = dict(net.named_parameters())
+    for name, part in plain.named_parameters():  # the other weights start equal
+        assert torch.equal(part, own.pop(name))
+    assert {name: tuple(part.shape) for name, part in own.items()} == {"label.weight": (11, 32)}
+    with torch.no_grad():
+        for part in net.parameters():
+            part.add_(0.05 * torch.randn(part.shape, generator=seeded(2)))
+    x, tau = torch.randn(3, 1, 8, 8, generator=seeded()), torch.rand(3)
+    free = net(x, tau)
+    assert torch.equal(free, net(x, tau, torch.full((3,), 10)))
+    labels = torch.tensor([4, 10, 0])
+    found = net(x, tau, labels)
+    torch.testing.assert_close(found[1], free[1])
+    assert not torch.allclose(found[0], free[0])
+    found.sum().backward()
+    grad = net.label.weight.grad  # type: ignore[union-attr]
+    assert grad is not None
+    assert [k for k in range(11) if bool(grad[k].any())] == [0, 4, 10]
+    assert net.to_config()["classes"] == 10
+    assert "classes" not in plain.to_config()
+    assert unet_for((1, 8, 8), classes=4).classes == 4
+
+
+def test_files_keep_the_classes(tmp_path: Path) -> None:
+    images = torch.randint(0, 256, (60, 1, 8, 8), generator=seeded()).byte()
+    prior = fit_prior(images, labels=torch.arange(60) % 3)
+    model = Diffusion(Combined(network(3), prior)).eval()
+    assert model.facts()["network"]["classes"] == model.facts()["prior"]["classes"] == 3
+    model.save(tmp_path / "model.safetensors")
+    again = load(tmp_path / "model.safetensors")
+    drawn = [m.sample(5, seeded(), labels=2, guidance=2.0) for m in (model, again)]
+    assert torch.equal(*drawn)
+    with pytest.raises(ValueError, match="save the whole"):
+        model.given(1).save(tmp_path / "one.safetensors")
+
+
+def test_a_view_leaves_the_model_as_it_was() -> None:
+    model = exact()
+    before = model.noise(CENTRES, 0.3)
+    view = model.given(1)
+    assert view.predictor is model.predictor
+    assert not torch.equal(view.noise(CENTRES, 0.3), before)
+    assert torch.equal(model.noise(CENTRES, 0.3), before)
+    assert torch.equal(copy.deepcopy(view).noise(CENTRES, 0.3), view.noise(CENTRES, 0.3))
+
+
+def test_measured_statistics_are_those_with_labels() -> None:
+    model = Diffusion(Combined(Exact(), class_prior()))
+    model.predictor.share.fill_(1.0)  # type: ignore[union-attr, operator]
+    model.measure_residual(48, seeded())
+    plain = copy.deepcopy(model)
+    plain.predictor.net.classes = None  # type: ignore[union-attr, assignment]
+    plain.measure_residual(48, seeded())
+    assert model.statistics is not None
+    assert plain.statistics is not None
+    assert not torch.allclose(model.statistics.covariance, plain.statistics.covariance)
+    labels = torch.arange(3).repeat_interleave(300)
+    found = model.sample(900, seeded(), labels=labels, evaluations=12)
+    for k in range(3):
+        torch.testing.assert_close(found[labels == k].mean(dim=0), CENTRES[k], atol=0.06, rtol=0)
+
+
+def test_mistakes_are_named() -> None:
+    model = exact()
+    with pytest.raises(ValueError, match=r"labels must be from 0 to 2, or 3 for no class, got 5"):
+        model.sample(2, labels=5)
+    with pytest.raises(ValueError, match="4 rows, 3 labels"):
+        model.sample(4, labels=[0, 1, 2])
+    with pytest.raises(TypeError, match="guidance must not be given without labels"):
+        model.sample(4, guidance=2.0)
+    with pytest.raises(ValueError, match="guidance must be at least 0"):
+        model.sample(4, labels=0, guidance=-1.0)
+    plain = Diffusion(network(None), TensorSpec((1, 8, 8), VariancePreserving()))
+    with pytest.raises(ValueError, match="for a model without classes"):
+        plain.sample(2, labels=0)
+    with pytest.raises(ValueError, match="to a network without classes"):
+        plain.predictor(torch.zeros(2, 1, 8, 8), torch.rand(2), torch.zeros(2).long())
+    with pytest.raises(ValueError, match="classes = 3 as the prior, got 5"):
+        Combined(Exact(classes=5), class_prior())
