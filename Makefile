@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: run test test-all lint format bench study docs dist check-dist clean
+.PHONY: run test test-all lint format bench campaign study docs dist check-dist clean
 
 run: $(STAMP)  ## fit a toy distribution without training; a table, a picture, a report
 	$(BIN)/oism demo --output runs/demo
@@ -40,6 +40,9 @@ bench: $(STAMP)  ## ratios, side by side in one run
 	$(BIN)/python benchmarks/scattered.py
 	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/density.py --no-flow --seeds 0
+
+campaign: $(STAMP)  ## random inputs, each judged; continues where the last one ended, for SECONDS
+	$(BIN)/python -m campaign --seconds $(or $(SECONDS),3600)
 
 # Everything is built anew, except results of notebooks that were executed with the same sources of the library.
 docs: $(STAMP)  ## the site, in runs/site; notebooks are executed, and a warning is an error

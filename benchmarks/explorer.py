@@ -62,14 +62,12 @@ def stroke(tab: Page, height: float) -> None:
 
 def measured(tab: Page, sizes: Sizes) -> dict[str, list[float]]:
     idle = "explorer.fitting.idle"
-    paths = "!explorer.fitting.frame && explorer.fitting.seen.paths === explorer.fitting.stamp"
+    shown = "!explorer.fitting.frame && explorer.fitting.seen.densities === explorer.fitting.stamp"
     wait(tab, idle)
     times: dict[str, list[float]] = {"averages": [], "live": [], "refit": [], "table": []}
     for k in range(sizes.taps):
         tap(tab, 0.2 + 0.6 * k / sizes.taps)
-        wait(
-            tab, "!explorer.fitting.frame && explorer.fitting.seen.paths === explorer.fitting.stamp"
-        )
+        wait(tab, shown)
         for name, found in times.items():
             found.append(timer(tab, name))
     times["stroke"] = []
@@ -78,7 +76,7 @@ def measured(tab: Page, sizes: Sizes) -> dict[str, list[float]]:
         wait(tab, "!explorer.fitting.frame && explorer.fitting.curve")
         times["stroke"].append(timer(tab, "refit"))
         tab.click("#undo")
-        wait(tab, paths)
+        wait(tab, shown)
     times["choice"] = []
     for k in range(sizes.choices):
         tap(tab, 0.25 + 0.5 * k / sizes.choices)

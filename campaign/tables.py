@@ -105,14 +105,14 @@ def drawn(seed: int) -> Case:
 
 def shaped(kind: str, z: Array, u: Array) -> Array:
     """Return values of a kind from normal ones and their quantiles."""
-    values: Array = {
-        "normal": lambda: z,
-        "lognormal": lambda: np.exp(z),
-        "uniform": lambda: u,
-        "bimodal": lambda: z + 4 * (u > 0.3),
-        "heavy": lambda: scipy.stats.t(2).ppf(u.clip(1e-12, 1 - 1e-12)),
-    }[kind]()
-    return values
+    values: dict[str, Array] = {
+        "normal": z,
+        "lognormal": np.exp(z),
+        "uniform": u,
+        "bimodal": z + 4 * (u > 0.3),
+        "heavy": scipy.stats.t(2).ppf(u.clip(1e-12, 1 - 1e-12)),
+    }
+    return values[kind]
 
 
 def judged(seed: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # two notebooks run at a time
+os.environ.setdefault("OMP_NUM_THREADS", "2")
 
 project = "oism"
 author = "The oism developers"
@@ -74,6 +74,7 @@ html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
+html_show_search_summary = False  # excerpts are fetched, which files opened in a browser may not
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 

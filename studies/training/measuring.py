@@ -221,4 +221,5 @@ class Evaluation:
         values = self.data.sets.pixels.values(drawn)
         extractor, images = self.features
         distance = frechet_distance(features_of(extractor, torch.split(values, 1000)), images)
-        return distance, values[: setup.shown].cpu().numpy()
+        shown = values[: setup.shown].cpu().numpy()
+        return distance, shown * np.uint8(255 // self.data.sets.pixels.high)

@@ -149,6 +149,17 @@ def test_a_file_is_opened(explorer: Explorer, tmp_path: Path) -> None:
     assert "150 points" in explorer.page.inner_text("#status")
 
 
+def test_the_turn_of_one_angle_counts_for_the_other(explorer: Explorer, tmp_path: Path) -> None:
+    path = tmp_path / "angles.csv"
+    lines = [f"{(37 * i) % 120 - 160},{(91 * i) % 350 - 175}" for i in range(100)]
+    path.write_text("\n".join(["phi,psi", *lines]))
+    explorer.page.set_input_files("#file", path)
+    explorer.wait("explorer.fitting.points.x.length === 100")
+    explorer.check("space", "torus")
+    explorer.settle()
+    assert "periodic=360.0" in explorer.page.inner_text("#python")
+
+
 def test_a_file_is_dropped(explorer: Explorer) -> None:
     drop = """(text) => {
       const data = new DataTransfer();
@@ -309,6 +320,20 @@ def test_the_papers_rule_explodes(explorer: Explorer) -> None:
     explorer.check("rule", "cv")
     explorer.settle()
     assert explorer(size) == pytest.approx(chosen, rel=1e-6)
+
+
+def test_unresolved_flows_have_no_likelihood(blank: Explorer) -> None:
+    """Without a ridge, steps that are too long gave densities that looked better than any other."""
+    found = blank("""() => {
+      const box = { low: [-4, -4], width: [8, 8] }, points = drawToy("pinwheel", 300, 100, box);
+      const part = (start, end) =>
+        [0, 1].map((j) => Float64Array.from(points.slice(start, end), (one) => one[j]));
+      const model = new Model(...part(0, 240), { space: "plane", bound: 100, box });
+      for (const step of model.fitting(Schedule.constant(0))) if (step.curve) break;
+      const held = part(240, 300), logs = model.logDensity(...held, 32);
+      return [Math.max(...resolved(model, ...held, 32)), logs.every(Number.isFinite)];
+    }""")
+    assert found == [-np.inf, True]
 
 
 def test_likelihoods_are_those_of_held_out_points(explorer: Explorer) -> None:

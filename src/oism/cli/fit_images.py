@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from oism.data.files import Images
     from oism.images import Prior
 
-POLYNOMIALS_ONLY = ("order", "ridge", "cv", "frame")
+POLYNOMIALS_ONLY = ("order", "ridge", "cv", "frame", "shrinkage", "knots", "labels")
+CLASSES_NOT = ("order", "ridge", "cv", "shrinkage", "knots", "local")
+SHRINKAGES = {"james-stein": "JamesStein", "modulation": "Modulation", "monotone": "Monotone"}
 
 
 @options
@@ -53,6 +55,14 @@ class Form:
     """One number, or cv: cross-validated at every noise level."""
     cv: Annotated[int, arg(metavar="N")] = 5
     """The number of folds of cross-validation."""
+    shrinkage: Annotated[
+        Literal["james-stein", "modulation", "monotone"] | None, arg(metavar="RULE")
+    ] = None
+    """Shrink averages: james-stein, modulation or monotone."""
+    knots: Number = None
+    """Tabulate coefficients at N even times, as 1000 in the paper."""
+    labels: bool = False
+    """A Gaussian for every class: subfolders, a Parquet column or an array "labels"."""
     clock: ClockText = None
     """Noise levels: vp:BETA_0:BETA_1, by default vp:0.1:20."""
     flip: bool = False
@@ -70,6 +80,10 @@ class Form:
             check_count(self.top, 1, "--top")
             if self.frame != "pca":
                 raise UsageError(f"--top: counts principal directions, not those of {self.frame}")
+        if self.labels:
+            check_not_given(self, CLASSES_NOT, "not for a Gaussian for every class (--labels)")
+        if self.knots is not None:
+            check_count(self.knots, 2, "--knots")
         check_count(self.cv, 2, "--cv")
         image_clock_of(self.clock)
 
@@ -110,7 +124,7 @@ class FitImages(Command):
         start = time.perf_counter()
         with self.report.bars():
             images = self.images.open(self.data, TRAINING)
-            prior = fitted(self.prior, images, self.device)
+            prior = fitted(self.prior, images, self.device, self.images.label_column)
         seconds = time.perf_counter() - start
         models.save(prior, self.output)
         count, found = len(images) - len(images.skipped), reports.prior_facts(prior)
@@ -130,16 +144,17 @@ class FitImages(Command):
         self.report.print(text, facts, self.output)
 
 
-def fitted(form: Form, images: Images, device: str | None) -> Prior:
-    """Return the prior of images."""
+def fitted(form: Form, images: Images, device: str | None, column: str | None = None) -> Prior:
+    """Return the prior of images; ``column`` is that of their labels."""
     from oism.images import add_local_terms
 
-    prior = _base(form, images, device)
+    prior = _base(form, images, device, column)
     return add_local_terms(images, prior, device=device) if form.local else prior
 
 
-def _base(form: Form, images: Images, device: str | None) -> Prior:
+def _base(form: Form, images: Images, device: str | None, column: str | None) -> Prior:
     """Return the polynomials or the mixture, without local terms."""
+    from oism import estimation
     from oism.basis import CosineFrame, Frame, IdentityFrame
     from oism.images import CHOICES, PCA, fit_mixture, fit_prior
 
@@ -160,10 +175,20 @@ def _base(form: Form, images: Images, device: str | None) -> Prior:
         "identity": IdentityFrame(),
         "cosine": CosineFrame(images.shape),
     }
-    return fit_prior(
+    if form.labels:
+        for _ in images:  # damaged images, which have no label, are known after a pass
+            pass
+        labels = images.labels(column).numbers
+        by_class: Prior = fit_prior(images, labels=labels, frame=frames[form.frame], **common)
+        return by_class
+    rule = None if form.shrinkage is None else getattr(estimation, SHRINKAGES[form.shrinkage])()
+    found: Prior = fit_prior(
         images,
+        shrinkage=rule,
+        knots=None if form.knots is None else estimation.EvenKnots(form.knots),
         order=form.order,
         frame=frames[form.frame],
         ridge=replace(CHOICES, folds=form.cv) if form.ridge == "cv" else form.ridge,
         **common,
     )
+    return found

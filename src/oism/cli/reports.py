@@ -127,7 +127,10 @@ def trained_summary(found: Mapping[str, Any]) -> str:
 
 
 def _size(prior: Mapping[str, Any]) -> str:
-    return f"order {prior['order']}" if "order" in prior else f"{prior['components']} components"
+    for name, words in (("order", "order {}"), ("classes", "{} classes")):
+        if name in prior:
+            return words.format(prior[name])
+    return f"{prior['components']} components"
 
 
 def _units(found: Mapping[str, Any]) -> str:

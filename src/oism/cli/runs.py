@@ -23,6 +23,7 @@ from oism._core.plain import plain
 from oism._core.progress import progress_bar
 from oism.basis import IdentityFrame
 from oism.cli import models
+from oism.cli.classes import every_class
 from oism.cli.exit_codes import Terminated, UsageError
 from oism.cli.options import (
     ImageFiles,
@@ -92,6 +93,7 @@ FORM: dict[str, Any] = {
     "predict": "noise",
     "clock": None,
     "network": None,
+    "labels": False,
 }
 """The options of the prior and of the form of the model, with their defaults."""
 
@@ -101,6 +103,7 @@ SIZES = ("width", "multipliers", "blocks", "attention", "dropout")
 CONFIG = {
     "steps": "steps", "batch": "batch", "rate": "rate", "warmup": "warmup", "clip": "clip",
     "ema": "decay", "first": "first", "seed": "seed", "precision": "precision",
+    "dropped_labels": "dropped_labels",
     "compile": "compile", "log_every": "log_every", "save_every": "save_every",
     "sample_every": "sample_every", "keep": "keep", "no_flip": "flip",
     "no_dequantise": "dequantise",
@@ -236,6 +239,12 @@ def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:  # no
             refuse(("predict",), "operator needs a prior, and there is none (--prior none)")
     if form["predict"] != Noise.name and (form["paper"] or form["gate"] is not None):
         refuse(("predict",), "a network that learns the residual (--paper, --gate) predicts noise")
+    if form["labels"]:
+        if form["order"] != 2:
+            refuse(("order",), "with --labels the prior is a Gaussian for every class, order 2")
+        refuse(("network",), "not together with --labels, which need a network with classes")
+    else:
+        refuse(("dropped_labels", "label_column"), "labels are used with --labels only")
     if form["paper"]:
         refuse(("gate",), "the paper's form (--paper) has no gate")
     if form["network"] is not None:
@@ -288,9 +297,12 @@ def prepare(plan: Plan, accelerator: Accelerator) -> Prepared:
     with naming_options({"first": "first"}):
         first_time(config.first, clock)
     images = _opened(plan)
+    names = images.labels(plan.files.label_column).names if form["labels"] else None
     torch.manual_seed(config.seed)
-    net = _network(plan, images.shape, clock)
-    rows = Rows(stacked(_read(images)), dequantise=config.dequantise)
+    net = _network(plan, images.shape, clock, None if names is None else len(names))
+    values = stacked(_read(images))  # before the labels: damaged images have none
+    labels = images.labels(plan.files.label_column).numbers if form["labels"] else None
+    rows = Rows(values, labels=labels, dequantise=config.dequantise)
     start = time.perf_counter()
     if prior is not None:
         _check_prior(prior, rows, form["prior"])
@@ -302,6 +314,7 @@ def prepare(plan: Plan, accelerator: Accelerator) -> Prepared:
         "files": asdict(plan.files),
         "form": form,
         "sizes": {name: sizes[name] for name in SIZES if name in sizes},
+        "classes": names,
     }
     return Prepared(
         predictor=_predictor(net, prior, clock, form, config.first),
@@ -315,12 +328,12 @@ def prepare(plan: Plan, accelerator: Accelerator) -> Prepared:
     )
 
 
-def _network(plan: Plan, shape: tuple[int, ...], clock: Clock) -> Any:  # noqa: ANN401 (of two classes)
+def _network(plan: Plan, shape: tuple[int, ...], clock: Clock, classes: int | None) -> Any:  # noqa: ANN401 (of two classes)
     """Return the network: one for the images, or that of a folder of diffusers."""
     folder = plan.form["network"]
     if folder is None:
         with naming_options({name: name for name in SIZES}):
-            return unet_for(shape, **plan.sizes)
+            return unet_for(shape, classes=classes, **plan.sizes)
     from oism.diffusers import read_network
 
     if plan.resumes and latest_checkpoint(plan.folder) is not None:
@@ -375,6 +388,10 @@ def _check_prior(prior: Prior, rows: Rows, name: str) -> None:
     """Raise unless the prior of a file is one of such rows."""
     try:
         rows.check(prior.spec, "prior")
+        if rows.classes is not None and prior.classes not in (None, rows.classes):
+            raise ValueError(
+                f"a prior of {prior.classes} classes, but the data have {rows.classes}"
+            )
     except ValueError as error:
         raise FileError(f"{name}: {error}") from error
 
@@ -390,9 +407,13 @@ def _fitted(plan: Plan, rows: Rows, clock: Clock, accelerator: Accelerator) -> P
     }
     if form["components"] is not None:  # fitted by every process to all rows
         return fit_mixture(rows.values, components=form["components"], **common)
-    share = rows.values[accelerator.process_index :: accelerator.num_processes]
     frame = PCA() if form["prior"] == "pca" else IdentityFrame()
-    return fit_prior(share, order=form["order"], frame=frame, shared=True, **common)
+    if rows.labels is not None:  # so too
+        by_class: Prior = fit_prior(rows.values, labels=rows.labels, frame=frame, **common)
+        return by_class
+    share = rows.values[accelerator.process_index :: accelerator.num_processes]
+    found: Prior = fit_prior(share, order=form["order"], frame=frame, shared=True, **common)
+    return found
 
 
 def _predictor(
@@ -421,7 +442,8 @@ def accelerator_on(device: str | None) -> Accelerator:
 
 def draw(path: Path, model: Diffusion) -> None:
     """Write samples of a model as one grid, from the same noise every time."""
-    x = model.sample(SAMPLES, torch.Generator().manual_seed(0))
+    labels = None if model.classes is None else every_class(SAMPLES, model.classes)
+    x = model.sample(SAMPLES, torch.Generator().manual_seed(0), labels=labels)
     write_image_grid(path, as_images(model.spec, x).numpy())
 
 

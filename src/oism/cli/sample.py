@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import arg
 
+from oism.cli.classes import Classes
 from oism.cli.exit_codes import UsageError
 from oism.cli.options import (
     STANDARD,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from oism.flow import TensorSpec
     from oism.nn import Diffusion
 
+IMAGES_ONLY = ("label", "guidance")
 ROWS_ONLY = ("given", "method", "density", "format")
 TRAINED_ONLY = ("evaluations", "order", "eta", "device")
 OUTPUTS = "samples of images go to a grid (.png), an array (.npy) or a folder (without suffix)"
@@ -86,6 +88,7 @@ class Sample(Command):
       oism sample prior.safetensors -n 64 -o grid.png
       oism sample prior.safetensors -n 10 --seed 1 -o drawn
       oism sample run -n 16 --evaluations 8 -o grid.png
+      oism sample by-class -n 16 --label 3 --guidance 2 -o threes.png
     """
 
     model: ModelFile
@@ -98,6 +101,7 @@ class Sample(Command):
     """The seed; by default samples differ from run to run."""
     rows: Rows = Rows()
     trained: Trained = Trained()
+    classes: Classes = Classes()
     report: ReportOptions = Report()
 
     def run(self) -> None:
@@ -120,6 +124,7 @@ class Sample(Command):
         from oism.data import files
 
         check_not_given(self, TRAINED_ONLY, f"an option for trained models, not for {self.model}")
+        check_not_given(self, IMAGES_ONLY, f"an option for images, not for {self.model}")
         if stored.kind is None:
             stored.table()  # raises: a damaged file is the first thing to report
         check_table(self.output, self.rows.format)
@@ -144,8 +149,9 @@ class Sample(Command):
             self.report.print(f"{self.n} rows written to {self.output}", facts, self.output)
 
     def _write_images(self, stored: Stored) -> None:
-        from oism.cli import reports
+        from oism.cli import classes, reports
 
+        self.classes.check()
         what = "a prior" if stored.kind == "prior" else "a trained model"
         check_not_given(self, ROWS_ONLY, f"an option for tables, and {self.model} is {what}")
         if stored.kind == "prior":
@@ -158,15 +164,18 @@ class Sample(Command):
             if stored.kind == "prior":
                 prior = stored.prior()
                 check_drawable(prior.spec, self.output)
-                spec, x = prior.spec, prior.sample(self.n, source)
+                x = classes.sampled(prior, self.classes, self.n, source, self.model)
+                spec = prior.spec
             else:
                 model = on_device(stored.trained(), self.trained.device)
                 check_drawable(model.spec, self.output)
                 arguments = sampling(self.trained)
+                model = classes.given(model, self.classes, self.n, stored.file, self.model)
                 how = reports.sampling_facts(model, **arguments)
                 spec, x = model.spec, model.sample(self.n, source, **arguments)
         write_images(spec, x, self.output)
-        facts = {"images": self.n, **how, "output": self.output}
+        chosen = {"label": self.classes.label, "guidance": self.classes.guidance}
+        facts = {"images": self.n, **chosen, **how, "output": self.output}
         text = f"{reports.count_text(self.n)} written to {self.output}"
         text += "" if how["method"] == "exact" else f": {reports.sampling_text(how)}"
         self.report.print(text, facts, self.output)

@@ -101,6 +101,8 @@ class Details:
     """Noise levels vp:BETA_0:BETA_1, by default the prior's or vp:0.1:20."""
     no_dequantise: bool = False
     """Do not spread pixels over one level, as densities need."""
+    dropped_labels: Annotated[float | None, setting(0.1, "SHARE")] = None
+    """The share of labels that are left out, as guidance needs."""
     precision: Annotated[Literal["no", "bf16"] | None, setting("no", "no|bf16")] = None
     """bf16 for layers in bfloat16."""
     compile: bool = False
@@ -136,6 +138,7 @@ class Train(Command):
       oism train images -o small --steps 10 --batch 32 --width 8 --multipliers 1 --blocks 2
       oism train images -o own --prior prior.safetensors --no-flip --steps 10 --batch 32 --width 8
       oism train images -o paper --prior pixel --order 9 --paper --steps 10 --batch 32 --width 8
+      oism train digits -o by-class --labels --no-flip --steps 10 --batch 32 --width 8
       oism train --resume run --steps 30
     """
 
@@ -149,6 +152,8 @@ class Train(Command):
     """Continue the run in this folder from its newest checkpoint."""
     device: Device = None
     """Where to train, for example cpu; by default a GPU if there is one."""
+    labels: bool = False
+    """Train by class: subfolders, a Parquet column or an array "labels"."""
     prior: PriorOptions = PriorOptions()
     training: Schedule = Schedule()
     network: Network = Network()
@@ -235,6 +240,7 @@ def _facts(plan: Plan, prepared: Prepared, run: Run, begun: int, seconds: float)
         "split": images.split,
         **reports.skipped_facts(images.skipped),
         "shape": list(prepared.rows.shape),
+        "classes": prepared.notes["classes"],
         "flip": plan.config.flip,
         "prior": None if prior is None else prior.facts(),
         "prior_seconds": prepared.seconds,
@@ -258,12 +264,13 @@ def _text(plan: Plan, prepared: Prepared, facts: dict[str, Any]) -> str:
 
     begun = facts["resumed_from"]
     mirrored = ", mirrored at random" if facts["flip"] else ""
+    classes = "" if facts["classes"] is None else f"; {len(facts['classes'])} classes"
     prior = "no prior" if facts["prior"] is None else f"prior {facts['prior']['kind']}"
     levels = " ".join(map(reports.decimals, facts["model_error_by_level"]))
     return (
         f"{reports.count_text(facts['images'])} of {reports.shape_text(facts['shape'])}"
         f"{reports.split_text(facts['split'])}{reports.skipped_text(prepared.images.skipped)}"
-        f"{mirrored}; {prior}; {facts['parameters']:,} parameters\n"
+        f"{mirrored}{classes}; {prior}; {facts['parameters']:,} parameters\n"
         f"{facts['steps'] - begun} steps{f' after {begun}' if begun else ''} in "
         f"{facts['seconds']:.1f} s, loss {facts['loss']:.4f}\n"
         f"error of the model {facts['model_error']:.4f}; from low to high noise {levels}\n"

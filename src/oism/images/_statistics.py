@@ -240,8 +240,10 @@ class Passes:
             for image in self.images(stream.units(rows)):
                 moments.update(frame._analyse(image), fold=fold)
 
-        found = self._pass("moments", moments, update)
-        return _moved(found.shrunk(self.shrinkage), stream.device)
+        found = self._pass("moments", moments, update).shrunk(self.shrinkage)
+        averages = found.averages  # variances of averages took twice the degree
+        heldout = averages.heldout[:, : len(averages.total)]
+        return _moved(replace(found, averages=replace(averages, heldout=heldout)), stream.device)
 
     def _dithered(self, standard: Standardised, frame: Frame) -> Standardised:
         """Return the averages of the data with uniform noise added."""

@@ -251,15 +251,20 @@ class Diffusion(PredictorModel):
         """
         generator = seeded(torch.device("cpu")) if generator is None else generator
         noise = self.flow.start(checks.integer(count, "count", minimum=1), generator=generator)
-        own = self if self.classes is None else self.given(torch.arange(count) % self.classes)
         self.statistics = measure_residual(
-            own._chunked_denoiser(), self.gaussian_part(), self.span, noise.to(self.device),
+            self._chunked_denoiser(), self.gaussian_part(), self.span, noise.to(self.device),
             progress=progress,
         )  # fmt: skip
         return self.statistics
 
     def _chunked_denoiser(self) -> Denoiser:
+        """Return the denoiser of many tensors; a model with classes is given each in turn."""
+
         def denoiser(x: Tensor, level: Tensor) -> Tensor:
-            return torch.cat([own.denoise_at(x[rows], level) for rows, own in self._chunks(len(x))])
+            model, classes = self, self.classes
+            if self._condition is None and classes is not None:
+                model = self.given(torch.arange(len(x)) % classes)
+            parts = model._chunks(len(x))
+            return torch.cat([own.denoise_at(x[rows], level) for rows, own in parts])
 
         return denoiser

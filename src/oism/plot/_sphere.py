@@ -25,7 +25,7 @@ ROWS = "#6b6f76"
 NOISE = 0.15
 """The noise √(2t) whose score is drawn, in radians."""
 
-LEAST_SIDE, PAD = 36, 6
+LEAST_SIDE, PAD = 72, 6
 """The least number of cells of a coarse grid, and of those that continue it beyond its ends."""
 
 RANGE = 7.0
@@ -74,10 +74,18 @@ def sphere_density(model: SphereModel, ax: Axes, side: int = 180) -> Axes:
     longitude = np.linspace(-np.pi, np.pi, 2 * side + 1)
     log = density_grid(model, side)
     top = float(log.max())
-    shade = ax.pcolormesh(
-        longitude, latitude, log, vmin=top - RANGE, vmax=top, cmap=DENSITY, rasterized=True
+    # Cells without edges and antialiasing: either would draw lines between them.
+    ax.pcolormesh(
+        longitude,
+        latitude,
+        log,
+        vmin=top - RANGE,
+        vmax=top,
+        cmap=DENSITY,
+        antialiased=False,
+        linewidth=0,
+        rasterized=True,
     )
-    shade.set_edgecolor("face")
     return ax
 
 

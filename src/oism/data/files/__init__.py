@@ -25,6 +25,7 @@ from oism.data.files._hub import HUB_PREFIX, is_dataset_id
 from oism.data.files._image_folder import IMAGE_SUFFIXES
 from oism.data.files._image_writing import check_images, write_images
 from oism.data.files._images import Images, open_images
+from oism.data.files._labels import Labels
 from oism.data.files._sheet import Sheet
 from oism.data.files._sources import is_images
 from oism.data.files._splits import TESTING, TRAINING, Split
@@ -42,6 +43,7 @@ __all__ = [
     "TRAINING",
     "FileError",
     "Images",
+    "Labels",
     "Mode",
     "Shard",
     "Sheet",

@@ -21,6 +21,7 @@ import numpy as np
 from oism.data.files import _decoding as decoding
 from oism.data.files._columns import FileError
 from oism.data.files._decoding import BrokenImageError, Mode, Picture
+from oism.data.files._labels import Labels, labels_of
 from oism.data.files._sources import Source, entries
 from oism.data.files._splits import TRAINING, Split
 
@@ -63,6 +64,7 @@ class Images:
         self.source, self.split = entries.source, entries.split
         self.skipped = list[str]()
         self._entries, self._mode, self._batch, self._skip = entries, mode, batch, skip_broken
+        self._broken = list[int]()
         self._example: tuple[int, ...] | None = None  # the shape of the first readable image
         self._first, picture = next(self._readable([]), (-1, None))
         if picture is None:
@@ -78,8 +80,18 @@ class Images:
         """Return the place of an image: its path, or its file and row, counted from 1."""
         return self._entries.place(index)
 
+    def labels(self, column: str | None = None) -> Labels:
+        """Return the classes of the images, without those that the last pass skipped.
+
+        They are the names of the folders that images are in, a column of a Parquet file or an array
+        of an NPZ file: ``column``, or one with a usual name.
+        """
+        found = labels_of(self._entries, column)
+        kept = np.setdiff1d(np.arange(len(self)), self._broken)
+        return Labels(found.numbers[kept], found.names)
+
     def __iter__(self) -> Iterator[Picture]:
-        broken: list[str] = []
+        broken: list[int] = []
         size = min(self._batch, len(self))
         batch, count = np.empty((size, *self.shape), np.uint8), 0
         for index, picture in self._readable(broken):
@@ -88,14 +100,18 @@ class Images:
             batch[count] = picture if picture.ndim == 2 else picture.transpose(2, 0, 1)
             count += 1
             if count == size:
-                self.skipped[:] = broken
+                self._skipping(broken)
                 yield batch
                 batch, count = np.empty((size, *self.shape), np.uint8), 0
-        self.skipped[:] = broken
+        self._skipping(broken)
         if count:
             yield batch[:count]
 
-    def _readable(self, broken: list[str]) -> Iterator[tuple[int, Picture]]:
+    def _skipping(self, broken: list[int]) -> None:
+        self._broken[:] = broken
+        self.skipped[:] = map(self.place, broken)
+
+    def _readable(self, broken: list[int]) -> Iterator[tuple[int, Picture]]:
         """Yield the images that can be read, with their indices; add the others to ``broken``."""
         for index, entry in enumerate(self._entries):
             try:
@@ -103,7 +119,7 @@ class Images:
             except BrokenImageError:
                 if not self._skip:
                     raise
-                broken.append(self.place(index))
+                broken.append(index)
             else:
                 yield index, picture
 

@@ -22,30 +22,25 @@ function parseTable(text) {
   return { points, names, skipped: rows.length - points.length };
 }
 
-const TURNS = [[-Math.PI, 2 * Math.PI], [0, 2 * Math.PI], [-180, 360], [0, 360], [0, 1], [-4, 8]];
+const TURNS = [[-Math.PI, 2 * Math.PI], [0, 2 * Math.PI], [-180, 360], [0, 360]];
+const USUAL = [...TURNS, [0, 1], [-4, 8]];
 
 function boxOf(points) {
-  /* Return the range of each column: a usual one that the data fill, or their own with a margin. */
-  const low = [], width = [];
-  for (const j of [0, 1]) {
-    let least = Infinity, most = -Infinity;
-    for (const point of points) {
-      least = Math.min(least, point[j]);
-      most = Math.max(most, point[j]);
-    }
-    const span = most - least;
-    const usual = TURNS.find(([start, size]) =>
-      least >= start && most <= start + size && span > 0.6 * size);
-    if (usual) {
-      low.push(usual[0]);
-      width.push(usual[1]);
-    } else {
-      const margin = span > 0 ? 0.05 * span : Math.abs(least) || 1;
-      low.push(least - margin);
-      width.push(span + 2 * margin);
-    }
-  }
-  return { low, width };
+  /* Return the range of each column: a usual one that the data fill, or their own with a margin. Two
+     columns are likely to be angles in the same units, so one full turn counts for the other too. */
+  const ends = [0, 1].map((j) => points.reduce(
+    ([least, most], point) => [Math.min(least, point[j]), Math.max(most, point[j])], [Infinity, -Infinity]));
+  const holds = ([least, most], [start, size], share) =>
+    least >= start && most <= start + size && most - least > share * size;
+  const usual = ends.map((one) => USUAL.find((range) => holds(one, range, 0.6)));
+  const ranges = ends.map(([least, most], j) => {
+    if (usual[j]) return usual[j];
+    const turn = usual[1 - j];
+    if (TURNS.includes(turn) && holds(ends[j], turn, 0.15)) return turn;
+    const span = most - least, margin = span > 0 ? 0.05 * span : Math.abs(least) || 1;
+    return [least - margin, span + 2 * margin];
+  });
+  return { low: ranges.map((one) => one[0]), width: ranges.map((one) => one[1]) };
 }
 
 function tableText(x, y, names) {

@@ -132,7 +132,7 @@ class Fitting {
     this.curve = null;
     clearTimeout(this.timer);
     // Work for points that have changed leaves the processor to the new fit.
-    for (const worker of [...this.workers.choose, ...this.workers.judge]) worker.postMessage({ task: "rest" });
+    for (const worker of Object.values(this.workers).flat()) worker.postMessage({ task: "rest" });
     this.choosing = this.rule === "cv" && (choose || Boolean(this.choosing));
     if (this.frame) return;
     this.frame = requestAnimationFrame(() => {

@@ -109,7 +109,8 @@ class Texts {
     const [ridge, level] = fitting.schedule.at(tau), { radius } = basisOf(fitting.settings.bound);
     const cutoff = Math.min(cutoffOf(radius, level), radius);
     const chosen = `At this noise: ridge ${power(ridge)}, frequencies up to ${cutoff.toFixed(1)}.`;
-    const paper = "Aα = −b without a ridge: where there are no points A is nearly singular, and scores explode.";
+    const paper = "Aα = −b without a ridge: scores explode where there are no points. " +
+      "Where the flow is not resolved, the map shows the noised data.";
     const more = fitting.choosing ? " Choosing …" : "";
     document.getElementById("choice-note").textContent = fitting.rule === "paper" ? paper : chosen + more;
   }

@@ -1,0 +1,116 @@
+"""The claims of the study: inequalities between its numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from studies.study import Claim
+from studies.training.measuring import Measured
+from studies.training.step_time import FAST, PLAIN
+from studies.training.summary import EDM, PAPER_3, QUANTITIES, REFERENCE, WORDS, Summary
+from studies.training.trainings import GAUSSIAN
+
+WITHIN = 0.01
+"""The largest relative excess of the error in a sixth."""
+
+FIFTH, COST, SPEED, ACCURACY = 0.2, 0.02, 0.5, 0.9
+
+
+def claims(about: Summary) -> list[Claim]:
+    """Return the claims about what was measured; those with missing numbers are left out."""
+    found = [*_combined_claims(about), *_paper_claims(about)]
+    if not about.study.is_small:
+        found += [*_default_claims(about), *_cost_claims(about)]
+    return [one for one in found if not math.isnan(one.lower) and not math.isnan(one.upper)]
+
+
+def _combined_claims(about: Summary) -> Iterator[Claim]:
+    study = about.study
+    for warmup, marks in ((study.warmup, study.marks), (study.long_warmup, study.long_marks)):
+        networks = [
+            one
+            for one in about.results
+            if (one.training.name, one.training.warmup) == (REFERENCE, warmup)
+        ]
+        for step in marks:
+            pairs = [
+                (mine, alone)
+                for one in networks
+                if (mine := one.form(step, GAUSSIAN)) and (alone := one.form(step))
+            ]
+            if not pairs:
+                continue
+            words = f"after {step} steps with a warm-up of {warmup} a Gaussian lowers the "
+            losses = [mine.loss / alone.loss for mine, alone in pairs]
+            yield Claim(f"{words}loss of the network", max(losses), 1)
+            bits = [_mean(mine.bits) - _mean(alone.bits) for mine, alone in pairs]
+            yield Claim(f"{words}bits per dimension", max(bits), 0)
+            if not study.is_small:
+                over = max(a / b for mine, alone in pairs for a, b in _zipped(mine, alone))
+                words = f"after {step} steps with a warm-up of {warmup} it raises no error in a "
+                yield Claim(f"{words}sixth by more than 1%", over - 1, WITHIN)
+        first = [
+            mine.errors[-1] / alone.errors[-1]
+            for one in networks
+            if (mine := one.form(marks[0], GAUSSIAN)) and (alone := one.form(marks[0]))
+        ]
+        if first:
+            words = f"after {marks[0]} steps with a warm-up of {warmup} it leaves less than a "
+            yield Claim(f"{words}fifth of the error at high noise", max(first), FIFTH)
+
+
+def _paper_claims(about: Summary) -> Iterator[Claim]:
+    """Yield that the paper's form has a lower loss than the network alone after its marks."""
+    step = about.study.long_marks[0]
+    losses = [
+        one.value(step, "loss") / other.value(step, "loss")
+        for one in about.results
+        if (one.training.name, one.training.warmup) == (PAPER_3, about.study.long_warmup)
+        and (other := about.reference(one.training))
+    ]
+    if losses:
+        words = f"after {step} steps with the paper's settings OISM(3) has a lower loss than DDPM"
+        yield Claim(words, max(losses), 1)
+
+
+def _default_claims(about: Summary) -> Iterator[Claim]:
+    """Yield that noise combined with a Gaussian is not behind EDM in anything, at any mark."""
+    warmup, marks = about.study.warmup, about.study.marks
+    for quantity in QUANTITIES:
+        ratios = [
+            own.value(step, quantity, GAUSSIAN) / edm.value(step, quantity)
+            for edm in about.results
+            if (edm.training.name, edm.training.warmup) == (EDM, warmup)
+            and (own := about.get(REFERENCE, warmup, edm.training.seed))
+            for step in marks
+            if step in edm.marks and step in own.marks
+        ]
+        if ratios:
+            words = f"at all marks its {WORDS[quantity]} is below that of EDM"
+            yield Claim(f"predicted noise with a Gaussian: {words}", max(ratios), 1)
+
+
+def _cost_claims(about: Summary) -> Iterator[Claim]:
+    yield Claim(
+        "the classifier's accuracy exceeds 90%",
+        ACCURACY,
+        float(about.classifier.get("accuracy", math.nan)),
+    )
+    if about.times is None:
+        return
+    fast = [name for name in about.times.rounds if name.startswith(f"{FAST}, ")]
+    over = max(map(about.times.ratio, fast)) - 1
+    yield Claim("a prior or parametrisation costs less than 2% of a step", over, COST)
+    words = "a step takes less than half of the time of plain PyTorch in float32"
+    yield Claim(words, about.times.ratio(FAST, PLAIN), SPEED)
+
+
+def _mean(values: Sequence[float] | None) -> float:
+    return math.nan if values is None else float(np.mean(values))
+
+
+def _zipped(one: Measured, other: Measured) -> Iterator[tuple[float, float]]:
+    return zip(one.errors, other.errors, strict=True)

@@ -1,0 +1,335 @@
+"""The answers and tables of the report, from the stored numbers.
+
+*Steps saved*: a form that has some loss after k steps saves m - k steps if the network alone, which
+predicts the noise, has this loss after m steps, with the same warm-up and seed. m is interpolated
+linearly in the logarithm of steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from studies.study import rounded, standard_error, table
+from studies.training.measuring import Measured
+from studies.training.results import Curve, Result, by_key, steps_needed
+from studies.training.step_time import FAST, Times, quartiles
+from studies.training.trainings import GAUSSIAN, ITSELF, PIXELS_6, PRINCIPAL_9, SIXTHS, Training
+
+if TYPE_CHECKING:
+    from studies.training.study import TrainingStudy
+
+QUANTITIES = ("loss", "bits", "frechet")
+WORDS = {"loss": "loss", "bits": "bits per dimension", "frechet": "Fréchet distance"}
+
+REFERENCE, EDM, VELOCITY, PAPER_3, PAPER_6 = "noise", "edm-own", "v", "oism3", "oism6"
+"""The names of the trainings that are compared."""
+
+
+class Summary:
+    """What the stored results of a study say; missing ones are left out."""
+
+    def __init__(
+        self,
+        study: TrainingStudy,
+        results: Sequence[Result],
+        times: Times | None,
+        classifier: Mapping[str, Any],
+    ) -> None:
+        self.study, self.results, self.times = study, results, times
+        self.classifier = classifier
+
+    @cached_property
+    def found(self) -> Mapping[str, Result]:
+        """The results by key."""
+        return by_key(self.results)
+
+    @property
+    def seconds(self) -> float:
+        """The time of all trainings, measurements and timings."""
+        timing = 0.0
+        if self.times is not None:
+            timing = sum(self.times.ready.values()) + sum(map(sum, self.times.rounds.values()))
+        return timing + sum(one.seconds for one in self.results)
+
+    @property
+    def accuracy(self) -> str:
+        """The accuracy of the classifier."""
+        return f"{float(self.classifier.get('accuracy', math.nan)):.1%}"
+
+    @property
+    def test_distance(self) -> str:
+        """The Fréchet distance of test images."""
+        return rounded(float(self.classifier.get("test_distance", math.nan)))
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds in which steps were timed."""
+        return 0 if self.times is None else len(self.times.rounds[FAST])
+
+    def missing(self) -> str:
+        """Return a sentence about trainings without all of their measurements."""
+        names = []
+        for one in self.study.trainings:
+            result = self.found.get(one.key)
+            if result is None:
+                names.append(one.key)
+            elif result.missing:
+                names.append(f"{one.key} after {max(result.marks)} steps")
+        return f"Not run: {', '.join(names)}." if names else ""
+
+    def get(self, name: str, warmup: int, seed: int | None = None) -> Result | None:
+        """Return a training with a name, if it was run."""
+        return self.found.get(f"{name}-{self.study.seed if seed is None else seed}-{warmup}")
+
+    def reference(self, training: Training) -> Result | None:
+        """Return the network alone with the same warm-up and seed, or the first seed."""
+        own = self.get(REFERENCE, training.warmup, training.seed)
+        return self.get(REFERENCE, training.warmup) if own is None else own
+
+    def equivalent(self, result: Result, form: str, step: int, quantity: str = "loss") -> float:
+        """Return the steps after which the network alone is as good, NaN if it is from the start.
+
+        It is infinite if the network alone is not as good after any number of steps.
+        """
+        other = self.reference(result.training)
+        if other is None:
+            return math.nan
+        return steps_needed(other.curve(quantity), result.value(step, quantity, form))
+
+    def saved(self) -> list[dict[str, Any]]:
+        """Return the equivalent steps of all forms at all marks for JSON."""
+        return [
+            {"key": result.training.key, "form": form, "step": step}
+            | {name: self.equivalent(result, form, step, name) for name in QUANTITIES}
+            for result, form, step, _ in self.measured()
+            if not _is_reference(result, form) and step in result.training.marks
+        ]
+
+    def answers(self) -> str:
+        """Return the paragraph that answers the questions of the study."""
+        parts = [self._saved_steps(), self._against(), self._ranking(), self._orders()]
+        return " ".join(part for part in parts if part)
+
+    def _saved_steps(self) -> str:
+        """Return how many steps are saved with the paper's settings."""
+        warmup, words = self.study.long_warmup, []
+        for name, form in ((PAPER_3, ITSELF), (REFERENCE, GAUSSIAN)):
+            result = self.get(name, warmup)
+            other = None if result is None else self.reference(result.training)
+            if result is None or other is None:
+                continue
+            marks = [step for step in result.training.marks if step in result.marks]
+            alone = other.curve("loss")
+            steps = [_steps(self.equivalent(result, form, step), alone) for step in marks]
+            words.append(
+                f"{_named(result, form)} after {_list(marks)} steps that of {_list(steps)}"
+            )
+        if not words:
+            return ""
+        return (
+            f"**With the paper's settings** (predicted noise, a warm-up of {warmup} steps) the "
+            f"loss is, in steps of the network alone: {'; '.join(words)} steps."
+        )
+
+    def _against(self) -> str:
+        """Return how many steps networks with other parametrisations need."""
+        own, words = self.get(REFERENCE, self.study.warmup), []
+        if own is None:
+            return ""
+        marks = [step for step in own.training.marks if step in own.marks]
+        for name in (REFERENCE, VELOCITY, EDM):
+            other = self.get(name, self.study.warmup)
+            if other is None:
+                continue
+            curve = other.curve("loss")
+            steps = [
+                _steps(steps_needed(curve, own.value(step, "loss", GAUSSIAN)), curve)
+                for step in marks
+            ]
+            words.append(f"{other.training.label} {_list(steps)}")
+        return (
+            f"**With a warm-up of {self.study.warmup}**, the network that predicts the noise, "
+            f"combined with a Gaussian, has after {_list(marks)} steps the loss that networks "
+            f"alone have after: {'; '.join(words)}."
+        )
+
+    def _ranking(self) -> str:
+        """Return the best form by each quantity, after the last mark."""
+        last, warmup = self.study.marks[-1], self.study.warmup
+        words = []
+        for quantity in QUANTITIES:
+            values = {
+                _named(result, form): result.value(last, quantity, form)
+                for result, form, step, _ in self.measured()
+                if step == last
+                and (result.training.warmup, result.training.seed) == (warmup, self.study.seed)
+            }
+            ranked = sorted((v, name) for name, v in values.items() if not math.isnan(v))[:3]
+            best = ", ".join(f"{name} ({value:.4f})" for value, name in ranked)
+            if best:
+                words.append(f"{WORDS[quantity]}: {best}")
+        if not words:
+            return ""
+        return f"**The best forms** after {last} steps, by {'; by '.join(words)}."
+
+    def _orders(self) -> str:
+        """Return whether a higher order lowers the loss."""
+        words, study = [], self.study
+        low, high = (self.get(name, study.long_warmup) for name in (PAPER_3, PAPER_6))
+        if low is not None and high is not None:
+            marks = sorted({*low.marks, *high.marks} & {*study.long_marks})
+            ratios = [high.value(step, "loss") / low.value(step, "loss") for step in marks]
+            words.append(f"OISM(6) has {_percent(ratios)} of the loss of OISM(3)")
+        own = self.get(REFERENCE, study.warmup)
+        if own is not None:
+            marks = [step for step in study.marks if step in own.marks]
+            for form in (PRINCIPAL_9, PIXELS_6):
+                against = GAUSSIAN if form == PRINCIPAL_9 else "pixels 3"
+                ratios = [
+                    own.value(step, "loss", form) / own.value(step, "loss", against)
+                    for step in marks
+                ]
+                if ratios and not any(map(math.isnan, ratios)):
+                    words.append(
+                        f"a network combined with {form} {_percent(ratios)} of that with {against}"
+                    )
+        return f"**A higher order**: {'; '.join(words)}, after the marks." if words else ""
+
+    def error_table(self) -> str:
+        """Return losses and errors by sixths of all forms, with equivalent steps."""
+        head = ["training", "form", "seed", "warm-up", "steps", "loss", "steps alone"]
+        rows = []
+        for result, form, step, one in self.measured():
+            if step not in result.training.marks:
+                continue
+            training, other = result.training, self.reference(result.training)
+            alone = [] if other is None else other.curve("loss")
+            is_own = _is_reference(result, form)
+            needed = "" if is_own else _steps(self.equivalent(result, form, step), alone)
+            names = [training.label, form, training.seed, training.warmup, step]
+            errors = [f"{error:.5f}" for error in one.errors]
+            rows.append([*names, f"{one.loss:.5f}", needed, *errors])
+        return table([*head, *(f"sixth {i + 1}" for i in range(SIXTHS))], rows)
+
+    def quality_table(self) -> str:
+        """Return bits per dimension and Fréchet distances of all forms that have them."""
+        head = ["training", "form", "seed", "warm-up", "steps", "bits per dimension"]
+        rows = []
+        for result, form, step, one in self.measured():
+            if one.bits is None or one.frechet is None:
+                continue
+            training, other = result.training, self.reference(result.training)
+            base = None if other is None else other.form(step)
+            apart = "" if _is_reference(result, form) else _apart(one, base)
+            names = [training.label, form, training.seed, training.warmup, step]
+            bits = f"{np.mean(one.bits):.4f} ± {_error(np.array(one.bits)):.4f}"
+            rows.append([*names, bits, apart, f"{one.frechet:.2f}"])
+        return table([*head, "minus the network alone", "Fréchet distance"], rows)
+
+    def prior_table(self) -> str:
+        """Return the loss of the network combined with each prior, relative to it alone."""
+        rows = []
+        for warmup in (self.study.long_warmup, self.study.warmup):
+            result = self.get(REFERENCE, warmup)
+            if result is None:
+                continue
+            for form in result.training.combined:
+                for step in sorted(result.marks):
+                    one, alone = result.form(step, form), result.form(step)
+                    if one is None or alone is None or step not in result.training.marks:
+                        continue
+                    ratios = [a / b for a, b in zip(one.errors, alone.errors, strict=True)]
+                    shown = [f"{ratio:.4f}" for ratio in (one.loss / alone.loss, *ratios)]
+                    rows.append([form, warmup, step, *shown])
+        head = ["prior", "warm-up", "steps", "loss", *(f"sixth {i + 1}" for i in range(SIXTHS))]
+        return table(head, rows)
+
+    def step_table(self) -> str:
+        """Return the times of steps, with quartiles."""
+        times = self.times
+        if times is None:
+            return "Not timed."
+        rows = []
+        for name in times.rounds:
+            low, middle, high = times.ratios(name)
+            spread = f"{middle:.3f} ({low:.3f} to {high:.3f})"
+            rows.append([name, f"{1000 * times.seconds(name):.1f}", spread])
+        for order in (3, 6):
+            base = f"compiled, not recorded, OISM({order})"
+            low, middle, high = times.ratios(f"{base}, solved in every step", base)
+            rows.append(
+                [
+                    f"solved / tabulated, OISM({order})",
+                    "",
+                    f"{middle:.3f} ({low:.3f} to {high:.3f})",
+                ]
+            )
+        return table(["step", "ms", "ratio to fast, median and quartiles"], rows)
+
+    def coefficient_table(self) -> str:
+        """Return the times of the coefficients of a batch."""
+        if self.times is None:
+            return ""
+        rows = []
+        for name, spent in self.times.coefficients.items():
+            low, middle, high = (f"{1000 * one:.3f}" for one in quartiles(spent))
+            rows.append([name, middle, low, high])
+        return table(["coefficients", "ms", "lower quartile", "upper quartile"], rows)
+
+    def measured(self) -> Iterator[tuple[Result, str, int, Measured]]:
+        """Yield all results with their forms and steps."""
+        for result in self.results:
+            for form in result.training.forms:
+                for step in sorted(result.marks):
+                    one = result.form(step, form)
+                    if one is not None:
+                        yield result, form, step, one
+
+
+def _is_reference(result: Result, form: str) -> bool:
+    return result.training.name == REFERENCE and form == ITSELF
+
+
+def _named(result: Result, form: str) -> str:
+    label = result.training.label
+    return label if form == ITSELF else f"{label} combined with {form}"
+
+
+def _steps(needed: float, alone: Curve) -> str:
+    """Return a number of steps, or the bound where the network alone was not measured."""
+    if not alone:
+        return ""
+    if math.isnan(needed):
+        return f"less than {alone[0][0]}"
+    return f"more than {alone[-1][0]}" if math.isinf(needed) else str(round(needed))
+
+
+def _list(values: Sequence[object]) -> str:
+    """Return values in words.
+
+    >>> _list([1, 2, 3])
+    '1, 2 and 3'
+    """
+    words = [str(value) for value in values]
+    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
+
+
+def _percent(ratios: Sequence[float]) -> str:
+    return _list([f"{ratio:.1%}" for ratio in ratios])
+
+
+def _error(values: Any) -> float:  # noqa: ANN401
+    return float(standard_error(values)) if len(values) > 1 else math.nan
+
+
+def _apart(one: Measured, other: Measured | None) -> str:
+    """Return the mean difference of the bits of the same images, with its standard error."""
+    if other is None or one.bits is None or other.bits is None:
+        return ""
+    apart = np.array(one.bits) - np.array(other.bits)
+    return f"{apart.mean():+.4f} ± {_error(apart):.4f}"

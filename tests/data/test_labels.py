@@ -1,0 +1,106 @@
+"""Labels of images in files."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from oism.data.files import FileError, open_images
+
+
+def png(value: int) -> bytes:
+    sink = io.BytesIO()
+    Image.fromarray(np.full((4, 4), value, np.uint8)).save(sink, "png")
+    return sink.getvalue()
+
+
+def folders(place: Path, **classes: int) -> str:
+    value = 0
+    for name, count in classes.items():
+        (place / name).mkdir(parents=True)
+        for k in range(count):
+            (place / name / f"{k}.png").write_bytes(png(value))
+            value += 1
+    return str(place)
+
+
+def test_folders_are_classes(tmp_path: Path) -> None:
+    images = open_images(folders(tmp_path / "images", dog=2, cat=3))
+    found = images.labels()
+    assert found.names == ("cat", "dog")
+    assert found.numbers.tolist() == [0, 0, 0, 1, 1]
+    assert np.concatenate(list(images))[:, 0, 0, 0].tolist() == [2, 3, 4, 0, 1]
+
+
+def test_skipped_images_have_no_labels(tmp_path: Path) -> None:
+    path = folders(tmp_path / "images", a=2, b=2)
+    (tmp_path / "images" / "a" / "1.png").write_bytes(b"damaged")
+    images = open_images(path, skip_broken=True)
+    assert len(np.concatenate(list(images))) == 3
+    assert images.labels().numbers.tolist() == [0, 1, 1]
+    assert len(images.skipped) == 1
+
+
+def parquet(path: Path, labels: Any, column: str = "label", names: list[str] | None = None) -> str:
+    table = pa.table({"img": [png(k) for k in range(len(labels))], column: labels})
+    if names is not None:
+        stored = {"info": {"features": {column: {"names": names, "_type": "ClassLabel"}}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(stored)})
+    pq.write_table(table, path)
+    return str(path)
+
+
+def test_parquet_columns(tmp_path: Path) -> None:
+    path = parquet(tmp_path / "a.parquet", [1, 0, 1], names=["cat", "dog"])
+    found = open_images(path).labels()
+    assert (found.numbers.tolist(), found.names) == ([1, 0, 1], ("cat", "dog"))
+    words = parquet(tmp_path / "b.parquet", ["x", "a", "x"], column="kind")
+    found = open_images(words, column="img").labels("kind")
+    assert (found.numbers.tolist(), found.names) == ([1, 0, 1], ("a", "x"))
+    sparse = parquet(tmp_path / "c.parquet", [7, 3, 7])
+    assert open_images(sparse).labels().names == ("3", "7")
+    several = [parquet(tmp_path / f"{k}.parquet", [k]) for k in range(3)]
+    assert open_images(several).labels().numbers.tolist() == [0, 1, 2]
+
+
+def test_arrays(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.npz")
+    np.savez(path, images=np.zeros((4, 5, 5), np.uint8), labels=np.array([2, 0, 1, 2]))
+    found = open_images(path).labels()
+    assert (found.numbers.tolist(), found.names) == ([2, 0, 1, 2], ("0", "1", "2"))
+    np.savez(path, images=np.zeros((4, 5, 5), np.uint8), kind=np.array(["b", "a", "b", "b"]))
+    assert open_images(path).labels("kind").numbers.tolist() == [1, 0, 1, 1]
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    path = folders(tmp_path / "images", a=1, b=1)
+    with pytest.raises(FileError, match="has no column 'label'"):
+        open_images(path).labels("label")
+    (tmp_path / "images" / "x.png").write_bytes(png(0))
+    with pytest.raises(FileError, match=r"x\.png: the image is in no subfolder"):
+        open_images(path).labels()
+    nothing = parquet(tmp_path / "n.parquet", [0.5, 1.5])
+    with pytest.raises(FileError, match="holds double, not integers or names"):
+        open_images(nothing).labels()
+    missing = parquet(tmp_path / "m.parquet", [0, None])
+    with pytest.raises(FileError, match=r"row 2: there is no label"):
+        open_images(missing).labels()
+    other = parquet(tmp_path / "o.parquet", [0, 1], column="id")
+    with pytest.raises(FileError, match=r"no labels among the columns 'img', 'id': choose with"):
+        open_images(other).labels()
+    npz = str(tmp_path / "a.npz")
+    np.savez(npz, images=np.zeros((4, 5, 5), np.uint8), labels=np.zeros(3, int))
+    with pytest.raises(FileError, match=r"each of the 4 images, but the array 'labels'"):
+        open_images(npz).labels()
+    npy = str(tmp_path / "a.npy")
+    np.save(npy, np.zeros((4, 5, 5), np.uint8))
+    with pytest.raises(FileError, match="an NPY file has no labels"):
+        open_images(npy).labels()
