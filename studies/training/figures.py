@@ -42,9 +42,8 @@ PANELS: Mapping[str, str] = MappingProxyType(
 )  # fmt: skip
 """The quantities and the titles of their panels."""
 
-SHOWN = 16
-COLUMNS = 5
-"""The number of samples shown of a form, and of forms in a row."""
+SHOWN, COLUMNS = 9, 5
+"""The number of samples shown of a form, and of entries in a row of a legend."""
 
 GALLERY: tuple[tuple[str, str], ...] = (
     ("noise", ITSELF), ("noise", GAUSSIAN), ("oism3", ITSELF), ("v", ITSELF), ("edm-own", ITSELF),
@@ -65,7 +64,7 @@ def curves(results: Sequence[Result], study: TrainingStudy) -> Figure:
                 points = _points(result, form, quantity, found)
                 if points:
                     ax.plot(*zip(*points, strict=True), **_line(result, form, study))
-            steps = sorted({step for one in found for step, _ in one.curve(quantity.split()[0])})
+            steps = study.marks if warmup == study.warmup else study.long_marks
             _axes(ax, steps, is_log=quantity != RELATIVE)
             ax.set_title(title, fontsize=9)
             ax.set_xlabel("steps", fontsize=8)
@@ -140,19 +139,19 @@ def samples(results: Sequence[Result], study: TrainingStudy) -> Figure:
         for result, form in found
         if f"{(step := result.training.marks[which])}|{form}" in result.samples
     ]
-    columns = min(COLUMNS, max(1, len(found)))
+    columns = max(1, len(found))
     rows = -(-len(places) // columns)
     figure, axes = plt.subplots(
-        rows, columns, figsize=(WIDTH, 1.12 * WIDTH / columns * rows), layout="constrained",
+        rows, columns, figsize=(WIDTH, (WIDTH / columns + 0.5) * rows), layout="constrained",
         squeeze=False,
     )  # fmt: skip
     for ax in axes.flat:
         ax.set_axis_off()
     for ax, (result, form, step) in zip(axes.flat, places, strict=False):
         drawn = result.samples[f"{step}|{form}"][:SHOWN]
-        ax.imshow(image_grid(drawn, pad=1), cmap="gray", interpolation="nearest")
-        label = result.training.label if form == ITSELF else f"{result.training.label} + {form}"
-        ax.set_title(f"{label}\n{step} steps, warm-up of {result.training.warmup}", fontsize=8)
+        ax.imshow(image_grid(drawn), cmap="gray", vmin=0, vmax=255, interpolation="antialiased")
+        label = result.training.label if form == ITSELF else f"+ {form}"
+        ax.set_title(f"{label}\n{step} steps\n(warm-up {result.training.warmup})", fontsize=8)
     return figure
 
 
@@ -193,7 +192,7 @@ def _legend(part: SubFigure, found: Sequence[Result], study: TrainingStudy) -> N
 
 
 def _axes(ax: Axes, steps: Sequence[int], *, is_log: bool) -> None:
-    """Draw ticks at the numbers of steps that were measured, values in logarithms or not."""
+    """Draw ticks at numbers of steps, values in logarithms or not."""
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(FixedLocator(list(steps)))
     ax.xaxis.set_minor_locator(NullLocator())

@@ -142,12 +142,13 @@ class Runner:
         result = self.store.read(training)
         if not result.missing:
             return result
-        if not self._has_time(training, result, 0):
+        kept = self._kept(training)
+        start = 0 if kept is None else int(kept["step"])
+        if not self._has_time(training, result, start):
             return result
         for name in training.combined:
             self.priors[name]  # fitted before the clock of the training starts
-        kept = self._kept(training)
-        if not self._has_time(training, result, 0 if kept is None else int(kept["step"])):
+        if not self._has_time(training, result, start):
             return result
         self._train(training, result, kept)
         gc.collect()  # the recorded step and its memory

@@ -111,29 +111,23 @@ class Summary:
         ]
 
     def answers(self) -> str:
-        """Return the paragraph that answers the questions of the study."""
+        """Return a list that answers the questions of the study."""
         parts = [self._saved_steps(), self._against(), self._ranking(), self._orders()]
-        return " ".join(part for part in parts if part)
+        return "\n".join(f"- {part}" for part in parts if part)
 
     def _saved_steps(self) -> str:
         """Return how many steps are saved with the paper's settings."""
-        warmup, words = self.study.long_warmup, []
+        words = []
         for name, form in ((PAPER_3, ITSELF), (REFERENCE, GAUSSIAN)):
-            result = self.get(name, warmup)
+            result = self.get(name, self.study.long_warmup)
             other = None if result is None else self.reference(result.training)
-            if result is None or other is None:
-                continue
-            marks = [step for step in result.training.marks if step in result.marks]
-            alone = other.curve("loss")
-            steps = [_steps(self.equivalent(result, form, step), alone) for step in marks]
-            words.append(
-                f"{_named(result, form)} after {_list(marks)} steps that of {_list(steps)}"
-            )
+            if result is not None and other is not None:
+                words.append(f"{_named(result, form)} {_compared(result, form, other)}")
         if not words:
             return ""
         return (
-            f"**With the paper's settings** (predicted noise, a warm-up of {warmup} steps) the "
-            f"loss is, in steps of the network alone: {'; '.join(words)} steps."
+            f"**Steps saved with the paper's settings** (predicted noise, a warm-up of "
+            f"{self.study.long_warmup} steps), against the network alone: {'; '.join(words)}."
         )
 
     def _against(self) -> str:
@@ -141,21 +135,14 @@ class Summary:
         own, words = self.get(REFERENCE, self.study.warmup), []
         if own is None:
             return ""
-        marks = [step for step in own.training.marks if step in own.marks]
         for name in (REFERENCE, VELOCITY, EDM):
             other = self.get(name, self.study.warmup)
-            if other is None:
-                continue
-            curve = other.curve("loss")
-            steps = [
-                _steps(steps_needed(curve, own.value(step, "loss", GAUSSIAN)), curve)
-                for step in marks
-            ]
-            words.append(f"{other.training.label} {_list(steps)}")
+            if other is not None:
+                words.append(f"against {other.training.label}, {_compared(own, GAUSSIAN, other)}")
         return (
-            f"**With a warm-up of {self.study.warmup}**, the network that predicts the noise, "
-            f"combined with a Gaussian, has after {_list(marks)} steps the loss that networks "
-            f"alone have after: {'; '.join(words)}."
+            f"**Steps saved against other parametrisations**, with a warm-up of "
+            f"{self.study.warmup}, by the network that predicts the noise, combined with a "
+            f"Gaussian: {'; '.join(words)}."
         )
 
     def _ranking(self) -> str:
@@ -198,7 +185,7 @@ class Summary:
                     words.append(
                         f"a network combined with {form} {_percent(ratios)} of that with {against}"
                     )
-        return f"**A higher order**: {'; '.join(words)}, after the marks." if words else ""
+        return f"**A higher order**, at the marks: {'; '.join(words)}." if words else ""
 
     def error_table(self) -> str:
         """Return losses and errors by sixths of all forms, with equivalent steps."""
@@ -307,6 +294,17 @@ def _steps(needed: float, alone: Curve) -> str:
     if math.isnan(needed):
         return f"less than {alone[0][0]}"
     return f"more than {alone[-1][0]}" if math.isinf(needed) else str(round(needed))
+
+
+def _compared(result: Result, form: str, other: Result) -> str:
+    """Return the steps that another network needs for the loss and the distance of a form."""
+    marks = [step for step in result.training.marks if step in result.marks]
+    words = []
+    for quantity in ("loss", "frechet"):
+        curve = other.curve(quantity)
+        needed = [steps_needed(curve, result.value(step, quantity, form)) for step in marks]
+        words.append(f"the {WORDS[quantity]} of {_list([_steps(one, curve) for one in needed])}")
+    return f"has after {_list(marks)} steps {' and '.join(words)} steps"
 
 
 def _list(values: Sequence[object]) -> str:

@@ -133,7 +133,7 @@ def test_sample_is_that_of_the_estimator(oism: Run, folder: Path, tmp_path: Path
     np.testing.assert_array_equal(np.load(io.BytesIO(npy.out)), expected)
     out = tmp_path / "g.parquet"
     given = oism(f"sample angles.safetensors -n 4 --seed 3 --given psi=-20 --json -o {out}")
-    assert strict(given.text) == {"rows": 4, "output": str(out)}
+    assert strict(given.text) == {"rows": 4, "method": "ode", "steps": 16, "output": str(out)}
     expected = model.sample(4, random_state=3, given={1: -20.0})
     np.testing.assert_array_equal(rows_of(out, "phi", "psi"), expected)
     numbered = oism("sample angles.safetensors -n 4 --seed 3 --given 1=-20 --format npy")

@@ -114,7 +114,7 @@ def test_levels_are_read_as_texts(tmp_path: Path) -> None:
     file.write_text("kind,size\nb,1.5\n1,2\n,3\nb,4\n")
     with pytest.raises(files.FileError, match="line 4, column 'kind': the value is missing"):
         read_rows(str(file), Levels())
-    found = read_rows(str(file), Levels(), skip=True)
+    found = read_rows(str(file), Levels(), missing="skip")
     assert found.values.equals(pa.table({"size": [1.5, 2.0, 4.0], "kind": ["b", "1", "b"]}))
     assert found.skipped == 1
 

@@ -56,9 +56,14 @@ def test_a_clock_that_leaves_no_signal_is_refused_before_the_work(clock: Clock) 
         TensorSpec((2,), clock)
 
 
-@pytest.mark.parametrize(
-    "clock", [CLOCK, IdentityClock(20.0), Logarithmic(1e-3, 12.0), VarianceExploding(0.01, 3.0)]
-)
+def test_a_clock_of_brownian_motion_is_refused() -> None:
+    """Its times would be those of another process, the Ornstein-Uhlenbeck process."""
+    x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=r"clock must be one of noise that preserves variance"):
+        fit_prior(x, order=2, clock=VarianceExploding(0.01, 3.0))
+
+
+@pytest.mark.parametrize("clock", [CLOCK, IdentityClock(20.0), Logarithmic(1e-3, 12.0)])
 def test_clocks_that_leave_some_signal(clock: Clock) -> None:
     x = torch.randn(50, 2, generator=torch.Generator().manual_seed(0))
     prior = fit_prior(x, order=3, clock=clock)

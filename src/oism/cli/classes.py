@@ -28,7 +28,7 @@ class Classes:
     label: Annotated[str | None, arg(metavar="CLASS")] = None
     """Draw this class: its number from 0, its name, or all, each in turn."""
     guidance: Annotated[float | None, arg(metavar="NUMBER")] = None
-    """The weight of classifier-free guidance: 1 for none, 2 for images more typical of a class."""
+    """Guidance towards the class: 1 for none, 2 for more typical images."""
 
     def check(self) -> None:
         """Raise if options contradict each other."""

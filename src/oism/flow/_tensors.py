@@ -161,6 +161,11 @@ def checked_clock(clock: Clock) -> Clock:
             f"Ornstein-Uhlenbeck process, of which {clock!r} leaves e^-{last:g} of the signal. "
             "Use a variance preserving clock: VariancePreserving() ends at t = 5.025"
         )
+    if clock.explodes:
+        raise ValueError(
+            "clock must be one of noise that preserves variance, x_τ = αx + σε with α² + σ² = 1: "
+            f"that of {clock!r} is for Brownian motion. Use VariancePreserving()"
+        )
     return clock
 
 

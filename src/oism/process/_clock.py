@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -31,6 +31,8 @@ class Clock(ABC):
     """A smooth increasing map τ ↦ t. A subclass defines the map, its derivative and its inverse."""
 
     horizon: float = 1.0
+    explodes: ClassVar[bool] = False
+    """Whether its times are meant for Brownian motion, whose variance grows without bound."""
 
     @abstractmethod
     def _time(self, tau: Tensor) -> Tensor:
@@ -115,6 +117,7 @@ class VarianceExploding(Clock):
 
     sigma_min: float = 0.01
     sigma_max: float = 50.0
+    explodes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         sigma_min = checks.positive(self.sigma_min, "sigma_min")

@@ -6,8 +6,10 @@ step after another, for a training loop of one's own.
 
 from oism.training._bits import Bits, bits_per_dim
 from oism.training._checkpoint import CheckpointError
+from oism.training._classifier import Classifier, fit_classifier
 from oism.training._config import CHANGEABLE, TrainingConfig
 from oism.training._data import Rows, stacked
+from oism.training._fidelity import PrecisionRecall, nearest_rows, precision_recall
 from oism.training._folder import (
     check_folder,
     check_not_running,
@@ -20,6 +22,7 @@ from oism.training._frechet import (
     Extractor,
     FeatureMoments,
     extractor_of,
+    feature_rows,
     features_of,
     frechet_distance,
 )
@@ -31,11 +34,13 @@ __all__ = [
     "CHANGEABLE",
     "Bits",
     "CheckpointError",
+    "Classifier",
     "DivergedError",
     "Extractor",
     "FeatureMoments",
     "Loop",
     "ModelError",
+    "PrecisionRecall",
     "Report",
     "Rows",
     "Run",
@@ -44,11 +49,15 @@ __all__ = [
     "check_folder",
     "check_not_running",
     "extractor_of",
+    "feature_rows",
     "features_of",
+    "fit_classifier",
     "frechet_distance",
     "holds_run",
     "latest_checkpoint",
+    "nearest_rows",
     "new_accelerator",
+    "precision_recall",
     "read_metrics",
     "read_settings",
     "run_progress",

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Self
 
 import torch
@@ -107,15 +107,34 @@ def _root(covariance: Tensor) -> Tensor:
     return root
 
 
-@torch.no_grad()
 def features_of(extractor: Extractor, batches: Iterable[object]) -> FeatureMoments:
     """Return the moments of the features of images, batches ``(n, c, h, w)`` of uint8.
 
     If the extractor is a module, images are moved to its device.
     """
+    moments: FeatureMoments | None = None
+    for features in _features(extractor, batches):
+        if moments is None:
+            moments = FeatureMoments(features.shape[1], device=features.device)
+        moments.update(features)
+    if moments is None:
+        raise ValueError("batches must hold at least one batch of images, got none")
+    return moments
+
+
+def feature_rows(extractor: Extractor, batches: Iterable[object]) -> Tensor:
+    """Return the features of images, batches ``(n, c, h, w)`` of uint8, as rows ``(n, k)``."""
+    found = [features.float() for features in _features(extractor, batches)]
+    if not found:
+        raise ValueError("batches must hold at least one batch of images, got none")
+    return torch.cat(found)
+
+
+@torch.no_grad()
+def _features(extractor: Extractor, batches: Iterable[object]) -> Iterator[Tensor]:
+    """Yield the features of batches of images."""
     state = extractor.state_dict() if isinstance(extractor, nn.Module) else {}
     device = next((part.device for part in state.values()), None)
-    moments: FeatureMoments | None = None
     for batch in batches:
         images = tensor(batch, "batches")
         if images.dtype != torch.uint8 or images.ndim != 4:
@@ -127,12 +146,7 @@ def features_of(extractor: Extractor, batches: Iterable[object]) -> FeatureMomen
         if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != len(images):
             got = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
             raise ValueError(f"extractor must return features ({len(images)}, k), got {got}")
-        if moments is None:
-            moments = FeatureMoments(features.shape[1], device=features.device)
-        moments.update(features)
-    if moments is None:
-        raise ValueError("batches must hold at least one batch of images, got none")
-    return moments
+        yield features
 
 
 def extractor_of(name: str) -> Extractor:

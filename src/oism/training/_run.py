@@ -16,6 +16,7 @@ from torch import nn
 
 from oism._core import checks
 from oism._core.atomic import remove_drafts, replacing
+from oism._core.locking import FileLock
 from oism._core.plain import plain
 from oism._core.progress import Progress, progress_bar
 from oism.flow import TensorSpec
@@ -157,28 +158,29 @@ class Run:
         self._stop_error: BaseException | None = None
         self._measured = NEVER
         self.error: ModelError | None = None
-        self._lock = places.locked(self.folder) if self.accelerator.is_main_process else None
-        try:
-            self.loop = self._begun(levels)
-        except BaseException:
-            self.close()
-            raise
-
-    def _begun(self, levels: NoiseLevels) -> Loop:
-        """Return the loop, at the newest checkpoint if there is one, and write the settings."""
+        if self.accelerator.is_main_process:
+            places.check_not_running(self.folder)
         found = checkpoint.read_latest(self.checkpoints)
         if found is not None:
             self._check_same(found)
-        objective = DenoisingScoreMatching(levels)
-        loop = Loop(self.model.predictor, self.rows, objective, self.config, self.accelerator)
+        self.loop = Loop(predictor, rows, DenoisingScoreMatching(levels), config, self.accelerator)
         if found is not None:
-            _restore(loop, found)
+            _restore(self.loop, found)
         # All processes have read the folder before one of them writes to it.
         self.accelerator.wait_for_everyone()
+        self._lock: FileLock | None = None
         if self.accelerator.is_main_process:
-            self._write_settings(loop, new=found is None)
+            self._lock = self._locked(0 if found is None else found.step)
+            self._write_settings(new=found is None)
         self.accelerator.wait_for_everyone()
-        return loop
+
+    def _locked(self, step: int) -> FileLock:
+        """Return the lock of the folder, whose newest checkpoint must still be that of a step."""
+        lock, last = places.locked(self.folder), checkpoint.latest(self.checkpoints)
+        if step != (0 if last is None else checkpoint.step_of(last)):
+            lock.release()
+            raise CheckpointError(f"{self.folder}: another run has just written there: start again")
+        return lock
 
     @property
     def checkpoints(self) -> Path:
@@ -352,15 +354,15 @@ class Run:
                 f"{self.config.steps}"
             )
 
-    def _write_settings(self, loop: Loop, *, new: bool) -> None:
+    def _write_settings(self, *, new: bool) -> None:
         """Write what a reader, or the command that resumes the run, has to know about it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_drafts(self.folder)
         if new:
             for name in (places.MODEL, places.METRICS):  # of a run without a checkpoint
                 (self.folder / name).unlink(missing_ok=True)
-            if loop.informed is not None:
-                loop.informed.prior.save(self.folder / places.PRIOR)
+            if self.loop.informed is not None:
+                self.loop.informed.prior.save(self.folder / places.PRIOR)
         settings = {
             "config": asdict(self.config),
             "model": self.model.facts(),
