@@ -82,7 +82,7 @@ def drawn(seed: int) -> Case:
         else:
             columns[name] = offset + unit * shaped(kind, z[:, j], u)
     frame = pd.DataFrame(columns)
-    rows, new = frame[:n].reset_index(drop=True), frame[n:].reset_index(drop=True)
+    rows, new = frame[:n].reset_index(drop=True), frame[n:]
     free = [name for name, kind in zip(columns, kinds, strict=True) if kind in KINDS[:5]]
     if n > 10 and rng.random() < 0.2:  # equal rows
         rows = rows.iloc[rng.integers(0, n // 2, size=n)].reset_index(drop=True)
@@ -92,6 +92,10 @@ def drawn(seed: int) -> Case:
             values = rows[name].to_numpy().copy()
             values[0] += 10 ** rng.uniform(1, 6) * (values.std() or 1.0)
             rows[name] = values
+    for name, kind in zip(columns, kinds, strict=True):  # a level that was not fitted is an error
+        if kind == "level":
+            new = new[new[name].isin(set(rows[name]))]
+    new = new.reset_index(drop=True)
     weights = rng.uniform(0.5, 2, size=n) if rng.random() < 0.2 else None
     settings: dict[str, Any] = {"periodic": periodic or None, "bounds": bounds or None}
     if "level" not in kinds and rng.random() < 0.4:  # an array without names
@@ -173,9 +177,9 @@ def _in_range(case: Case, rows: pd.DataFrame, samples: pd.DataFrame) -> bool:
         x, y = found.to_numpy(dtype=np.float64), known.to_numpy(dtype=np.float64)
         if not np.isfinite(x).all():
             return False
-        if kind in ("angle", "share", "count"):
-            low, high = {"angle": (0, 360), "share": (0, 1), "count": (0, math.inf)}[kind]
-            if x.min() < low or x.max() > high:
+        if kind in ("angle", "share"):
+            high = 360 if kind == "angle" else 1
+            if x.min() < 0 or x.max() > high:
                 return False
         # The middle of samples lies within the rows, and spreads as they do.
         spread = y.max() - y.min() or abs(y[0]) or 1.0

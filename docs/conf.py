@@ -52,7 +52,6 @@ add_module_names = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
-autodoc_type_aliases = {"Array": "numpy.ndarray", "ArrayLike": "numpy.typing.ArrayLike"}
 autodoc_inherit_docstrings = False
 napoleon_google_docstring = False
 napoleon_use_rtype = False

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -204,7 +205,7 @@ def plain_code(page: Path) -> list[str]:
 
 def test_every_block_of_python_is_run() -> None:
     found = {name_of(page) for page in PAGES if plain_code(page)}
-    assert found == {*RUN_ELSEWHERE, *NOT_RUN, "docs/tables.md"}
+    assert found == {*RUN_ELSEWHERE, *NOT_RUN, "docs/index.md", "docs/tables.md"}
     assert all((ROOT / test).exists() for test in RUN_ELSEWHERE.values())
 
 
@@ -233,3 +234,16 @@ def test_the_page_of_tables_reads_batches(tmp_path: Path, monkeypatch: pytest.Mo
     exec(compile(block, "docs/tables.md", "exec"), names)
     exact = -0.5 * (rows**2).sum(1) - math.log(2 * math.pi)
     assert names["model"].score(rows) / 300 == pytest.approx(exact.mean(), abs=0.15)
+
+
+def test_the_landing_page_fits_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = np.random.default_rng(0)
+    trips = {"hour": source.uniform(0, 24, 200), "distance": source.gamma(2.0, size=200)}
+    pa.csv.write_csv(pa.table(trips), "trips.csv")
+    (block,) = plain_code(ROOT / "docs" / "index.md")
+    names: dict[str, Any] = {}
+    exec(compile(block, "docs/index.md", "exec"), names)
+    assert list(names["new"].columns) == [*trips]
+    assert bool((names["new"]["distance"] > 0).all())
+    assert np.isfinite(names["unusual"]).all()

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oism.basis import IdentityFrame
-from oism.images import Prior, fit_prior, image_statistics
+from oism.images import Prior, fit_prior
 from studies.cifar10 import figures
 from studies.cifar10.figures import Plan
 from studies.cifar10.variants import (
@@ -176,18 +176,9 @@ class Cifar10(Study):
 
     def times(self) -> Times:
         """Return the times of steps."""
-        sets = image_sets(self.data)
-        images = sets.train.to(device())
-        found = {
-            "pixels": image_statistics(
-                images, order=6, frame=IdentityFrame(), pixels=sets.pixels, folds=1
-            ),
-            "PCA": image_statistics(images, order=4, pixels=sets.pixels, folds=1),
-        }
-        steps = 1 if self.is_small else 5
         return step_times(
-            images, found, self.setup.sizes, batch=self.batch, rounds=self.rounds, steps=steps,
-            pixels=sets.pixels,
+            image_sets(self.data), self.setup.sizes, batch=self.batch, rounds=self.rounds,
+            steps=1 if self.is_small else 5,
         )  # fmt: skip
 
     def _findings(self, results: Sequence[Result], times: Times) -> Findings:

@@ -161,8 +161,8 @@ def steps_needed(curve: Curve, value: float) -> float:
     Values are interpolated linearly in the logarithm of steps. Infinite where the curve does not
     reach the value, NaN where it starts below.
 
-    >>> steps_needed([(100, 3.0), (1000, 2.0), (10000, 1.5)], 2.5)
-    316.22776601683796
+    >>> round(steps_needed([(100, 3.0), (1000, 2.0), (10000, 1.5)], 2.5))
+    316
     >>> steps_needed([(100, 3.0), (1000, 2.0)], 1.9)
     inf
     """

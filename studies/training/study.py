@@ -22,9 +22,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from oism.basis import IdentityFrame
-from oism.images import image_statistics
-from studies.images import DIGITS, device, image_sets
+from studies.images import DIGITS, image_sets
 from studies.study import Findings, Study
 from studies.training import figures, step_time
 from studies.training.claims import claims
@@ -169,17 +167,9 @@ class TrainingStudy(Study):
 
     def times(self, deadline: float = float("inf")) -> Times:
         """Return the times of steps."""
-        sets = image_sets(self.data)
-        images = sets.train.to(device())
-        found = {
-            "pixels": image_statistics(
-                images, order=6, frame=IdentityFrame(), pixels=sets.pixels, folds=1
-            ),
-            "PCA": image_statistics(images, order=4, pixels=sets.pixels, folds=1),
-        }
         return step_times(
-            images, found, self.setup.sizes, batch=self.batch, rounds=self.rounds,
-            steps=1 if self.is_small else 5, pixels=sets.pixels, deadline=deadline,
+            image_sets(self.data), self.setup.sizes, batch=self.batch, rounds=self.rounds,
+            steps=1 if self.is_small else 5, deadline=deadline,
         )  # fmt: skip
 
     def missing(self, folder: Path, training: Training) -> list[int]:

@@ -50,11 +50,8 @@ class Summary:
 
     @property
     def seconds(self) -> float:
-        """The time of all trainings, measurements and timings."""
-        timing = 0.0
-        if self.times is not None:
-            timing = sum(self.times.ready.values()) + sum(map(sum, self.times.rounds.values()))
-        return timing + sum(one.seconds for one in self.results)
+        """The time of all trainings and measurements."""
+        return sum(one.seconds for one in self.results)
 
     @property
     def accuracy(self) -> str:
@@ -117,33 +114,41 @@ class Summary:
 
     def _saved_steps(self) -> str:
         """Return how many steps are saved with the paper's settings."""
-        words = []
+        study, words = self.study, []
+        marks = self._marks(study.long_warmup, study.long_marks)
         for name, form in ((PAPER_3, ITSELF), (REFERENCE, GAUSSIAN)):
-            result = self.get(name, self.study.long_warmup)
+            result = self.get(name, study.long_warmup)
             other = None if result is None else self.reference(result.training)
             if result is not None and other is not None:
-                words.append(f"{_named(result, form)} {_compared(result, form, other)}")
+                words.append(f"{_named(result, form)}, {_compared(result, form, other, marks)}")
         if not words:
             return ""
         return (
-            f"**Steps saved with the paper's settings** (predicted noise, a warm-up of "
-            f"{self.study.long_warmup} steps), against the network alone: {'; '.join(words)}."
+            f"**Steps saved with the paper's settings**, predicted noise and a warm-up of "
+            f"{study.long_warmup} steps. After {_list(marks)} steps these are as good as the "
+            f"network alone after so many: {'; '.join(words)}."
         )
 
     def _against(self) -> str:
         """Return how many steps networks with other parametrisations need."""
-        own, words = self.get(REFERENCE, self.study.warmup), []
+        study, words = self.study, []
+        own, marks = self.get(REFERENCE, study.warmup), self._marks(study.warmup, study.marks)
         if own is None:
             return ""
         for name in (REFERENCE, VELOCITY, EDM):
-            other = self.get(name, self.study.warmup)
+            other = self.get(name, study.warmup)
             if other is not None:
-                words.append(f"against {other.training.label}, {_compared(own, GAUSSIAN, other)}")
+                words.append(f"{other.training.label}, {_compared(own, GAUSSIAN, other, marks)}")
         return (
-            f"**Steps saved against other parametrisations**, with a warm-up of "
-            f"{self.study.warmup}, by the network that predicts the noise, combined with a "
-            f"Gaussian: {'; '.join(words)}."
+            f"**Steps saved against other parametrisations**, with a warm-up of {study.warmup}. "
+            f"After {_list(marks)} steps the network that predicts the noise, combined with a "
+            f"Gaussian, is as good as networks alone after so many: {'; '.join(words)}."
         )
+
+    def _marks(self, warmup: int, marks: Sequence[int]) -> list[int]:
+        """Return the marks of the network alone that were measured."""
+        found = self.get(REFERENCE, warmup)
+        return [] if found is None else [step for step in marks if step in found.marks]
 
     def _ranking(self) -> str:
         """Return the best form by each quantity, after the last mark."""
@@ -296,15 +301,18 @@ def _steps(needed: float, alone: Curve) -> str:
     return f"more than {alone[-1][0]}" if math.isinf(needed) else str(round(needed))
 
 
-def _compared(result: Result, form: str, other: Result) -> str:
+def _compared(result: Result, form: str, other: Result, marks: Sequence[int]) -> str:
     """Return the steps that another network needs for the loss and the distance of a form."""
-    marks = [step for step in result.training.marks if step in result.marks]
     words = []
     for quantity in ("loss", "frechet"):
         curve = other.curve(quantity)
-        needed = [steps_needed(curve, result.value(step, quantity, form)) for step in marks]
-        words.append(f"the {WORDS[quantity]} of {_list([_steps(one, curve) for one in needed])}")
-    return f"has after {_list(marks)} steps {' and '.join(words)} steps"
+        needed = [
+            _steps(steps_needed(curve, result.value(step, quantity, form)), curve)
+            for step in marks
+            if step in result.marks
+        ]
+        words.append(f"by {WORDS[quantity]} {_list(needed)}")
+    return ", ".join(words)
 
 
 def _list(values: Sequence[object]) -> str:

@@ -10,6 +10,7 @@ in several *forms*: itself, and combined with each of a number of priors.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -162,7 +163,8 @@ class Priors:
 
     def local(self) -> Prior:
         """Return the Gaussian along principal directions with local terms."""
-        return add_local_terms(self.images, self[GAUSSIAN]).cpu()
+        base = copy.deepcopy(self[GAUSSIAN])  # its tensors stay where recorded steps read them
+        return add_local_terms(self.images, base)
 
 
 FITS: Mapping[str, Callable[[Priors], Prior]] = MappingProxyType(

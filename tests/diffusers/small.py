@@ -36,7 +36,8 @@ def digits(count: int = 400) -> Tensor:
 
 
 def digits_prior(**options: Any) -> Prior:
-    return fit_prior(digits(), order=2, **options)
+    prior: Prior = fit_prior(digits(), order=2, **options)
+    return prior
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:

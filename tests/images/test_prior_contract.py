@@ -367,16 +367,16 @@ def test_bad_arguments_of_the_fit() -> None:
     with pytest.raises(ValueError, match="frame must serve tensors of 8 entries, got one for 6"):
         fit_prior(x, frame=CosineFrame((2, 3)))
     with pytest.raises(TypeError, match=r"frame must be PCA\(...\) or a Frame, got str"):
-        fit_prior(x, frame="pca")  # type: ignore[arg-type]
+        fit_prior(x, frame="pca")  # type: ignore[call-overload]
     with pytest.raises(TypeError, match="frame must be of type PCA, got IdentityFrame"):
         fit_mixture(x, frame=IdentityFrame())  # type: ignore[arg-type]
     for fit in (fit_prior, fit_mixture):
         with pytest.raises(ValueError, match="dequantise must be False for data that are not"):
             fit(x, dequantise=True)
         with pytest.raises(TypeError, match="pixels must be of type Pixels, got int"):
-            fit(x, pixels=255)  # type: ignore[arg-type]
+            fit(x, pixels=255)  # type: ignore[arg-type, call-overload]
         with pytest.raises(TypeError, match="clock must be of type Clock, got float"):
-            fit(x, clock=1.0)  # type: ignore[arg-type]
+            fit(x, clock=1.0)  # type: ignore[arg-type, call-overload]
         with pytest.raises(ValueError, match="count must be at most the dimension, 8, got 9"):
             fit(x, frame=PCA(9))
     with pytest.raises(ValueError, match="count must be an integer >= 1, got 0"):

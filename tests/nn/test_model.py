@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pytest
@@ -115,8 +114,8 @@ def images(n: int = 400) -> Tensor:
 
 @cache
 def gaussian_prior(frame: str) -> Prior:
-    more: dict[str, Any] = {"frame": IdentityFrame()} if frame == "pixels" else {}
-    return fit_prior(images(), order=2, pixels=Pixels(0, 16), **more)
+    own = IdentityFrame() if frame == "pixels" else None
+    return fit_prior(images(), order=2, pixels=Pixels(0, 16), frame=own)
 
 
 @pytest.mark.parametrize("frame", ["pixels", "principal"])

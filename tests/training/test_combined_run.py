@@ -12,16 +12,25 @@ from oism import load
 from oism._core.hashing import seed_from
 from oism.flow import NoisePredictor
 from oism.nn import Combined, DDPMpp, Diffusion
-from oism.objectives import errors_by_level
-from oism.training import CheckpointError, DivergedError, read_metrics
+from oism.objectives import DenoisingScoreMatching, UniformLogSNR, errors_by_level
+from oism.training import (
+    CheckpointError,
+    DivergedError,
+    Loop,
+    Rows,
+    new_accelerator,
+    read_metrics,
+)
 from oism.training import _checkpoint as checkpoint
 from oism.training._draws import Draws
 from oism.training._loop import CALIBRATION_BATCH, LEAST
 
 from .small import (
     NET,
+    PIXELS,
     SHAPE,
     assert_same,
+    config,
     fitted,
     images,
     predictor,
@@ -205,3 +214,25 @@ def test_half_precision(tmp_path: Path) -> None:
     assert model.precision == "bf16"
     assert share_of(model).dtype == torch.float64
     assert bool(share_of(model).isfinite().all())
+
+
+def test_a_network_alone_is_combined_with_a_prior_after_its_training() -> None:
+    """As if it had been combined from the start: with the same weights and the same draws."""
+    rows, objective = (
+        Rows(images(), PIXELS),
+        DenoisingScoreMatching(UniformLogSNR(fitted().noising)),
+    )
+    together, alone = (
+        Loop(net, rows, objective, config(), new_accelerator(cpu=True))
+        for net in (combined(), predictor())
+    )
+    for loop in (together, alone):
+        for _ in range(3):
+            loop.step()
+    later = Combined(alone.net, fitted())
+    with together.averaged(), alone.averaged():
+        alone.calibrate(later)
+        assert isinstance(together.predictor, Combined)
+        own = together.predictor.share
+    assert 0 < float(own.max()) <= 1
+    assert torch.equal(later.share, own)

@@ -34,8 +34,8 @@ def points(seed: int = 0, n: int = 200) -> torch.Tensor:
     return torch.randint(0, 256, (n, 2), generator=source).byte()
 
 
-def prior_of(data: torch.Tensor, order: int = 2, **more: VariancePreserving) -> Prior:
-    return fit_prior(data, order=order, **more)  # type: ignore[arg-type]
+def prior_of(data: torch.Tensor, order: int = 2, clock: VariancePreserving | None = None) -> Prior:
+    return fit_prior(data, order=order, clock=clock)
 
 
 def run(folder: Path, steps: int = 2, *, resume: bool = False, **more: object) -> Run:

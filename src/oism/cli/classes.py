@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from oism.data.files import Labels
     from oism.images import Prior
     from oism.nn import Diffusion
 
@@ -64,6 +65,20 @@ def names_in(path: Path) -> list[str]:
         return []
     notes: Any = read_settings(path).get("notes") or {}
     return [str(name) for name in notes.get("classes") or []]
+
+
+def numbered(labels: Labels, path: Path, classes: int) -> Tensor:
+    """Return labels of images by the numbers that their classes have in a run."""
+    import torch
+
+    own = names_in(path) or [str(k) for k in range(classes)]
+    for name in labels.names:
+        if name not in own:
+            raise UsageError(
+                f"--labels: the images have a class {name!r}, the model only {', '.join(own)}"
+            )
+    numbers = torch.tensor([own.index(name) for name in labels.names])
+    return numbers[torch.from_numpy(labels.numbers)]
 
 
 def given(model: Diffusion, chosen: Classes, n: int, path: Path, name: str) -> Diffusion:

@@ -20,6 +20,7 @@ from oism.cli.options import (
     ReportOptions,
     Seed,
     check_count,
+    check_file,
     check_not_given,
     check_one_stdin,
     options,
@@ -27,17 +28,24 @@ from oism.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from oism.cli.evaluation import How
+    from oism.cli.fidelity import Fidelity, TrainingImages
     from oism.cli.models import Stored
     from oism.data.files import Images
     from oism.flow import TensorSpec
+    from oism.nn import Diffusion
 
 LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
 PRIORS_ONLY = ("levels",)
-TRAINED_ONLY = ("intervals", "evaluations", "tolerance", "probes", "features", "samples")
-TABLES_ONLY = ("train", "baselines", "seconds", "columns", "missing", "format")
+TRAINED_ONLY = (
+    "labels", "intervals", "evaluations", "tolerance", "probes", "features", "samples", "nearest",
+)  # fmt: skip
+TABLES_ONLY = ("baselines", "seconds", "columns", "missing", "format")
 IMAGES_ONLY = (
     *PRIORS_ONLY, *TRAINED_ONLY, "limit", "no_bits", "batch", "device",
-    "image_column", "split", "mode", "skip_broken",
+    "image_column", "label_column", "split", "mode", "skip_broken",
 )  # fmt: skip
 
 BaselineNames = Annotated[
@@ -50,8 +58,6 @@ BaselineNames = Annotated[
 class TableMeasures:
     """What is measured of a model of a table."""
 
-    train: Annotated[str | None, arg(metavar="FILE")] = None
-    """The rows that the model was fitted to: baselines are fitted to them."""
     baselines: BaselineNames = ()
     """The methods to compare with; the flow needs zuko."""
     seconds: Annotated[float, arg(metavar="NUMBER")] = 60.0
@@ -78,6 +84,8 @@ class PriorMeasures:
 class TrainedMeasures:
     """What is measured of a trained model."""
 
+    labels: bool = False
+    """Use the labels of the images, for a model trained with --labels."""
     intervals: Annotated[int, arg(metavar="N")] = 6
     """The number of parts of the log-SNR range; 0 for no errors."""
     evaluations: Number = None
@@ -87,9 +95,12 @@ class TrainedMeasures:
     probes: Annotated[int, arg(metavar="N")] = 1
     """Probes of the divergence at every evaluation; bits vary less with more of them."""
     features: Annotated[str | None, arg(metavar="NAME")] = None
-    """Fréchet distance: pixels, torch-fidelity, torchmetrics or package.module:callable."""
+    """Compare samples in features: classifier (trained on the images of the run, with labels),
+    pixels, torch-fidelity, torchmetrics or package.module:callable."""
     samples: Number = None
-    """The number of samples of that distance, by default that of the images."""
+    """The number of these samples, by default that of the images."""
+    nearest: Annotated[str | None, arg(metavar="FILE")] = None
+    """Draw samples and their nearest training images to this PNG file (--features)."""
 
 
 @options
@@ -99,7 +110,7 @@ class Evaluate(Command):
     Rows: the mean log-likelihood. With --train it stands beside those of a KDE, a mixture of
     Gaussians and, where zuko is installed, a spline flow, with paired standard errors.
     Images: the mean square error of the predicted noise per dimension, 1 for predicting no noise,
-    beside that of the prior alone; bits per dimension of dequantised pixels; a Fréchet distance.
+    beside the prior's; bits per dimension; Fréchet distance, precision and recall of samples.
     `oism evaluate --help-all` lists the options for images as well.
 
     Examples:
@@ -108,7 +119,7 @@ class Evaluate(Command):
       oism evaluate prior.safetensors images
       oism evaluate prior.safetensors images -n 50 --levels 0.01 0.1 0.5 --no-bits --json
       oism evaluate run images -n 50 --evaluations 16
-      oism evaluate run images -n 50 --no-bits --features pixels --samples 20 --evaluations 32
+      oism evaluate run images -n 50 --no-bits --features pixels --samples 20 --nearest near.png
     """
 
     further = ("prior", "trained", "images")
@@ -117,6 +128,8 @@ class Evaluate(Command):
     """The file of a model, or the folder of a run."""
     data: Annotated[Positional[str], arg(metavar="DATA")]
     """The rows, or the images as for `oism fit-images`."""
+    train: Annotated[str | None, arg(metavar="DATA")] = None
+    """What the model was fitted to: rows for baselines, or images (default: the run's)."""
     limit: Annotated[int | None, arg(aliases=["-n"], metavar="N")] = None
     """Use the first N images only."""
     no_bits: bool = False
@@ -165,17 +178,17 @@ class Evaluate(Command):
         from oism.cli.rows import read_rows
 
         table = self.table
-        if table.train is None:
+        if self.train is None:
             check_not_given(
                 table, ("baselines", "seconds"), "needs --train, the rows to fit them to"
             )
-        check_one_stdin(self.data, table.train, "the data and the training rows")
+        check_one_stdin(self.data, self.train, "the data and the training rows")
         model, missing = stored.table(), table.missing
         with self.report.bars():
             test = read_rows(
                 self.data, model, chosen=table.columns, missing=missing, format=table.format
             )
-            train = None if table.train is None else read_rows(table.train, model, missing=missing)
+            train = None if self.train is None else read_rows(self.train, model, missing=missing)
             found = table_evaluation.compared(
                 model,
                 test,
@@ -193,6 +206,9 @@ class Evaluate(Command):
         from oism._core.checks import device
         from oism.cli import evaluation
         from oism.images import evaluate
+
+        if self.train is not None:
+            raise UsageError("--train: an option for tables and trained models, not for a prior")
 
         prior = stored.prior()
         horizon = prior.clock.horizon
@@ -218,40 +234,76 @@ class Evaluate(Command):
             print(evaluation.prior_text(found, images, prior.shape))
 
     def _evaluate_trained(self, stored: Stored) -> None:
-        from oism.cli import evaluation
+        import torch
+
+        from oism.cli import evaluation, fidelity
         from oism.cli.sample import on_device
         from oism.training import stacked
 
         measures = self.trained
         _check(measures, no_bits=self.no_bits)
         adaptive = evaluation.adaptive_method(measures.tolerance)
-        extractor = evaluation.extractor_of(measures.features)
+        known = fidelity.training_images(stored.file, self.train, self.images)
+        if measures.nearest is not None:
+            fidelity.needed(known, "--nearest")
+            check_file(measures.nearest)
+        if measures.features not in (None, fidelity.CLASSIFIER):  # a wrong name is found early
+            fidelity.extractor(measures.features, known, torch.device("cpu"))
         with self.report.bars():
             model = stored.trained()
             images = self._open(model.spec, "model")
             model = on_device(model, self.device)
             batches = evaluation.first_images(images, self.limit)
             values = stacked(batch.numpy() for batch in batches)
+            labels = self._labels(images, len(values), model.classes, stored)
             method = adaptive or model.likelihood_method(measures.evaluations)
             sampling = {"evaluations": measures.evaluations, "method": adaptive}
             how = evaluation.How(method, sampling, measures.probes, self.seed, self.batch)
-            intervals, alone = evaluation.errors(model, values, measures.intervals, how)
+            intervals, alone = evaluation.errors(model, values, labels, measures.intervals, how)
             found = evaluation.Measured(
                 count=len(values),
+                labels=labels is not None,
                 first=model.first,
                 method=method,
                 intervals=intervals,
                 alone=alone,
-                bits=None if self.no_bits else evaluation.bits(model, values, how),
-                distance=None
-                if extractor is None
-                else evaluation.distance(model, values, extractor, measures.samples, how),
+                bits=None if self.no_bits else evaluation.bits(model, values, labels, how),
+                fidelity=self._fidelity(model, values, known, how),
             )
         if self.report.json:
             heads = {"model": self.model, "data": self.data}
             print_json({**heads, **evaluation.trained_facts(found, images, model.shape)})
         else:
             print(evaluation.trained_text(found, images, model.shape))
+
+    def _labels(
+        self, images: Images, count: int, classes: int | None, stored: Stored
+    ) -> Tensor | None:
+        """Return the classes of the images, if they are asked for."""
+        if not self.trained.labels:
+            return None
+        from oism.cli.classes import numbered
+
+        if classes is None:
+            raise UsageError(f"--labels: {self.model} has no classes, it was trained without")
+        found = images.labels(self.images.label_column)
+        return numbered(found, stored.file, classes)[:count]
+
+    def _fidelity(
+        self, model: Diffusion, values: Tensor, known: TrainingImages | None, how: How
+    ) -> Fidelity | None:
+        from oism.cli import evaluation, fidelity
+
+        name = self.trained.features
+        if name is None:
+            return None
+        count = len(values) if self.trained.samples is None else self.trained.samples
+        extractor = fidelity.extractor(name, known, model.device)
+        samples = fidelity.drawn(model, count, how.seed, how.sampling)
+        return fidelity.measured(
+            values, samples, name, extractor, evaluation.sampling_text(how.sampling),
+            how.batch, self.trained.nearest, known,
+        )  # fmt: skip
 
     def _open(self, spec: TensorSpec, kind: str) -> Images:
         """Return the images, which must be like those of the model."""
@@ -286,4 +338,6 @@ def _check(measures: TrainedMeasures, *, no_bits: bool) -> None:
     if measures.samples is not None:
         check_count(measures.samples, 2, "--samples")
         if measures.features is None:
-            raise UsageError("--samples: those of the Fréchet distance, which needs --features")
+            raise UsageError("--samples: compared in features, which needs --features")
+    if measures.nearest is not None and measures.features is None:
+        raise UsageError("--nearest: nearest in features, which needs --features")

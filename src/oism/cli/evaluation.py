@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from oism.cli.fidelity import Fidelity
 from oism.cli.options import naming_options
 from oism.cli.reports import (
     aligned,
@@ -20,20 +21,15 @@ from oism.cli.reports import (
     skipped_text,
     split_text,
 )
-from oism.cli.sample import generator
 from oism.data.files import Images
 from oism.flow import Adaptive, OrdinaryMethod, TensorModel
-from oism.images import Evaluation, as_images
+from oism.images import Evaluation
 from oism.nn import Diffusion
 from oism.objectives import IntervalError, errors_by_level
-from oism.training import (
-    Bits,
-    Extractor,
-    bits_per_dim,
-    features_of,
-    frechet_distance,
-)
-from oism.training import extractor_of as find_extractor
+from oism.training import Bits, bits_per_dim
+
+FIDELITY = ("frechet", "precision", "recall", "neighbours", "nearest")
+"""The entries of the report about samples."""
 
 
 @dataclass(frozen=True)
@@ -51,26 +47,17 @@ class How:
 
 
 @dataclass(frozen=True)
-class Distance:
-    """The Fréchet distance between images and samples, and the features it is one of."""
-
-    value: float
-    features: str
-    samples: int
-    method: str
-
-
-@dataclass(frozen=True)
 class Measured:
     """What was measured of a trained model; ``alone`` are the errors of its prior."""
 
     count: int
+    labels: bool
     first: float
     method: OrdinaryMethod
     intervals: list[IntervalError]
     alone: list[IntervalError]
     bits: Bits | None
-    distance: Distance | None
+    fidelity: Fidelity | None
 
 
 def first_images(images: Images, limit: int | None) -> Iterator[Tensor]:
@@ -92,16 +79,8 @@ def adaptive_method(tolerance: float | None) -> OrdinaryMethod | None:
         return Adaptive(rtol=tolerance, atol=tolerance)
 
 
-def extractor_of(name: str | None) -> tuple[str, Extractor] | None:
-    """Return the extractor of features that an option names, with its name."""
-    if name is None:
-        return None
-    with naming_options({"extractor": "features"}):
-        return name, find_extractor(name)
-
-
 def errors(
-    model: Diffusion, values: Tensor, intervals: int, how: How
+    model: Diffusion, values: Tensor, labels: Tensor | None, intervals: int, how: How
 ) -> tuple[list[IntervalError], list[IntervalError]]:
     """Return the errors of a model, and of its prior alone on the same draws, if it has one."""
 
@@ -109,34 +88,22 @@ def errors(
         if source is None or not intervals:
             return []
         return errors_by_level(
-            source, values, intervals=intervals, first=model.first, seed=how.seed, batch=how.batch
-        )
+            source, values, labels=labels, intervals=intervals, first=model.first, seed=how.seed,
+            batch=how.batch,
+        )  # fmt: skip
 
     return measured(model), measured(None if model.informed is None else model.informed.prior)
 
 
-def bits(model: Diffusion, values: Tensor, how: How) -> Bits:
+def bits(model: Diffusion, values: Tensor, labels: Tensor | None, how: How) -> Bits:
     """Return the bits per dimension of images."""
     return bits_per_dim(
-        model, values, method=how.method, probes=how.probes, seed=how.seed, batch=how.batch
-    )
+        model, values, labels=labels, method=how.method, probes=how.probes, seed=how.seed,
+        batch=how.batch,
+    )  # fmt: skip
 
 
-def distance(
-    model: Diffusion, values: Tensor, named: tuple[str, Extractor], samples: int | None, how: How
-) -> Distance:
-    """Return the Fréchet distance between images and as many samples, or another number."""
-    name, extractor = named
-    extractor = extractor.to(model.device) if isinstance(extractor, nn.Module) else extractor
-    count = len(values) if samples is None else samples
-    drawn = as_images(model.spec, model.sample(count, generator(how.seed), **how.sampling))
-    first, second = (
-        features_of(extractor, torch.split(images, how.batch)) for images in (values, drawn)
-    )
-    return Distance(frechet_distance(first, second), name, count, _sampling_text(how.sampling))
-
-
-def _sampling_text(sampling: Mapping[str, Any]) -> str:
+def sampling_text(sampling: Mapping[str, Any]) -> str:
     """Return how samples were drawn, for reports."""
     chosen = {name: value for name, value in sampling.items() if value is not None}
     return ", ".join(f"{name} {value}" for name, value in chosen.items()) or "default"
@@ -195,6 +162,7 @@ def trained_facts(found: Measured, images: Images, shape: Sequence[int]) -> dict
         "images": found.count,
         **skipped_facts(images.skipped),
         "shape": list(shape),
+        "labels": found.labels,
         "noise": [
             {
                 "tau": list(one.tau),
@@ -214,20 +182,13 @@ def trained_facts(found: Measured, images: Images, shape: Sequence[int]) -> dict
             "dequantisation": "uniform",
             "method": repr(found.method),
         },
-        "frechet": None
-        if found.distance is None
-        else {
-            "distance": found.distance.value,
-            "features": found.distance.features,
-            "samples": found.distance.samples,
-            "method": found.distance.method,
-        },
+        **(dict.fromkeys(FIDELITY) if found.fidelity is None else found.fidelity.facts()),
     }
 
 
 def trained_text(found: Measured, images: Images, shape: Sequence[int]) -> str:
     """Return the evaluation of a trained model as text."""
-    lines = [_head(found.count, images, shape)]
+    lines = [_head(found.count, images, shape) + (", with their labels" if found.labels else "")]
     if found.intervals:
         lines.append("error of the predicted noise, per dimension, in equal parts of the log-SNR")
         lines += [f"  {line}" for line in aligned(_table(found))]
@@ -237,12 +198,8 @@ def trained_text(found: Measured, images: Images, shape: Sequence[int]) -> str:
             f"  uniform dequantisation, from τ = {found.first:g}, {found.method!r}, "
             f"{found.bits.evaluations:.0f} evaluations, {_probes_text(found.bits)}",
         ]
-    if found.distance is not None:
-        one = found.distance
-        lines += [
-            f"Fréchet distance    {one.value:.4g}",
-            f"  features {one.features}, {count_text(found.count)}, {one.samples} samples",
-        ]
+    if found.fidelity is not None:
+        lines += found.fidelity.lines(found.count)
     return "\n".join(lines)
 
 

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 NEW_COLUMNS = ("log_density", "outlier")
 
 
+GAPS = "; rows with gaps have thresholds of their own, those of the columns that they have"
+
+
 @options
 class Outliers(Command):
     """Flag the rows of a table that have a low density.
@@ -146,7 +149,7 @@ class Outliers(Command):
         text = (
             f"{flagged} of {rows} rows ({flagged / rows:.2%}) have a log-density below "
             f"{detector.offset_:.4g}, the threshold for {self.share:.3g}{error} of new rows by "
-            f"{source}"
+            f"{source}" + (GAPS if self.missing == "use" else "")
         )
         self.report.print(text, facts, self.output)
 

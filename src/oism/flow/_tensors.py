@@ -196,6 +196,15 @@ class TensorModel(FittedModel):
         """The range of integer data."""
         return self.spec.pixels
 
+    @property
+    def classes(self) -> int | None:
+        """The number of classes, if the distribution depends on labels."""
+        return None
+
+    def conditional_noise(self, x: Tensor, tau: Tensor | float, labels: object) -> Tensor:  # noqa: ARG002
+        """Return ε̂ given labels; a model without classes predicts the same for all of them."""
+        return self.noise(x, tau)
+
     def prepare(self, values: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return data in the model's units, dequantised if the model is one of such tensors."""
         if self.pixels is None:

@@ -59,11 +59,6 @@ class Prior(TensorModel, SpectralModule):
         """Return clean flat tensors ``(n, d)``."""
 
     @property
-    def classes(self) -> int | None:
-        """The number of classes, if the distribution depends on labels."""
-        return None
-
-    @property
     def is_gaussian(self) -> bool:
         """Whether the prior is its Gaussian part, and nothing else."""
         return False
@@ -86,10 +81,6 @@ class Prior(TensorModel, SpectralModule):
         flat, t = self._flat(x), self._clock_time(tau, x)
         score = self._score(flat, t).reshape(x.shape)
         return per_row(-self.process._variance(t).sqrt(), x, "tau") * score
-
-    def conditional_noise(self, x: Tensor, tau: Tensor | float, labels: object) -> Tensor:  # noqa: ARG002
-        """Return ε̂ given labels; a prior without classes predicts the same for all of them."""
-        return self.noise(x, tau)
 
     def denoise(self, x: Tensor, tau: Tensor | float) -> Tensor:
         """Return E[x_0 | x_τ = x] = (x + σ² ∇log ρ_t)/α."""

@@ -88,6 +88,10 @@ class PredictorModel(TensorModel):
         view._condition = Condition.of(self.predictor, labels, guidance)
         return view
 
+    def conditional_noise(self, x: Tensor, tau: Tensor | float, labels: object) -> Tensor:
+        """Return ε̂ given labels; a model without classes predicts the same for all of them."""
+        return (self if self.classes is None else self.given(labels)).noise(x, tau)
+
     @property
     def _is_uniform(self) -> bool:
         """Whether all rows have the same label, or none."""

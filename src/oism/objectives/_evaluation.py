@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
 from oism._core.progress import progress_bar
-from oism.flow import Estimate, RunningMean, TensorModel, noise_errors
+from oism.flow import Estimate, NoisePredictor, RunningMean, TensorModel, noise_errors
 from oism.objectives._levels import UniformLogSNR
 
 BATCH = 500
@@ -39,6 +40,7 @@ def errors_by_level(  # noqa: PLR0913
     model: TensorModel,
     values: Tensor,
     *,
+    labels: Tensor | None = None,
     intervals: int = 6,
     first: float | None = None,
     seed: int = 0,
@@ -47,8 +49,9 @@ def errors_by_level(  # noqa: PLR0913
 ) -> list[IntervalError]:
     """Return the errors ‖ε̂ - ε‖²/d in equal intervals of the log-SNR, low noise first.
 
-    ``values`` ``(n, *shape)`` are data before `TensorModel.prepare`, on any device. ``first`` is
-    the smallest clock time, by default the model's.
+    ``values`` ``(n, *shape)`` are data before `TensorModel.prepare`, on any device. ``labels``
+    ``(n,)`` are their classes, for a model that has some. ``first`` is the smallest clock time, by
+    default the model's.
 
     >>> from oism.images import fit_prior
     >>> x = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))
@@ -64,14 +67,19 @@ def errors_by_level(  # noqa: PLR0913
     checks.integer(batch, "batch", minimum=1)
     levels = UniformLogSNR(model.noising, model.first if first is None else first)
     means, device = [RunningMean() for _ in range(intervals)], model.device
+    if labels is not None and len(labels) != len(values):
+        raise ValueError(f"labels must be one per row: {len(values)} rows, {len(labels)} labels")
+    seen = 0
     with progress_bar(progress) as bar:
         bar.stage("errors by noise level", len(values))
         for x, noise, place in _drawn(model, values, seed, batch):
+            predict: NoisePredictor = model.noise
+            if labels is not None:
+                predict = partial(model.conditional_noise, labels=labels[seen : seen + len(x)])
+            seen += len(x)
             for i, mean in enumerate(means):
                 tau = levels.at((i + place) / intervals).to(device)
-                mean.add(
-                    noise_errors(model.noise, model.noising, x.to(device), tau, noise.to(device))
-                )
+                mean.add(noise_errors(predict, model.noising, x.to(device), tau, noise.to(device)))
             bar.advance(len(x))
     bins = levels.bins(intervals)
     ends = [model.noising.log_snr(torch.tensor(one, dtype=torch.float64)).tolist() for one in bins]

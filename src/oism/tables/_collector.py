@@ -32,7 +32,7 @@ from oism.score import OperatorScore
 from oism.tables._background import Background, Spread
 from oism.tables._chart import Chart
 from oism.tables._contract import HeldOut, TabularModel
-from oism.tables._folds import folds_by_content
+from oism.tables._folds import folds_by_content, ranges_of
 from oism.tables._model import TableModel, converged_steps
 
 FEW_ROWS_RIDGE = 0.1
@@ -150,8 +150,7 @@ class MomentCollector(Collector):
 
     def folds_of(self, rows: Tensor) -> Tensor:
         """Return folds that depend neither on units nor on the order of the columns."""
-        low, width, periodic = self.chart.low, self.chart.width, self.chart.periods > 0
-        return folds_by_content(rows, low, width, periodic, self.moments.folds)
+        return folds_by_content(rows, *ranges_of(self.chart), self.moments.folds)
 
     def prepare(self, weight: float) -> None:
         """Round blocks of rows so that sums of many batches stay exact."""

@@ -23,7 +23,7 @@ from oism._core import checks
 from oism.storage import storable
 from oism.tables._chart import CONSTANT, NARROW, BoxChart, constant_scale, is_constant
 from oism.tables._column import Column
-from oism.tables._folds import sorted_cells
+from oism.tables._folds import ranges_of, sorted_cells
 
 MARGIN = 0.1
 """The share of the range of a free column that is empty, for many rows; see `margin`."""
@@ -266,7 +266,7 @@ class Columns:
     def cells_of(self, x: Tensor, weights: Tensor) -> Tensor:
         """Return the cells that determine the folds of rows ``(m, count)`` without gaps."""
         chart = self.chart(x, float(weights.sum()), weights)
-        return sorted_cells(x, chart.low, chart.width, chart.periodic)
+        return sorted_cells(x, *ranges_of(chart))
 
     def chart(self, x: Tensor, n: float, weights: Tensor | None = None) -> BoxChart:
         """Return the chart that maps rows ``(m, count)``, effectively n of them, into the box."""

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from oism.estimation import fold_of
+from oism.tables._chart import Chart
 
 CELLS = 2.0**24
 """The number of cells of a range: finer than any density that is fitted."""
@@ -36,6 +37,17 @@ def sorted_cells(rows: Tensor, low: Tensor, width: Tensor, periodic: Tensor) -> 
     share = (rows.double() - torch.where(periodic, 0.0, low)) / width
     share = torch.where(periodic, share.remainder(1.0), share.clamp(-FAR, FAR))
     return torch.floor(CELLS * share + OFFSET).sort(dim=1).values
+
+
+def ranges_of(chart: Chart) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the ranges of a chart's columns, for `sorted_cells`: low, width, and whether periodic.
+
+    That of a column with only an upper bound begins there, and its width is negative: it is the
+    mirror image of one with a lower bound.
+    """
+    falling = chart.opening < 0
+    low = torch.where(falling, chart.low + chart.width, chart.low)
+    return low, torch.where(falling, -chart.width, chart.width), chart.periods > 0
 
 
 def folds_by_content(

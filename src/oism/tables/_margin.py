@@ -48,7 +48,7 @@ from oism.storage import storable
 from oism.tables._background import WIDENING, Spread
 from oism.tables._chart import BoxChart, constant_scale, is_constant
 from oism.tables._columns import margin
-from oism.tables._folds import folds_by_content
+from oism.tables._folds import folds_by_content, ranges_of
 from oism.tables._line import LineFlow
 from oism.tables._model import converged_steps
 from oism.tables._tensors import check_tensor
@@ -467,7 +467,7 @@ def _flow_table(
     choice.count = choice.count or count
     folds = FOLDS if choice.schedule is None else 1
     moments = family.moments(1, choice.count, folds, squares=False)
-    fold = folds_by_content(rows, chart.low, chart.width, chart.periods > 0, folds)
+    fold = folds_by_content(rows, *ranges_of(chart), folds)
     moments.update(chart.to_process(rows), w, fold=fold)
     moments = moments.reflected(chart.reflections)
     ridge: Ridge | float = FEW_ROWS_RIDGE

@@ -70,7 +70,8 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     estimator_
         The density estimator, fitted to all rows.
     offset_ : float
-        The threshold: rows with a lower log-density are outliers.
+        The threshold: rows with a lower log-density are outliers. Rows with gaps have thresholds
+        of their own, those of the columns that they have.
     offset_error_ : float
         The standard error of the flagged share.
 

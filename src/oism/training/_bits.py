@@ -69,6 +69,7 @@ def bits_per_dim(  # noqa: PLR0913
     model: Diffusion,
     values: Tensor,
     *,
+    labels: Tensor | None = None,
     method: OrdinaryMethod | None = None,
     probes: int = 1,
     seed: int = 0,
@@ -78,6 +79,7 @@ def bits_per_dim(  # noqa: PLR0913
 ) -> Bits:
     """Return the mean bits per dimension of integers ``(n, *shape)``, in batches.
 
+    ``labels`` ``(n,)`` are the classes of the tensors, for a model that has some.
     The dequantisation and the probes of divergences are determined by the seed and the number of a
     batch. The errors due to probes and steps are estimated from the first ``checked`` tensors,
     which cost as much as five times as many; 0 omits the estimates. Warns if steps are too few.
@@ -95,6 +97,8 @@ def bits_per_dim(  # noqa: PLR0913
         nonlocal calls
         calls += 1
 
+    if labels is not None and len(labels) != len(values):
+        raise ValueError(f"labels must be one per row: {len(values)} rows, {len(labels)} labels")
     parts = torch.split(values, size)
     hook = model.predictor.register_forward_hook(count)
     try:
@@ -102,20 +106,23 @@ def bits_per_dim(  # noqa: PLR0913
             bar.stage("bits per dimension", len(values))
             for number, part in enumerate(parts):
                 source = torch.Generator(model.device).manual_seed(seed_from(seed, number))
-                signs = model.divergence(source, probes)
+                signs, rows = (
+                    model.divergence(source, probes),
+                    slice(number * size, (number + 1) * size),
+                )
+                own = model if labels is None else model.given(labels[rows])
                 mean.add(
-                    model.bits_per_dim(
-                        part, source, method=method, divergence=signs, progress=False
-                    )
+                    own.bits_per_dim(part, source, method=method, divergence=signs, progress=False)
                 )
                 bar.advance(len(part))
     finally:
         hook.remove()
+    some = model if labels is None else model.given(labels[: len(few)])
     found = Bits(
         mean.estimate(),
         calls / len(parts),
         probes,
-        *(_errors(model, few, method, probes, seed) if len(few) else ()),
+        *(_errors(some, few, method, probes, seed) if len(few) else ()),
     )
     if not found.is_accurate:
         warnings.warn(_too_few(found), stacklevel=2)

@@ -23,6 +23,9 @@ from oism.storage import storable
 EPOCHS, LEAST_STEPS = 12, 300
 """The number of passes over the images, and the least number of steps, by default."""
 
+WIDTHS = {3072: 64, 400: 32, 0: 16}
+"""The width by the smallest number of entries of an image, in descending order."""
+
 BATCH, PAD = 512, 4
 PEAK, MOMENTUM, DECAY, SMOOTHING, RISE = 0.4, 0.9, 5e-4, 0.1, 0.2
 AT_ONCE = 1000
@@ -111,7 +114,7 @@ def fit_classifier(  # noqa: PLR0913
     images: Tensor,
     labels: object,
     *,
-    width: int = 64,
+    width: int | None = None,
     epochs: int | None = None,
     flip: bool = False,
     seed: int = 0,
@@ -121,7 +124,8 @@ def fit_classifier(  # noqa: PLR0913
     """Return a classifier of images ``(n, channels, height, width)`` of bytes, in evaluation mode.
 
     ``labels`` ``(n,)`` are integers from 0. ``flip`` mirrors images at random. By default there are
-    12 passes over the images, and at least 300 steps.
+    12 passes over the images, and at least 300 steps; the width is 64 from 3 × 32 × 32 entries on,
+    32 from 20 × 20 on, and 16 below.
     """
     checks.instance(images, Tensor, "images")
     if images.dtype != torch.uint8 or images.ndim != 4:
@@ -130,6 +134,8 @@ def fit_classifier(  # noqa: PLR0913
             f"{images.dtype} {tuple(images.shape)}"
         )
     known, place = training_labels(labels, len(images)), checks.device(device or images.device)
+    entries = images[0].numel() if len(images) else 0
+    width = next(w for least, w in WIDTHS.items() if entries >= least) if width is None else width
     batch = max(2, min(BATCH, len(images) // 8))
     per_epoch = max(1, len(images) // batch)
     passes = max(EPOCHS, -(-LEAST_STEPS // per_epoch)) if epochs is None else epochs

@@ -160,7 +160,7 @@ class Sheet:
             row, column = np.argwhere(lacking)[0]
             raise FileError(
                 f"{self.place(int(row), columns[column])}: the value is missing; --missing skip "
-                "leaves such rows out"
+                "leaves such rows out, and --missing use keeps them where the model can"
             )
         if some and not kept.any():
             raise FileError(f"{self.source}: no row is complete in {', '.join(columns)}")
