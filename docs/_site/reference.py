@@ -68,9 +68,15 @@ def _package(package: str) -> Iterable[str]:
     yield from to_rst(inspect.cleandoc(module.__doc__ or "").split("\n"))
     yield ""
     yield f".. py:currentmodule:: {package}"
-    yield from _table((name, f":py:obj:`{name}`") for name in public_names(package))(package)
-    for name in public_names(package):
+    names = sorted(public_names(package), key=lambda name: _place(name, getattr(module, name)))
+    yield from _table((name, f":py:obj:`{name}`") for name in names)(package)
+    for name in names:
         yield from _entry(package, name, getattr(module, name))
+
+
+def _place(name: str, value: object) -> int:
+    """Return where a name is listed: those of `oism` itself first, constants last."""
+    return 0 if name in oism.__all__ else 1 if callable(value) else 2
 
 
 def _entry(package: str, name: str, value: Any) -> Iterable[str]:
