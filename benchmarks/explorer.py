@@ -2,8 +2,11 @@
 
 2,000 points and 196 functions by default; a tap adds 14 points, a stroke 180. Printed are the times
 until the fit is renewed at the shown noise level, at 17 levels and at all of them, of the choice of
-ridge and cutoff in a worker, and the frames per second while 1,000 particles move. Medians, and the
+ridge and cutoff in workers, and the frames per second while 1,000 particles move. Medians, and the
 best in brackets: other programs on the machine make single times longer.
+
+With ``--draws`` it prints held-out log-likelihoods instead: those of the page minus those of a kernel
+density estimate, for all toy distributions, with 316 functions and with the automatic number.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ class Sizes:
     functions: int = 200
     taps: int = 12
     choices: int = 3
+    draws: int = 0
+    """The number of draws of each toy distribution whose likelihoods are compared."""
     chromium: str | None = None
     """The path of the browser; by default the one on the PATH."""
 
@@ -90,6 +95,30 @@ def measured(tab: Page, sizes: Sizes) -> dict[str, list[float]]:
     return times
 
 
+HELD_OUT = """([toy, n, seed, bound]) => {
+  const box = { low: [-4, -4], width: [8, 8] }, points = drawToy(toy, n, seed, box);
+  const [x, y] = [0, 1].map((j) => Float64Array.from(points, (one) => one[j]));
+  const model = new Model(x, y, { space: "plane", bound, box }), schedule = model.choose();
+  const { curve } = model.fit(schedule);
+  let found;
+  for (const one of heldOut(x, y, model.settings, schedule, model.fold, { curve }))
+    found = one ?? found;
+  return found.model - found.kde;
+}"""
+
+
+def compare(tab: Page, sizes: Sizes) -> None:
+    """Print the mean difference of each toy distribution, for the two numbers of functions."""
+    automatic = tab.evaluate(f"explorer.automaticBound({sizes.points})")
+    for toy in tab.evaluate("Object.keys(TOYS)"):
+        means = []
+        for bound in (100, automatic):
+            seeds = range(100, 100 + sizes.draws)
+            found = [tab.evaluate(HELD_OUT, [toy, sizes.points, seed, bound]) for seed in seeds]
+            means.append(statistics.fmean(found))
+        print(f"{toy:14s} {means[0]:+.3f} {means[1]:+.3f}", flush=True)
+
+
 TITLES: dict[str, tuple[str, str, Callable[[list[float]], float]]] = {
     "averages": ("averages of the points", "ms", min),
     "live": ("solution at the shown noise", "ms", min),
@@ -111,6 +140,10 @@ def main(sizes: Sizes) -> None:
         tab = window.new_page(viewport={"width": 1200, "height": 900})
         state = f"toy={sizes.toy}&points={sizes.points}&functions={sizes.functions}"
         tab.goto(f"{path.as_uri()}#{state}")
+        if sizes.draws:
+            tab.click("#clear")
+            compare(tab, sizes)
+            return
         times = measured(tab, sizes)
         count = tab.evaluate("explorer.fitting.functions")
         print(f"{sizes.toy}, {sizes.points:,} points, {count} functions, Chromium {window.version}")

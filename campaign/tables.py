@@ -63,48 +63,48 @@ def drawn(seed: int) -> Case:
     rng = np.random.default_rng(seed)
     n, dim = round(10 ** rng.uniform(0.3, 3)), int(rng.integers(1, 7))
     kinds = tuple(rng.choice(KINDS, p=[0.2, 0.12, 0.12, 0.12, 0.1, 0.1, 0.1, 0.08, 0.06], size=dim))
+    kinds = kinds if set(kinds) != {"level"} else ("normal", *kinds[1:])  # levels alone are refused
     mixing = np.eye(dim) + rng.normal(size=(dim, dim)) * rng.choice([0.0, 0.5])
     z = rng.normal(size=(n + NEW, dim)) @ mixing / np.linalg.norm(mixing, axis=0)
-    columns: dict[str, Any] = {}
-    periodic, bounds = {}, {}
-    for j, kind in enumerate(kinds):
-        name, unit = f"c{j}", 10.0 ** rng.uniform(-8, 8)
-        offset = unit * 10.0 ** rng.uniform(-2, 4) * rng.choice([-1, 0, 1])
-        u = scipy.stats.norm.cdf(z[:, j])
-        if kind == "angle":
-            columns[name], periodic[name] = 360 * u, 360.0
-        elif kind == "share":
-            columns[name], bounds[name] = u**2, (0.0, 1.0)
-        elif kind == "count":
-            columns[name] = scipy.stats.poisson(3).ppf(u)
-        elif kind == "level":
-            columns[name] = np.array(["red", "green", "blue"])[(3 * u).astype(int).clip(max=2)]
-        else:
-            columns[name] = offset + unit * shaped(kind, z[:, j], u)
-    frame = pd.DataFrame(columns)
+    frame = pd.DataFrame({f"c{j}": _column(kind, z[:, j], rng) for j, kind in enumerate(kinds)})
     rows, new = frame[:n].reset_index(drop=True), frame[n:]
-    free = [name for name, kind in zip(columns, kinds, strict=True) if kind in KINDS[:5]]
     if n > 10 and rng.random() < 0.2:  # equal rows
         rows = rows.iloc[rng.integers(0, n // 2, size=n)].reset_index(drop=True)
+    free = [f"c{j}" for j, kind in enumerate(kinds) if kind in KINDS[:5]]
     outlier = bool(n > 10 and free and rng.random() < 0.2)
     if outlier:
         for name in free:
             values = rows[name].to_numpy().copy()
             values[0] += 10 ** rng.uniform(1, 6) * (values.std() or 1.0)
             rows[name] = values
-    for name, kind in zip(columns, kinds, strict=True):  # a level that was not fitted is an error
+    for j, kind in enumerate(kinds):  # a level that was not fitted is an error
         if kind == "level":
-            new = new[new[name].isin(set(rows[name]))]
-    new = new.reset_index(drop=True)
+            new = new[new[f"c{j}"].isin(set(rows[f"c{j}"]))]
     weights = rng.uniform(0.5, 2, size=n) if rng.random() < 0.2 else None
-    settings: dict[str, Any] = {"periodic": periodic or None, "bounds": bounds or None}
-    if "level" not in kinds and rng.random() < 0.4:  # an array without names
-        settings = {
-            key: {int(name[1:]): value for name, value in (found or {}).items()} or None
-            for key, found in settings.items()
-        }
-        rows, new = rows.to_numpy(), new.to_numpy()
-    return Case(rows, new, settings, weights, kinds, outlier)
+    named = "level" in kinds or rng.random() < 0.6
+    keys: dict[int, Any] = {j: f"c{j}" if named else j for j in range(dim)}
+    settings: dict[str, Any] = {
+        "periodic": {keys[j]: 360.0 for j in range(dim) if kinds[j] == "angle"} or None,
+        "bounds": {keys[j]: (0.0, 1.0) for j in range(dim) if kinds[j] == "share"} or None,
+    }
+    table = rows if named else rows.to_numpy()
+    fresh = new.reset_index(drop=True) if named else new.to_numpy()
+    return Case(table, fresh, settings, weights, kinds, outlier)
+
+
+def _column(kind: str, z: Array, rng: np.random.Generator) -> NDArray[Any]:
+    """Return a column of a kind from normal values, in a random unit and with a random offset."""
+    unit = 10.0 ** rng.uniform(-8, 8)
+    offset = unit * 10.0 ** rng.uniform(-2, 4) * rng.choice([-1, 0, 1])
+    u: Array = scipy.stats.norm.cdf(z)
+    levels = np.array(["red", "green", "blue"])[(3 * u).astype(int).clip(max=2)]
+    fixed: dict[str, NDArray[Any]] = {
+        "angle": 360 * u,
+        "share": u**2,
+        "count": scipy.stats.poisson(3).ppf(u),
+        "level": levels,
+    }
+    return fixed[kind] if kind in fixed else offset + unit * shaped(kind, z, u)
 
 
 def shaped(kind: str, z: Array, u: Array) -> Array:

@@ -119,11 +119,17 @@ def discs(n: int, seed: int, channels: int = 1, side: int = 6) -> NDArray[np.uin
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of images: 100 to fit, 40 to test, 60 in colour; priors of them, a run, and moons."""
+    """Folders of images: 100 to fit, 40 to test, 60 in colour; priors of them, a run, moons.
+
+    ``digits`` are in folders by class, and there is a run of them.
+    """
     place = tmp_path_factory.mktemp("images")
     write_images(str(place / "images"), discs(100, 0))
     write_images(str(place / "test"), discs(40, 1))
     write_images(str(place / "colour"), discs(60, 2, channels=3))
+    (place / "digits").mkdir()
+    for k in range(4):
+        write_images(str(place / "digits" / f"{k}"), discs(20, 3 + k))
     before = Path.cwd()
     os.chdir(place)
     try:
@@ -131,6 +137,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "fit-images images -o prior.safetensors",
             "fit-images colour --components 2 -o colour.safetensors",
             f"train images -o run --steps 4 {' '.join(TINY)}",
+            f"train digits -o by-class --labels --steps 2 {' '.join(TINY)}",
             "data moons -n 60 -o moons.csv",
             f"fit moons.csv -o moons.safetensors {' '.join(SMALL)}",
         ):

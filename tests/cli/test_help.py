@@ -77,7 +77,10 @@ def test_examples_run(
     for name in ("moons.csv", "moons.safetensors", "angles.csv"):
         shutil.copy(folder / name, tmp_path / name)
     shutil.copy(images / "prior.safetensors", tmp_path)
-    shutil.copytree(images / "images", tmp_path / "images")
+    for name in ("images", "digits"):
+        shutil.copytree(images / name, tmp_path / name)
+    if "-o by-class" not in line:
+        shutil.copytree(images / "by-class", tmp_path / "by-class")
     if "-o run" not in line:
         shutil.copytree(images / "run", tmp_path / "run")
     monkeypatch.chdir(tmp_path)

@@ -452,7 +452,7 @@ def test_local_terms_are_fitted_on_the_device(
 
 TABLE_OPTIONS = [
     "--columns image", "--periodic 360", "--bounds 0=0:1", "--box 0 1", "--weights w",
-    "--missing skip", "--process ou", "--max-eigenvalue 9", "--shrinkage monotone",
+    "--missing skip", "--process ou", "--max-eigenvalue 9",
     "--flow-steps 9", "--seed 1", "--format npy",
 ]  # fmt: skip
 IMAGE_OPTIONS = [

@@ -596,13 +596,14 @@ def test_evaluation_as_text(here: Run) -> None:
     assert first == "30 images of 1 × 8 × 8 evaluated"
     assert about == "error of the predicted noise, per dimension, in equal parts of the log-SNR"
     assert heads.split()[-4:] == ["error", "±", "prior", "alone"]
-    assert len(rest) == 6 + 1 + 4
+    assert len(rest) == 6 + 1 + 5
     assert rest[6].split()[0] == "mean"
     assert rest[7].startswith("bits per dimension ")
     assert "from τ = 1e-05, Adams(steps=7), 8 evaluations, 1 probe (± " in rest[8]
     assert ", error of the steps about " in rest[8]
     assert rest[9].startswith("Fréchet distance ")
-    assert rest[10] == "  features pixels, 30 images, 4 samples"
+    assert rest[10].startswith("precision, recall ")
+    assert rest[11] == "  features pixels, 30 images, 4 samples"
     bare = here("evaluate bare test --no-bits --intervals 1 -n 1").text.splitlines()
     assert len(bare) == 5
     assert "prior" not in bare[2]
@@ -733,7 +734,7 @@ USAGE = [
     ("evaluate run test --probes 0", "--probes: expected at least 1, got 0"),
     ("evaluate run test --tolerance 0", "--tolerance: must be a positive finite number, got 0"),
     ("evaluate run test --tolerance 1 --evaluations 2", "--tolerance: chooses its own steps"),
-    ("evaluate run test --samples 9", "--samples: those of the Fréchet distance"),
+    ("evaluate run test --samples 9", "--samples: compared in features"),
     ("evaluate run test --features pixels --samples 1", "--samples: expected at least 2, got 1"),
     ("evaluate run test --features nonsense", "--features: must be one of pixels"),
     (

@@ -279,3 +279,18 @@ def test_storage_of_columns(tmp_path: Path) -> None:
     assert again.names == ("a", "b", "c")
     assert (again.categorical, again.discrete) == ((1,), (2,))
     assert again.levels(1) == ("x", True, 3, 2.5)
+
+
+@pytest.mark.parametrize("n", [10, 41, 199, 200, 2000])
+def test_one_outlier_does_not_stretch_the_box(n: int) -> None:
+    """Below 200 rows, the central 99% are all of them, and the box was that of the outlier."""
+    x = torch.randn(n, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    plain = Columns.of(1, None, None, None, None)
+    before = plain.chart(x, n)
+    assert bool(before.covers(x).all()), "all rows of a normal distribution are in the box"
+    for far in (1e6, -1e6):
+        outlying = x.clone()
+        outlying[0] = far
+        chart = plain.chart(outlying, n)
+        assert float(chart.width) < 4 * float(before.width)
+        assert (~chart.covers(outlying)).nonzero().tolist() == [[0]]

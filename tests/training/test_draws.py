@@ -36,7 +36,11 @@ def draws(n: int = 20, size: int = 6, **changes: Any) -> Draws:
 
 
 def same(one: Batch, other: Batch) -> bool:
-    return all(
+    if one.labels is None or other.labels is None:
+        labels = one.labels is other.labels
+    else:
+        labels = torch.equal(one.labels, other.labels)
+    return labels and all(
         torch.equal(getattr(one, name), getattr(other, name)) for name in ("x", "tau", "noise")
     )
 
@@ -53,8 +57,9 @@ def test_several_processes_see_the_parts_of_one_batch(
     n: int, world: int, each: int, k: int, flip: bool, seed: int
 ) -> None:
     size = min(world * each, n // world * world)
-    rows = Rows(torch.randint(0, 256, (n, 2, 3), dtype=torch.uint8))
-    common: dict[str, Any] = {"size": size, "seed": seed, "flip": flip}
+    labels = torch.arange(n) % 3
+    rows = Rows(torch.randint(0, 256, (n, 2, 3), dtype=torch.uint8), labels=labels)
+    common: dict[str, Any] = {"size": size, "seed": seed, "flip": flip, "dropped": 0.3}
     whole = Draws(rows, LEVELS, **common).step(k)
     parts = [Draws(rows, LEVELS, **common, rank=r, world=world).step(k) for r in range(world)]
     assert all(len(part.x) == size // world for part in parts)

@@ -128,7 +128,7 @@ class Evaluate(Command):
     """The file of a model, or the folder of a run."""
     data: Annotated[Positional[str], arg(metavar="DATA")]
     """The rows, or the images as for `oism fit-images`."""
-    train: Annotated[str | None, arg(metavar="DATA")] = None
+    train: Annotated[str | None, arg(metavar="FILE")] = None
     """What the model was fitted to: rows for baselines, or images (default: the run's)."""
     limit: Annotated[int | None, arg(aliases=["-n"], metavar="N")] = None
     """Use the first N images only."""

@@ -25,6 +25,7 @@ from oism.cli.options import (
     check_file,
     check_not_given,
     check_table,
+    given,
     naming_options,
     number_or_level,
     options,
@@ -174,8 +175,7 @@ class Sample(Command):
                 how = reports.sampling_facts(model, **arguments)
                 spec, x = model.spec, model.sample(self.n, source, **arguments)
         write_images(spec, x, self.output)
-        chosen = {"label": self.classes.label, "guidance": self.classes.guidance}
-        facts = {"images": self.n, **chosen, **how, "output": self.output}
+        facts = {"images": self.n, **given(self.classes), **how, "output": self.output}
         text = f"{reports.count_text(self.n)} written to {self.output}"
         text += "" if how["method"] == "exact" else f": {reports.sampling_text(how)}"
         self.report.print(text, facts, self.output)

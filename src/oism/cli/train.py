@@ -48,7 +48,7 @@ class PriorOptions:
     paper: bool = False
     """The paper's form: train on the residual at all noise levels."""
     predict: Annotated[Prediction | None, setting("noise", "WHAT")] = None
-    """What the network predicts: noise, v, x0, edm, or operator, which the prior standardises."""
+    """What the network predicts: noise, v, x0, edm, or operator (by the prior)."""
 
 
 @options

@@ -3,7 +3,9 @@
 A free column fills the box but for a margin. One outlier would compress all other rows into a
 corner of the box, where no wave separates them. So the box extends beyond the range of the central
 99% of the rows by at most half of the width of that range (all rows of a normal distribution, in
-samples of fewer than ten million). Rows outside of it are left to the background. A column with one
+samples of fewer than ten million). From 10 to 200 rows, of which 99% are all but one, the central
+rows are all but one on either side, and the box may extend further. Rows outside of it are left to
+the background. A column with one
 bound begins there, and its other end is set as that of a free column.
 """
 
@@ -31,6 +33,11 @@ MARGIN = 0.1
 CENTRAL = 0.99
 REACH = 0.5
 """How far a box may extend beyond the range of the central rows, as a share of its width."""
+
+LEAST_ROWS, FEW_ROWS_REACH = 10, 5.0
+"""The number of rows from which one may be an outlier, and how much further the box of few rows may
+extend than that of 200: times 1/√n - 1/√200.
+"""
 
 UNSEEN = 1e-3
 """The probability of a new level beyond a closed end, in that of the outer level."""
@@ -273,7 +280,7 @@ class Columns:
         weights = x.new_ones(len(x)) if weights is None else weights
         self.check_bounds(x)
         low, high = x.amin(dim=0), x.amax(dim=0)
-        least, most = _limits(x, weights)
+        least, most = _limits(x, weights, n)
         near, far = torch.maximum(low, least), torch.minimum(high, most)
         centre, half = 0.5 * (near + far), 0.5 * (far - near)
         half = torch.where(is_constant(near, far), constant_scale(centre), half)
@@ -311,17 +318,20 @@ def _shown(j: int, column: Column) -> str:
     return repr(column.name) if isinstance(column.name, str) else str(j)
 
 
-def _limits(x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """Return how far the box may extend in each column, by weighted quantiles."""
+def _limits(x: Tensor, weights: Tensor, n: float) -> tuple[Tensor, Tensor]:
+    """Return how far the box of effectively n rows may extend in each column, by quantiles."""
     values, order = x.sort(dim=0)
     share = weights[order].cumsum(dim=0)
     share = share / share[-1]
-    tail = 0.5 * (1 - CENTRAL)
+    tail, extent = 0.5 * (1 - CENTRAL), REACH
+    if LEAST_ROWS <= n < 1 / tail:  # with one row on either side, which may be an outlier
+        extent += FEW_ROWS_REACH * (1 / math.sqrt(n) - math.sqrt(tail))
+        tail = 1.001 / n
     low, high = (
         values.gather(0, (share < level).sum(dim=0, keepdim=True).clamp(max=len(x) - 1))[0]
         for level in (tail, 1 - tail)
     )
-    return low - REACH * (high - low), high + REACH * (high - low)
+    return low - extent * (high - low), high + extent * (high - low)
 
 
 def _warn_of_turns(column: str, period: float, ends: tuple[float, float], origin: float) -> None:

@@ -274,6 +274,8 @@ class Explorer {
     $("file").value = "";
   }
 
+  automaticBound(points) { return automaticBound(points, MOST_AUTOMATIC); }
+
   get table() { return tableText(this.fitting.points.x, this.fitting.points.y, this.names); }
 
   get python() {

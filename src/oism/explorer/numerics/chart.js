@@ -6,6 +6,7 @@
    interval: a bounded column is half a turn, from 0 to π, and reflected at its ends. */
 
 const MARGIN = 0.1, CENTRAL = 0.99, REACH = 0.5, CONSTANT = 1e-13, NARROW = 1e-6, WIDENING = 2;
+const LEAST_ROWS = 10, FEW_ROWS_REACH = 5;
 const wrapAngle = (u) => u - 2 * Math.PI * Math.floor((u + Math.PI) / (2 * Math.PI));
 
 class Axis {
@@ -17,15 +18,19 @@ class Axis {
     if (kind === "torus") return new Axis(kind, 0, (2 * Math.PI) / width, low, width);
     if (kind === "interval") return new Axis(kind, low, Math.PI / width, low, width);
     const sorted = Float64Array.from(values).sort(), n = sorted.length;
-    const tail = 0.5 * (1 - CENTRAL);
+    let tail = 0.5 * (1 - CENTRAL), reach = REACH;
+    if (n >= LEAST_ROWS && n < 1 / tail) { // with one point on either side, which may be an outlier
+      reach += FEW_ROWS_REACH * (1 / Math.sqrt(n) - Math.sqrt(tail));
+      tail = 1.001 / n;
+    }
     const quantile = (level) => {
       let i = 0;
       while (i < n - 1 && (i + 1) / n < level) i++;
       return sorted[i];
     };
     const [q, p] = [quantile(tail), quantile(1 - tail)];
-    const near = Math.max(sorted[0], q - REACH * (p - q));
-    const far = Math.min(sorted[n - 1], p + REACH * (p - q));
+    const near = Math.max(sorted[0], q - reach * (p - q));
+    const far = Math.min(sorted[n - 1], p + reach * (p - q));
     const centre = 0.5 * (near + far), floor = CONSTANT * Math.max(Math.abs(near), Math.abs(far));
     let half = 0.5 * (far - near);
     if (!(far - near > floor)) half = NARROW * (Math.abs(centre) || 1);
