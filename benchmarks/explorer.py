@@ -5,8 +5,8 @@ until the fit is renewed at the shown noise level, at 17 levels and at all of th
 ridge and cutoff in workers, and the frames per second while 1,000 particles move. Medians, and the
 best in brackets: other programs on the machine make single times longer.
 
-With ``--draws`` it prints held-out log-likelihoods instead: those of the page minus those of a kernel
-density estimate, for all toy distributions, with 316 functions and with the automatic number.
+With ``--draws`` it prints held-out log-likelihoods instead: those of the page minus those of a
+kernel density estimate, for all toy distributions, with 316 functions and the automatic number.
 """
 
 from __future__ import annotations
@@ -143,6 +143,7 @@ def main(sizes: Sizes) -> None:
         if sizes.draws:
             tab.click("#clear")
             compare(tab, sizes)
+            window.close()
             return
         times = measured(tab, sizes)
         count = tab.evaluate("explorer.fitting.functions")

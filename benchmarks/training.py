@@ -1,7 +1,7 @@
 """The time of a training step: the network alone, with a prior, plain and fast.
 
 The network is DDPM++ for CIFAR-10; images are correlated noise of that size, on the device. Steps
-and their timing are those of `studies.cifar10.step_time`. Rows have milliseconds (median), the
+and their timing are those of `studies.training.step_time`. Rows have milliseconds (median), the
 ratio to the fast network alone, and the share of the rate of one large product of bfloat16 matrices
 in the same run.
 """
@@ -18,12 +18,12 @@ from typing import Any
 import torch
 from prior import images
 
-from oism.basis import IdentityFrame
-from oism.images import image_statistics
+from oism.flow import Pixels
 
 sys.path.append(str(Path(__file__).parents[1]))  # for the studies
 
-from studies.cifar10.step_time import step_times
+from studies.images import ImageSets
+from studies.training.step_time import step_times
 
 SMALL: dict[str, Any] = {"width": 16, "multipliers": (1, 2), "blocks": 1}
 
@@ -39,19 +39,15 @@ def main() -> None:
     arguments = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = images(arguments.images, device, 8 if arguments.small else 32)
-    statistics = {
-        "pixels": image_statistics(data, order=6, frame=IdentityFrame(), folds=1),
-        "PCA": image_statistics(data, order=4, folds=1),
-    }
     found = step_times(
-        data, statistics, SMALL if arguments.small else {}, batch=arguments.batch,
-        rounds=arguments.rounds, steps=arguments.steps,
+        ImageSets(data, data[:0], Pixels()), SMALL if arguments.small else {},
+        batch=arguments.batch, rounds=arguments.rounds, steps=arguments.steps,
     )  # fmt: skip
     rate = found.matrix_rate
     print(f"{found.operations / 1e12:.2f} T operations a step; matrices at {rate / 1e12:.0f} T/s")
-    for name, spent in found.seconds.items():
+    for name in found.rounds:
         print(
-            f"{name:<60}{1000 * spent:9.2f} ms{found.ratio(name):9.3f}"
+            f"{name:<60}{1000 * found.seconds(name):9.2f} ms{found.ratio(name):9.3f}"
             f"{found.share(name):9.1%} of the matrix rate"
         )
     if arguments.json:

@@ -33,7 +33,7 @@ TREE: dict[str, tuple[str, ...]] = {
         "sampling", "objectives", "nn", "training", "diffusers", "azula", "data.*", "plot",
         "explorer", "storage",
     ),
-    "docs/results": ("../studies/README", "../benchmarks/README"),
+    "docs/results": ("reliability", "../studies/README", "../benchmarks/README"),
     "studies/README": ("*/report",),
     "docs/development": ("architecture", "../CONTRIBUTING"),
 }  # fmt: skip

@@ -174,7 +174,6 @@ def test_choices_of_cross_validation(space: str, blank: Explorer) -> None:
     assert np.abs(np.array(found["logRidge"]) - schedule.log_ridge.numpy()).max() < 1e-6
 
 
-@pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("n", [5, 10, 41, 199, 200, 300])
 def test_the_box_of_few_points_with_an_outlier(n: int, blank: Explorer) -> None:
     points = rows("circles", n, 0)
@@ -188,6 +187,7 @@ def test_the_box_of_few_points_with_an_outlier(n: int, blank: Explorer) -> None:
     assert np.allclose(blank(found, [points.tolist(), settings]), scale, rtol=1e-12)
 
 
+@pytest.mark.parametrize("space", SPACES)
 def test_folds(space: str, blank: Explorer) -> None:
     points = np.concatenate((rows("rings", 500, 0), [[0.0, -0.0], [1.0, 2.0], [-3.0, 1e-300]]))
     model = OISM(process="torus", max_eigenvalue=4, flow_steps=2, ridge=1.0, **SPACES[space])

@@ -47,9 +47,8 @@ def test_the_benchmark_runs() -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     assert "2spirals, 200 points, 48 functions" in done.stdout
     assert "end of a stroke" in done.stdout
-    sizes = ("--points", "60", "--draws", "1")
-    words = [sys.executable, str(script), *sizes, "--chromium", str(chromium())]
+    words = [*words[:2], "--points", "60", "--draws", "1", *words[-2:]]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     lines = [line.split() for line in done.stdout.splitlines()]
-    assert [line[0] for line in lines] == list(PLANE)
+    assert {line[0] for line in lines} == set(PLANE)
     assert all(abs(float(one)) < 1 for line in lines for one in line[1:])

@@ -43,5 +43,7 @@ def test_the_grid_is_the_density(model: OISM) -> None:
 def test_the_map(model: OISM) -> None:
     figure = plt.figure()
     ax = sphere_density(model.model_, figure.add_subplot(projection="mollweide"), side=30)
-    assert ax.collections[0].get_array().shape == (30, 60)
+    values = ax.collections[0].get_array()
+    assert values is not None
+    assert values.shape == (30, 60)
     plt.close(figure)

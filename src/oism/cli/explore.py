@@ -43,6 +43,7 @@ class Explore(Command):
 
     def _serve(self) -> None:
         import webbrowser
+        from threading import Thread
 
         from oism.explorer import local_server
 
@@ -51,10 +52,13 @@ class Explore(Command):
             print(f"the explorer is at {address}; Ctrl-C ends it", flush=True)
             if not self.no_browser:
                 webbrowser.open(address)
+            # The main thread only waits: Ctrl-C while it accepts a request could be lost.
+            serving = Thread(target=server.serve_forever, daemon=True)
+            serving.start()
             try:
-                server.serve_forever()
+                serving.join()
             except KeyboardInterrupt:
-                return
+                server.shutdown()
 
 
 def _write(output: str) -> None:
