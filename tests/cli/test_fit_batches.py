@@ -70,7 +70,7 @@ def test_passes_are_reported(oism: Run, tmp_path: Path) -> None:
         ("fit hollow.csv --batch 9 --missing skip", 1, "hollow.csv: no row is complete in x, y"),
         ("fit moons.csv --batch -1", 2, "--batch: expected at least 0, got -1"),
         ("fit moons.csv --batch 9 --discrete z", 1, "there is no column 'z', only 'x', 'y'"),
-        ("fit moons.csv --bounds x=:", 2, "--bounds: expected low:high in 'x=:'"),
+        ("fit moons.csv --bounds x=:", 2, "--bounds: expected low:high, increasing, in 'x=:'"),
         ("fit moons.csv --batch 9 --bounds x=0:", 1, "bounds of column 'x' are (0, inf), but"),
     ],
 )

@@ -740,7 +740,12 @@ def test_flow_takes_process_and_clock_from_a_fitted_model(generator: torch.Gener
     [
         (Flow, (drifting,), TypeError, "process and clock must be given"),
         (Flow, (drifting, Torus()), TypeError, "process and clock must be given"),
-        (Flow, (3, Torus(), IdentityClock()), TypeError, "score must be a function"),
+        (
+            Flow,
+            (3, Torus(), IdentityClock()),
+            TypeError,
+            "score must be a fitted model or a function",
+        ),
         (Flow, (drifting, "ou", IdentityClock()), TypeError, "process must be of type"),
         (Flow, (drifting, Torus(), 1.0), TypeError, "clock must be of type Clock"),
         (Adaptive, (0.0,), ValueError, "rtol must be a positive"),

@@ -310,8 +310,8 @@ def test_every_study_has_two_forms(name: str) -> None:
     assert json.dumps(plain(vars(full)), allow_nan=False)
 
 
-def test_every_folder_is_a_study() -> None:
-    found = [path.parent for path in Path(command.__file__).parent.glob("*/text.md")]
+def test_every_folder_with_a_report_is_a_study() -> None:
+    found = [path.parent for path in Path(command.__file__).parent.glob("*/report.md")]
     assert sorted(found) == sorted(map(folder_of, STUDIES))
 
 

@@ -46,7 +46,7 @@ def fit_mixtures(
     >>> rows = torch.randn(300, 4, generator=torch.Generator().manual_seed(0)).double()
     >>> model = fit_mixtures(rows, counts=(1, 2), starts=1)
     >>> model.log_density(torch.zeros(1, 4).double())  # the truth is -2 log 2π = -3.68
-    tensor([-3.6...], dtype=torch.float64)
+    tensor([-3.7...], dtype=torch.float64)
     """
     x = checks.points(data, "data").flatten(1).double()
     if not len(x):
