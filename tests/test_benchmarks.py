@@ -83,6 +83,7 @@ def test_training(tmp_path: Path) -> None:
     printed = output("training.py", *size, "--json", str(kept))
     assert "compiled, not recorded, OISM(6), solved in every step" in printed
     found = json.loads(kept.read_text(encoding="utf-8"))
+    assert len(found["rounds"]) == 13
     assert set(found["ready"]) == set(found["rounds"])
     assert min(min(spent) for spent in found["rounds"].values()) > 0
     assert found["operations"] > 1e7
