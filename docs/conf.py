@@ -26,7 +26,8 @@ include_patterns = ["docs/**", "studies/README.md", "studies/*/report.md", "benc
 exclude_patterns = [".*", "runs", "dist", "src", "tests", "**/__pycache__", "docs/README.md",
                     "docs/_site", "docs/_static"]  # fmt: skip
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.mathjax",
-              "docs._site.reference", "docs._site.pages", "docs._site.tree"]  # fmt: skip
+              "docs._site.reference", "docs._site.pages", "docs._site.tree",
+              "docs._site.captions"]  # fmt: skip
 nitpicky = False
 suppress_warnings = ["misc.highlighting_failure"]
 
@@ -73,6 +74,7 @@ html_favicon = "_static/favicon.svg"
 html_copy_source = False
 html_show_sourcelink = False
 html_show_sphinx = False
+html_search_scorer = str(ROOT / "docs/_static/scorer.js")
 html_show_search_summary = False  # excerpts are fetched, which files opened in a browser may not
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"

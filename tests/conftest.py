@@ -9,6 +9,10 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.browser import browser
+
+__all__ = ["browser"]  # a fixture
+
 # One profile for everyone: derandomised, so a failure here is a failure anywhere.
 settings.register_profile("oism", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("oism")

@@ -46,6 +46,7 @@ OFF_THE_SITE = {"docs/README.md"}
 
 RUN_ELSEWHERE = {"docs/new-space.md": "tests/test_new_space_page.py"}
 NOT_RUN = {
+    "docs/howto/gpu.md": "needs a GPU; a test runs the first block on the CPU",
     "docs/howto/many-processes.md": "programs for torchrun, with 100,000 steps of training",
 }
 """Pages with Python that is neither a doctest nor a cell of a notebook, and why it is not run."""
@@ -101,6 +102,12 @@ def test_every_public_name_has_an_entry(package: str) -> None:
 def test_the_names_of_the_package_itself_are_those_of_one_package() -> None:
     oism = importlib.import_module("oism")
     assert [name for name in oism.__all__ if name not in places()] == []
+
+
+def test_the_search_knows_the_names_of_the_package() -> None:
+    text = (ROOT / "docs/_static/scorer.js").read_text()
+    listed = re.findall(r'"(\w+)"', text.partition("EXPORTED = new Set([")[2].partition("])")[0])
+    assert listed == sorted(set(importlib.import_module("oism").__all__) - {"__version__"})
 
 
 def test_the_help_of_commands_is_complete() -> None:
@@ -235,6 +242,15 @@ def test_the_page_of_tables_reads_batches(tmp_path: Path, monkeypatch: pytest.Mo
     exec(compile(block, "docs/tables.md", "exec"), names)
     exact = -0.5 * (rows**2).sum(1) - math.log(2 * math.pi)
     assert names["model"].score(rows) / 300 == pytest.approx(exact.mean(), abs=0.15)
+
+
+def test_the_page_of_gpus_fits_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).normal(size=(200, 1))
+    names: dict[str, Any] = {"rows": rows}
+    block = plain_code(ROOT / "docs/howto/gpu.md")[0].replace('"cuda"', '"cpu"')
+    exec(compile(block, "docs/howto/gpu.md", "exec"), names)
+    np.testing.assert_array_equal(names["again"].score_samples(rows), names["log_density"])
 
 
 def test_the_landing_page_fits_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

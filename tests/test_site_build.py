@@ -5,7 +5,7 @@ Notebooks are executed, which takes minutes.
 
 from __future__ import annotations
 
-import os
+import re
 import subprocess
 import sys
 import threading
@@ -16,8 +16,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
-from tests.explorer.conftest import REQUIRED, chromium, missing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -68,23 +66,6 @@ def address(site: Path) -> Iterator[str]:
     server.server_close()
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    why = missing()
-    if why is not None and REQUIRED:
-        pytest.fail(f"browser tests are required, but {why}", pytrace=False)
-    if why is not None:
-        pytest.skip(f"the site was not read in a browser: {why}")
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox"] if os.getuid() == 0 else []
-        )
-        yield started
-        started.close()
-
-
 @pytest.fixture
 def tab(browser: Browser, address: str, request: pytest.FixtureRequest) -> Iterator[Page]:
     """A page of the browser; the test fails on any other host, missing file or error."""
@@ -102,6 +83,18 @@ def tab(browser: Browser, address: str, request: pytest.FixtureRequest) -> Itera
     assert wrong == []
 
 
+def test_pictures_of_notebooks_are_described(site: Path) -> None:
+    """By the captions below them."""
+    texts = [
+        text
+        for page in (site / "learn").glob("*.html")
+        for text in re.findall(r'<img alt="([^"]*)"', page.read_text(encoding="utf-8"))
+    ]
+    assert len(texts) > 10
+    assert min(map(len, texts)) > 20
+    assert not any("_images/" in text for text in texts)
+
+
 def test_pages_have_no_script_of_another_host(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
@@ -111,7 +104,8 @@ def test_pages_have_no_script_of_another_host(site: Path) -> None:
 
 @pytest.mark.parametrize("tab", THEMES, indirect=True)
 @pytest.mark.parametrize(
-    "path", ["index", "learn/angles", "theory/scores", "reference/process", "results"]
+    "path",
+    ["index", "learn/angles", "parameters", "theory/scores", "reference/process", "results"],
 )
 def test_pages_are_complete(tab: Page, address: str, path: str) -> None:
     tab.goto(f"{address}/{path}.html")
@@ -119,17 +113,57 @@ def test_pages_are_complete(tab: Page, address: str, path: str) -> None:
     for width in (1440, 390):
         tab.set_viewport_size({"width": width, "height": 900})
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    # On a phone what is wider than the page scrolls by itself, and shows that there is more.
+    boxes = tab.evaluate(
+        "[...document.querySelectorAll('article .scrolls')].map((one) => [one.scrollWidth,"
+        " one.clientWidth, one.classList.contains('more')])"
+    )
+    assert all(more == (whole > shown + 4) for whole, shown, more in boxes)
+    assert any(more for *_, more in boxes)
+
+
+def found_by(tab: Page, address: str, words: str) -> list[str]:
+    """Return the pages that a search lists, with their anchors, in its order."""
+    tab.goto(f"{address}/index.html")
+    tab.fill("input[name=q]", words)
+    tab.press("input[name=q]", "Enter")
+    tab.wait_for_selector("#search-results li a")
+    tab.wait_for_timeout(500)  # results appear one after the other
+    links = tab.eval_on_selector_all("#search-results li a", "all => all.map((a) => a.href)")
+    return [re.sub(r"\?[^#]*", "", link).removeprefix(f"{address}/") for link in links]
 
 
 def test_search_finds_the_sphere(tab: Page, address: str) -> None:
-    tab.goto(f"{address}/index.html")
-    tab.fill("input[name=q]", "sphere")
-    tab.press("input[name=q]", "Enter")
-    tab.wait_for_selector("#search-results li a")
-    found = tab.eval_on_selector_all("#search-results li a", "all => all.map((a) => a.href)")
-    assert f"{address}/sphere.html" in {one.partition("#")[0].partition("?")[0] for one in found}
-    tab.goto(found[0])
+    found = found_by(tab, address, "sphere")
+    assert "sphere.html" in {one.partition("#")[0] for one in found}
+    tab.goto(f"{address}/{found[0]}")
     assert "not found" not in tab.title().lower()
+
+
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("angles", "learn/angles.html"),
+        ("missing", "learn/tables.html"),
+        ("likelihood", "learn/images.html"),
+        ("train", "learn/training.html"),
+        ("sample", "learn/angles.html"),
+        ("OISM", "reference/tables.html#oism.tables.OISM"),
+        ("gpu", "howto/gpu.html"),
+        ("impute", "howto/conditional-samples.html"),
+    ],
+)
+def test_search_lists_tutorials_and_public_names_first(
+    tab: Page, address: str, words: str, first: str
+) -> None:
+    found = found_by(tab, address, words)
+    assert found[0] == first
+    members = [k for k, one in enumerate(found) if "#oism." in one and one.count(".") > 4]
+    pages = [k for k, one in enumerate(found) if one.startswith(("learn/", "howto/"))]
+    inner = [
+        k for k in members if not re.search(r"\.(OISM|Flow|FittedModel|Diffusion)\.", found[k])
+    ]
+    assert not inner or min(inner) > max(pages), "members of other classes come after the pages"
 
 
 def test_mathematics_is_drawn(tab: Page, address: str) -> None:

@@ -20,11 +20,11 @@ TREE: dict[str, tuple[str, ...]] = {
         "angles", "tables", "sphere", "images", "training", "sampling", "*",
     ),
     "docs/guides": (
-        "tables", "sphere", "rotations", "images", "training", "sampling", "diffusers", "explorer",
-        "shell", "torch",
+        "tables", "parameters", "sphere", "rotations", "images", "training", "sampling",
+        "diffusers", "explorer", "shell", "torch",
     ),
     "docs/howto/index": (
-        "choose", "conditional-samples", "outliers", "model-comparison", "own-network",
+        "choose", "conditional-samples", "outliers", "model-comparison", "own-network", "gpu",
         "many-processes", "new-basis", "*", "../new-space",
     ),
     "docs/theory/index": ("scores", "flows", "spaces", "*", "../estimation", "../notation"),

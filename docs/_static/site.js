@@ -15,3 +15,23 @@ document.addEventListener("DOMContentLoaded", () => {
   follow();
   new MutationObserver(follow).observe(document.body, { attributeFilter: ["data-theme"] });
 });
+
+/* Very wide pictures, tables and code that do not fit scroll, and fade where there is more to the right. */
+document.addEventListener("DOMContentLoaded", () => {
+  const follow = (box) => {
+    const mark = () => box.classList.toggle("more", box.scrollLeft + box.clientWidth < box.scrollWidth - 4);
+    box.classList.add("scrolls");
+    box.addEventListener("scroll", mark, { passive: true });
+    new ResizeObserver(mark).observe(box);
+    mark();
+  };
+  document.querySelectorAll("article :is(.table-wrapper, div.highlight pre, .output.text_html)").forEach(follow);
+  for (const image of document.querySelectorAll("article :is(p, .cell_output .output, .cell_output) > img")) {
+    const show = () => {
+      const ratio = image.naturalWidth / image.naturalHeight;
+      image.style.setProperty("--ratio", ratio);
+      if (ratio > 2.8) follow(image.parentElement);
+    };
+    image.complete ? show() : image.addEventListener("load", show);
+  }
+});

@@ -36,6 +36,15 @@ def test_the_list_of_commands(oism: Run) -> None:
         assert rest[-1].strip() not in ended.text, "the list has a line for each command"
 
 
+def test_no_words_print_the_help(oism: Run) -> None:
+    ended = oism("")
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out == oism("--help").out
+    lines = [line.strip() for line in ended.text.splitlines()]
+    start = lines.index("First commands:")
+    assert [line.split()[1] for line in lines[start + 1 : start + 4]] == ["data", "fit", "sample"]
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_shows_examples_line_by_line(name: str, oism: Run) -> None:
     ended = oism(f"{name} --help")

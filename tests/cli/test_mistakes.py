@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from oism import load
+
 Run = Callable[..., Any]
 
 DATA_OR_FILES = [
@@ -25,6 +27,13 @@ DATA_OR_FILES = [
         "bounds of column 'x' are (0, 1), but the data reach from",
     ),
     ("fit moons.csv -o m --device nonsense", "nonsense"),
+    ("fit moons.csv -o m --periodic hour", "--periodic: there is no column 'hour', only 'x', 'y'"),
+    ("fit moons.csv -o m --bounds z=0:1", "--bounds: moons.csv: there is no column 'z', only 'x'"),
+    (
+        "fit gaps.csv -o m --columns phi psi --missing use",
+        "--missing use: column 'phi' has missing values, and this model needs complete rows: "
+        "--missing skip leaves out those with missing values, --process joint uses their other",
+    ),
     ("fit nowhere.csv -o m", "nowhere.csv: no such file or directory"),
     ("fit moons.safetensors -o m", "the suffix '.safetensors' names no format"),
     ("fit moons.csv -o nowhere/m", "nowhere: no such folder"),
@@ -39,9 +48,10 @@ DATA_OR_FILES = [
     ("sample other.safetensors", "other.safetensors: is not a file of oism"),
     (
         "sample moons.safetensors --given z=1",
-        "moons.safetensors: there is no column 'z', only 'x', 'y'",
+        "--given: moons.safetensors: there is no column 'z', only 'x', 'y'",
     ),
     ("sample moons.safetensors --given x=1 y=2", "must leave at least one"),
+    ("sample moons.safetensors --given x=one", "--given x: must be a finite number, got"),
     ("sample moons.safetensors -o out.xls", "the suffix '.xls' names no format"),
     ("density moons.safetensors angles.csv", "angles.csv: there is no column 'x'"),
     (
@@ -65,9 +75,13 @@ USAGE = [
     ("plot moons.safetensors -o -", "not written to standard output"),
     ("plot moons.safetensors -o p.png --columns x", "--columns: expected 2, got 1"),
     ("plot moons.safetensors -o p.png --dpi 0", "--dpi: expected at least 1"),
+    (
+        "plot moons.safetensors moons.csv -o p.png",
+        "unexpected 'moons.csv': a table of rows to show is given by --data moons.csv",
+    ),
     ("fit moons.csv -o moons.csv", "moons.csv is the input, and would be overwritten"),
     ("fit moons.csv -o m --periodic x=abc", "--periodic: expected a positive number in 'x=abc'"),
-    ("fit moons.csv -o m --periodic x", "--periodic: expected a positive number in 'x'"),
+    ("fit moons.csv -o m --periodic x", "--periodic: x has no period: give x=360 for degrees"),
     ("fit moons.csv -o m --periodic x=-3", "--periodic: expected a positive number in 'x=-3'"),
     ("fit moons.csv -o m --periodic x=1 x=2", "--periodic: column 'x' is named twice"),
     ("fit moons.csv -o m --bounds x=1", "--bounds: expected low:high, increasing, in 'x=1'"),
@@ -124,11 +138,36 @@ def test_a_mistake(bad: Run, folder: Path, words: str, message: str, code: int) 
     assert files_of(folder) == before, "nothing is written"
 
 
-@pytest.mark.parametrize("words", ["", "nonsense", "fit", "fit moons.csv", "sample m --method x"])
+@pytest.mark.parametrize("words", ["nonsense", "fit", "fit moons.csv", "sample m --method x"])
 def test_invalid_words(bad: Run, words: str) -> None:
     ended = bad(words)
     assert ended.code == 2
     assert "--help" in ended.err
+
+
+def test_an_unknown_option_is_met_with_similar_ones(bad: Run) -> None:
+    ended = bad("plot moons.safetensors --colums x y -o p.png")
+    assert ended.code == 2
+    assert "--columns COL" in ended.err
+
+
+def test_a_level_that_the_fit_has_not_seen(bad: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    towns = zip(rng.normal(size=40), rng.choice(["Oslo", "Rome"], 40), strict=True)
+    lines = "\n".join(f"{size:.3f},{town}" for size, town in towns)
+    (tmp_path / "towns.csv").write_text(f"size,town\n{lines}\n")
+    model = tmp_path / "m"
+    assert bad(f"fit {tmp_path}/towns.csv -o {model} --quiet").code == 0
+    ended = bad(f"sample {model} --given town=Bern")
+    assert (ended.code, ended.out) == (1, b"")
+    assert ended.err == (
+        "oism: error: --given town: must be a level that the fit has seen, one of 'Oslo', 'Rome', "
+        "got 'Bern'\n"
+    )
+    found = bad(f"sample {model} -n 3 --given town=Rome --seed 0").text.splitlines()
+    assert [line.partition(",")[2] for line in found] == ["town", "Rome", "Rome", "Rome"]
+    with pytest.raises(ValueError, match=r"given\['town'\] must be a level .* got 'Bern'"):
+        load(model).sample(given={"town": "Bern"})
 
 
 def test_a_traceback_on_demand(bad: Run, monkeypatch: pytest.MonkeyPatch) -> None:

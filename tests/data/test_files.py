@@ -258,6 +258,46 @@ def test_truncated_files(name: str, tmp_path: Path) -> None:
             files.read(str(path))
 
 
+def test_headers_and_ends_of_arrays(tmp_path: Path) -> None:
+    """No error of NumPy's parser, no memory for a size that is not there, no rows from the end."""
+    path = tmp_path / "a.npy"
+    files.write(pa.table({"x": np.arange(50.0)}), str(path))
+    whole = path.read_bytes()
+    for old, new, message in (
+        (b"}", b" ", "damaged, or not an NPY file"),
+        (b"(50, 1)", b"(9" + b"0" * 12 + b", 1)", "damaged"),
+        (b"(50, 1), }" + b" " * 7, b"(50000000, 1), } ", "the file ends before its array"),
+    ):
+        assert old in whole
+        path.write_bytes(whole.replace(old, new, 1))
+        with pytest.raises(FileError, match=message):
+            files.read(str(path))
+    path.write_bytes(whole + b"12345678")
+    with pytest.raises(FileError, match=r"goes on after its array of shape \(50, 1\)"):
+        files.read(str(path))
+
+
+def test_archives_with_a_block_removed(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    files.write(pa.table({"x": np.arange(50.0), "y": np.ones(50)}), str(path))
+    whole = path.read_bytes()
+    for start in (0, 10, 30, 60):
+        path.write_bytes(whole[:start] + whole[start + 20 :])
+        with pytest.raises(FileError, match=r"a.npz.*: damaged"):
+            files.read(str(path))
+
+
+def test_changed_values_of_parquet_are_an_error(tmp_path: Path) -> None:
+    path, x = tmp_path / "a.parquet", np.random.default_rng(0).normal(size=500)
+    files.write(pa.table({"x": x}), str(path))
+    whole, place = path.read_bytes(), path.read_bytes().index(x[99].tobytes()) + 2
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 16]) + whole[place + 1 :])
+    with pytest.raises(FileError, match=r"a.parquet: damaged, .*CRC"):
+        files.read(str(path))
+    with pytest.raises(FileError, match=r"a.parquet: damaged, .*CRC"):
+        list(files.open_table(str(path)).sheets(["x"]))
+
+
 ARRAYS: list[tuple[np.ndarray, str]] = [
     (np.array([[1, "a"]], dtype=object), "Python objects"),
     (np.zeros((2, 2), dtype=complex), "complex numbers"),

@@ -256,6 +256,15 @@ def test_whatever_byte_is_wrong_nothing_but_a_file_error_comes(kind: str, tmp_pa
     assert 1 <= right < 0.8 * len(rows)
 
 
+def test_no_bit_of_the_pixels_of_a_png_changes_unseen(tmp_path: Path) -> None:
+    write_images(str(tmp_path / "x"), random(1, 1, 8, 8))
+    path = tmp_path / "x" / "00000.png"
+    good = path.read_bytes()
+    for place in range(good.index(b"IDAT"), len(good) - 12):  # up to IEND
+        path.write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+        assert refusal(tmp_path / "x").startswith(f"{path}: damaged")
+
+
 def test_a_broken_file_among_hundreds(tmp_path: Path) -> None:
     write_images(str(tmp_path / "x"), random(300, 1, 3, 3))
     bad = tmp_path / "x" / "00222.png"
@@ -495,6 +504,17 @@ def test_arrays_that_end_too_early(writer: Writer, tmp_path: Path) -> None:
         open_images(str(path))
     with pytest.raises(FileError, match="damaged, or not an NPY file: the file ends before"):
         whole(found)
+    path.write_bytes(content + b"more")
+    with pytest.raises(FileError, match="damaged: the file goes on after its array"):
+        open_images(str(path))
+
+
+def test_archives_of_images_with_a_block_removed(tmp_path: Path) -> None:
+    path = Path(to_npz(tmp_path, random(20, 3, 8, 8)))
+    content = path.read_bytes()
+    for start in (0, 10, 100):
+        path.write_bytes(content[:start] + content[start + 20 :])
+        assert "damaged" in refusal(path)
 
 
 def test_what_is_not_there_or_holds_no_images(tmp_path: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+from typing import NamedTuple
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism.estimation._systems.conjugate import Operator, Solution, conjugate_gradients, ridge_path
+from oism.estimation._systems.conjugate import Operator, RidgePath, conjugate_gradients
 
 SHIFTS = torch.tensor([1e-3, 0.02, 1.0, 30.0], dtype=torch.float64)
 
@@ -38,8 +41,23 @@ def direct_path(matrix: Tensor, right: Tensor) -> Tensor:
     return values
 
 
-def path(matrix: Tensor, right: Tensor, tolerance: float = 1e-14, most: int = 400) -> Solution:
-    return ridge_path(product(matrix), right, SHIFTS, tolerance=tolerance, iterations=most)
+class Found(NamedTuple):
+    values: Tensor  # (S, E, n)
+    residual: Tensor  # (S,), of the smallest shift
+    iterations: Tensor
+
+
+def whole_path(
+    operator: Operator, right: Tensor, shifts: Tensor, tolerance: float, iterations: int
+) -> Found:
+    """All solutions of a path, the largest shift first, as in a sweep."""
+    path = RidgePath(operator, right, shifts, tolerance=tolerance, iterations=iterations)
+    values = [path.solve(number) for number in reversed(range(len(shifts)))][::-1]
+    return Found(torch.stack(values, dim=1), path.residual[:, 0], path.iterations[:, 0])
+
+
+def path(matrix: Tensor, right: Tensor, tolerance: float = 1e-14, most: int = 400) -> Found:
+    return whole_path(product(matrix), right, SHIFTS, tolerance, most)
 
 
 def relative(got: Tensor, expected: Tensor) -> float:
@@ -98,7 +116,7 @@ def test_a_right_hand_side_of_zero_among_others() -> None:
     assert int(single.iterations[1]) == 0
     for field in (found.values, found.residual, single.values, single.residual):
         assert bool(field.isfinite().all())
-    for field in (found.smallest, found.largest, single.smallest, single.largest):
+    for field in (single.smallest, single.largest):
         assert field.isnan().tolist() == [False, True, False], "its spectrum is unknown"
 
 
@@ -130,12 +148,12 @@ def test_few_distinct_eigenvalues_end_the_space_early() -> None:
     assert int(found.iterations[2]) > 15
     alone = path(matrix[:1], right[:1])
     assert int(alone.iterations) == 3
-    assert float(alone.smallest) == pytest.approx(1.0, rel=1e-12)
-    assert float(alone.largest) == pytest.approx(5.0, rel=1e-12)
     single = conjugate_gradients(
         product(matrix), right, torch.full((3,), 0.5).double(), tolerance=1e-12, iterations=400
     )
     assert single.iterations[:2].tolist() == [3, 1]
+    assert float(single.smallest[0]) == pytest.approx(1.0, rel=1e-12)
+    assert float(single.largest[0]) == pytest.approx(5.0, rel=1e-12)
 
 
 def test_fast_and_slow_systems_share_a_batch() -> None:
@@ -170,7 +188,7 @@ def test_iterations_are_bounded_and_the_residual_is_reported(most: int) -> None:
         calls.append(len(y))
         return product(matrix)(y)
 
-    found = ridge_path(counted, right, SHIFTS, tolerance=1e-12, iterations=most)
+    found = whole_path(counted, right, SHIFTS, 1e-12, most)
     assert len(calls) == most
     assert found.iterations.tolist() == [most, most]
     left = right[:, None] - (shifted(matrix[:, None], SHIFTS) @ found.values[..., None])[..., 0]
@@ -200,20 +218,15 @@ def test_the_residual_is_just_below_the_tolerance(tolerance: float) -> None:
 def test_ritz_values_lie_in_the_spectrum_and_converge_to_its_ends() -> None:
     spectra = torch.linspace(0.3, 7, 40, dtype=torch.float64).expand(3, 40)
     matrix, right = matrices(spectra), normal(3, 40, seed=1)
-    found = path(matrix, right, tolerance=1e-14)
-    single = conjugate_gradients(
-        product(matrix),
-        right,
-        torch.tensor([0.0, 0.1, 2.0]).double(),
-        tolerance=1e-14,
-        iterations=400,
+    shift = torch.tensor([0.0, 0.1, 2.0]).double()
+    found, few = (
+        conjugate_gradients(product(matrix), right, shift, tolerance=1e-14, iterations=most)
+        for most in (400, 4)
     )
-    for one, systems in ((found, [0, 1, 2]), (single, [0, 1])):
-        assert bool((one.smallest >= 0.3 - 1e-9).all())
-        assert bool((one.largest <= 7 + 1e-9).all())
-        assert float((one.smallest[systems] - 0.3).max()) < 1e-3
-        assert float((7 - one.largest[systems]).max()) < 1e-3
-    few = path(matrix, right, most=4)
+    assert bool((found.smallest >= 0.3 - 1e-9).all())
+    assert bool((found.largest <= 7 + 1e-9).all())
+    assert float((found.smallest[:2] - 0.3).max()) < 1e-3
+    assert float((7 - found.largest[:2]).max()) < 1e-3
     assert bool((few.smallest > found.smallest).all())
     assert bool((few.largest < found.largest).all())
 
@@ -299,7 +312,36 @@ def test_a_ridge_path_with_ridge_zero() -> None:
     matrix = torch.diag(torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)).expand(3, 3, 3)
     right = torch.tensor([[0.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]], dtype=torch.float64)
     shifts = torch.tensor([0.0, 1.0], dtype=torch.float64)
-    found = ridge_path(product(matrix), right, shifts, tolerance=1e-13, iterations=10)
+    found = whole_path(product(matrix), right, shifts, 1e-13, 10)
     expected = right[:, None] / (torch.tensor([1.0, 2.0, 3.0]) + shifts[:, None])
     torch.testing.assert_close(found.values, expected, rtol=1e-12, atol=1e-12)
-    assert float(found.smallest[0]) == pytest.approx(2)
+
+
+def test_a_path_is_extended_no_further_than_asked() -> None:
+    spectra = torch.logspace(-3, 0, 60, dtype=torch.float64).expand(2, 60)
+    matrix, right = matrices(spectra), normal(2, 60, seed=1)
+    calls = []
+
+    def counted(y: Tensor) -> Tensor:
+        calls.append(len(y))
+        return product(matrix)(y)
+
+    path = RidgePath(counted, right, SHIFTS, tolerance=1e-6, iterations=400)
+    taken, expected = [], direct_path(matrix, right)
+    for number in reversed(range(len(SHIFTS))):
+        assert relative(path.solve(number), expected[:, number]) < 1e-3
+        taken.append(len(calls))
+    assert taken[0] < 6
+    assert all(more > 1.5 * less for less, more in itertools.pairwise(taken))
+    assert relative(path.solve(3), expected[:, 3]) < 1e-11, "the whole space serves all shifts"
+    assert len(calls) == taken[-1]
+
+
+def test_a_path_has_no_solution_where_the_matrix_is_not_positive() -> None:
+    matrix = torch.diag(torch.tensor([2.0, 1.0, -0.5], dtype=torch.float64)).expand(2, 3, 3).clone()
+    matrix[1] = torch.eye(3)
+    right, shifts = torch.ones(2, 3).double(), torch.tensor([0.1, 1.0]).double()
+    found = whole_path(product(matrix), right, shifts, 1e-13, 10).values
+    assert bool(found[0, 0].isnan().all())
+    torch.testing.assert_close(found[0, 1], 1 / torch.tensor([3.0, 2.0, 0.5]).double())
+    torch.testing.assert_close(found[1], right[1:] / (1 + shifts[:, None]))

@@ -1,15 +1,7 @@
-"""A real browser: Debian's Chromium, driven by Playwright.
-
-Without one these tests are not collected, and test_browser.py reports why in one line; with
-OISM_BROWSER=required in the environment it fails instead. OISM_CHROMIUM is the path of the browser
-if it is not on the PATH.
-"""
+"""The page of the explorer in a browser; without one its tests are not collected."""
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,51 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from oism.explorer import page
+from tests.browser import REQUIRED, missing
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
-
-
-def missing() -> str | None:
-    """Return why there is no browser, or None."""
-    if importlib.util.find_spec("playwright") is None:
-        return "the package playwright is not installed"
-    if chromium() is None:
-        return "no Chromium was found (apt-get install chromium, or set OISM_CHROMIUM)"
-    return None
-
-
-def chromium() -> str | None:
-    found = [os.environ.get("OISM_CHROMIUM"), *map(shutil.which, NAMES)]
-    return next(filter(None, found), None)
-
-
-REQUIRED = os.environ.get("OISM_BROWSER") == "required"
 
 collect_ignore = []
 if missing() is not None and not REQUIRED:
     collect_ignore = [
         "test_accessibility.py", "test_controls.py", "test_numbers.py", "test_speed.py"
     ]  # fmt: skip
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    why = missing()
-    if why is not None and REQUIRED:
-        pytest.fail(f"browser tests are required, but {why}", pytrace=False)
-    if why is not None:
-        pytest.skip(f"browser tests were not run: {why}")
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(
-            executable_path=chromium(), args=["--no-sandbox"] if os.getuid() == 0 else []
-        )
-        yield started
-        started.close()
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.explorer.conftest import QUICK, REQUIRED, Explorer, Open
+from tests.browser import REQUIRED
+from tests.explorer.conftest import QUICK, Explorer, Open
 
 AXE = "axe-core@4.14.0"
 PHONE = {"width": 390, "height": 844}

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from oism.data.toys import PLANE
-from tests.explorer.conftest import Open, chromium
+from tests.browser import chromium
+from tests.explorer.conftest import Open
 
 REFIT, CHOICE = 100.0, 1500.0
 ROOM = 2.0

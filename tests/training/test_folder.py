@@ -27,6 +27,7 @@ from oism.training import (
     run_progress,
 )
 from oism.training._compatibility import differences
+from oism.training._folder import write_settings
 
 
 def points(seed: int = 0, n: int = 200) -> torch.Tensor:
@@ -212,6 +213,15 @@ def test_places(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"settings.json: damaged"):
         run_progress(tmp_path)
+
+
+def test_a_changed_digit_of_the_settings_is_an_error(tmp_path: Path) -> None:
+    write_settings(tmp_path, {"config": {"steps": 12}, "notes": None})
+    assert read_settings(tmp_path) == {"config": {"steps": 12}, "notes": None}
+    text = (tmp_path / "settings.json").read_text()
+    (tmp_path / "settings.json").write_text(text.replace("12", "13", 1))
+    with pytest.raises(CheckpointError, match=r"settings.json: damaged: .* SHA-256"):
+        read_settings(tmp_path)
 
 
 def test_configuration_agrees_with_what_is_trained(tmp_path: Path) -> None:

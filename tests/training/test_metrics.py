@@ -53,6 +53,24 @@ def test_a_line_that_was_cut_short_is_forgiven(rest: str, tmp_path: Path) -> Non
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 4
 
 
+def test_damaged_lines_are_named_and_the_others_stay(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2, 3, 4)
+    path = tmp_path / "metrics.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], lines[1].replace("{", "["), *lines[2:]]))
+    with pytest.warns(UserWarning, match=r"metrics.jsonl: damaged, and left out: line 2$"):
+        assert steps(tmp_path) == [1, 3, 4]
+
+
+def test_lines_that_are_missing_before_a_step_are_reported(tmp_path: Path) -> None:
+    write(tmp_path, 1, 2, 3, 4)
+    path = tmp_path / "metrics.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    with pytest.warns(UserWarning, match=r"metrics.jsonl: step 4 is missing"):
+        write(tmp_path, 5, after=4)
+    assert steps(tmp_path) == [1, 2, 5]
+
+
 def test_bytes_that_are_no_text_are_forgiven(tmp_path: Path) -> None:
     write(tmp_path, 1, 2)
     with (tmp_path / "metrics.jsonl").open("ab") as file:

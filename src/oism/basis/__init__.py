@@ -10,7 +10,7 @@ from oism.basis._eigenfunctions import Eigenfunctions
 from oism.basis._features import Features
 from oism.basis._fourier import Fourier, half_lattice, product_lattice
 from oism.basis._frame import CosineFrame, Frame, IdentityFrame, OrthogonalFrame, TransformFrame
-from oism.basis._grid import TorusGrid
+from oism.basis._grid import TorusGrid, TorusTransform
 from oism.basis._hermite import (
     Hermite,
     HermiteFamily,
@@ -56,6 +56,7 @@ __all__ = [
     "Standardised",
     "TensorHermite",
     "TorusGrid",
+    "TorusTransform",
     "Transform",
     "TransformFrame",
     "WhitenedHermite",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import scipy.fft
 import torch
 from torch import Tensor
+
+from oism.basis._transform import Transform
 
 
 class TorusGrid:
@@ -35,7 +39,7 @@ class TorusGrid:
 
     def _slot(self, xi: Tensor) -> Tensor:
         strides = [1] + [self.half * self.points**j for j in range(self.dim - 1)]
-        return (xi.remainder(self.points) * torch.tensor(strides)).sum(dim=1)
+        return (xi.remainder(self.points) * torch.tensor(strides, device=xi.device)).sum(dim=1)
 
     def synthesise(self, spectrum: Tensor) -> Tensor:
         """Return the real fields ``(..., *shape)`` of half spectra ``(..., slots)``."""
@@ -61,3 +65,33 @@ class TorusGrid:
         spectrum[..., images] = means[..., mirrored].conj()
         spectrum[..., 0] = 1
         return self.synthesise(spectrum)
+
+
+class TorusTransform(Transform):
+    """√2 cos(ξ·x) and √2 sin(ξ·x), next to each other, on a grid; on the device of ξ.
+
+    ``frequencies`` ``(m, dim)`` are of a half lattice: ξ₁ ≥ 0, and one of ±ξ. With the complex
+    numbers a = α_cos + iα_sin, f = √2 Re Σ_ξ conj(a_ξ) e^{iξ·x}. Products with a field of
+    frequencies up to k have no aliases among those up to r if there are more than 2r + k points.
+    """
+
+    def __init__(self, frequencies: Tensor, points: int) -> None:
+        reach = int(frequencies[:, 0].max())
+        self.grid = TorusGrid(frequencies.shape[1], points, reach)
+        self.size, self.points = 2 * len(frequencies), self.grid.points**self.grid.dim
+        self._slots, self._mirrored, self._images = self.grid.place(frequencies)
+
+    def synthesise(self, coefficients: Tensor) -> Tensor:
+        """Return the values ``(..., points)`` of series with coefficients ``(..., size)``."""
+        pairs = coefficients.reshape(*coefficients.shape[:-1], -1, 2)
+        waves = torch.view_as_complex(pairs).conj() * math.sqrt(0.5)
+        spectrum = waves.new_zeros(*waves.shape[:-1], self.grid.slots)
+        spectrum[..., self._slots] = waves
+        spectrum[..., self._images] = waves[..., self._mirrored].conj()
+        return self.grid.synthesise(spectrum).flatten(-self.grid.dim)
+
+    def analyse(self, values: Tensor) -> Tensor:
+        """Return ∫ f φ_k dπ by the trapezoidal rule, ``(..., size)``."""
+        waves = self.grid.analyse(values.reshape(*values.shape[:-1], *self.grid.shape))
+        own = (math.sqrt(2) * waves[..., self._slots]).conj().resolve_conj()
+        return torch.view_as_real(own).flatten(-2)

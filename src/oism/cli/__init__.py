@@ -20,7 +20,7 @@ from oism.cli.data import Data
 from oism.cli.demo import Demo
 from oism.cli.density import Density
 from oism.cli.evaluate import Evaluate
-from oism.cli.exit_codes import exit_code_of
+from oism.cli.exit_codes import UsageError, exit_code_of
 from oism.cli.explore import Explore
 from oism.cli.export import Export
 from oism.cli.fit import Fit
@@ -54,7 +54,7 @@ Tables are CSV, TSV, Parquet, NPY or NPZ files, by their suffix; - is standard i
 Images are a folder, Parquet, NPY or NPZ. `oism COMMAND --help` explains a command with examples;
 `oism --version` prints the version.
 
-Examples:
+First commands:
   oism data moons -n 1000 -o moons.csv
   oism fit moons.csv -o moons.safetensors
   oism sample moons.safetensors -n 5
@@ -73,7 +73,7 @@ HELP, HELP_ALL = ("-h", "--help"), "--help-all"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = list(sys.argv[1:] if argv is None else argv) or [HELP[-1]]
     if words == ["--version"]:
         print(f"oism {oism.__version__}")
         return 0
@@ -92,14 +92,17 @@ def parse(words: Sequence[str]) -> Command:
         for name, command in COMMANDS.items()
     ]
     one: Any = Union[tuple(kinds)]  # noqa: UP007
-    command: Command = tyro.cli(
-        one,
-        prog="oism",
-        description=ABOUT,
-        args=["--help" if word == HELP_ALL else word for word in words],
-        config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
-    )
-    return command
+    arguments: dict[str, Any] = {
+        "prog": "oism",
+        "description": ABOUT,
+        "args": ["--help" if word == HELP_ALL else word for word in words],
+        "config": (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
+    }
+    command: Command
+    command, unknown = tyro.cli(one, return_unknown_args=True, **arguments)
+    if unknown and (hint := command.hint(unknown[0])):
+        raise UsageError(f"unexpected {unknown[0]!r}: {hint}")
+    return tyro.cli(one, **arguments) if unknown else command  # its message names similar options
 
 
 def _without_further(command: type[Command]) -> Any:  # noqa: ANN401

@@ -241,19 +241,19 @@ def check_is_table(data: str, columns: tuple[str, ...]) -> None:
 
 def _domain(table: Table, sheet: Sheet, columns: list[str], *, named: bool) -> dict[str, Any]:
     """Return the parameters of `OISM` that describe single columns."""
-    from oism.data.files import unknown_column
+    from oism.data.files import find_column, unknown_column
 
-    def by_column(values: dict[str, Any]) -> dict[str | int, Any] | None:
+    def by_column(option: str, values: dict[str, Any]) -> dict[str | int, Any] | None:
         found: dict[str | int, Any] = {}
         for word, value in values.items():
-            name = sheet.find(word)
+            name = sheet.names[find_column(word, sheet.names, f"{option}: {sheet.source}")]
             if name not in columns:
-                raise unknown_column(word, columns, f"{sheet.source}, columns to fit")
+                raise unknown_column(word, columns, f"{option}: {sheet.source}, columns to fit")
             found[name if named else columns.index(name)] = value
         return found or None
 
-    turns = by_column(periods(table.periodic, columns))
-    bounds = by_column(pairs(table.bounds, "--bounds", interval))
+    turns = by_column("--periodic", periods(table.periodic, columns))
+    bounds = by_column("--bounds", pairs(table.bounds, "--bounds", interval))
     both = sorted(map(str, set(turns or ()) & set(bounds or ())))
     if both:
         raise UsageError(f"--bounds: column {both[0]} has a period by --periodic: give one of both")
@@ -261,7 +261,7 @@ def _domain(table: Table, sheet: Sheet, columns: list[str], *, named: bool) -> d
         "periodic": turns,
         "bounds": bounds,
         "box": table.box,
-        "sphere": list(by_column(dict.fromkeys(_sphere(table.sphere))) or ()) or None,
+        "sphere": list(by_column("--sphere", dict.fromkeys(_sphere(table.sphere))) or ()) or None,
         "discrete": _discrete(table.discrete, by_column),
     }
 
@@ -279,12 +279,12 @@ def _sphere(text: str | None) -> tuple[str, ...]:
 
 
 def _discrete(
-    words: tuple[str, ...], by_column: Callable[[dict[str, Any]], dict[str | int, Any] | None]
+    words: tuple[str, ...], by_column: Callable[[str, dict[str, Any]], dict[str | int, Any] | None]
 ) -> str | list[str | int]:
     """Return the parameter `discrete` of `OISM`."""
     if words == ("-",):
         return []
-    return list(by_column(dict.fromkeys(words)) or ()) if words else "auto"
+    return list(by_column("--discrete", dict.fromkeys(words)) or ()) if words else "auto"
 
 
 def _report(

@@ -12,7 +12,7 @@ import math
 import os
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import MISSING, dataclass, fields
 from typing import (
@@ -111,6 +111,10 @@ class Command(ABC):
     further: tuple[str, ...] = ()
     """The groups of options that only ``--help-all`` shows."""
 
+    def hint(self, word: str) -> str:  # noqa: ARG002
+        """Return what to write instead of a word that the command does not take, or nothing."""
+        return ""
+
     @abstractmethod
     def run(self) -> None:
         """Do the work of the command."""
@@ -200,6 +204,15 @@ def number(text: str) -> float:
     return result
 
 
+def is_number(text: str) -> bool:
+    """Return whether a text is a number, finite or not."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def positive(text: str) -> float:
     """Return a positive number."""
     if not number(text) > 0:
@@ -221,6 +234,12 @@ def number_or_level(text: str) -> float | str:
         return text
 
 
+def text_of_value(text: str) -> str:
+    """Return the text of a finite number or a level."""
+    number_or_level(text)
+    return text
+
+
 def interval(text: str) -> tuple[float | None, float | None]:
     """Return the two numbers of ``low:high``; one of them may be left out, which is None.
 
@@ -235,9 +254,20 @@ def interval(text: str) -> tuple[float | None, float | None]:
     return low, high
 
 
-def periods(words: tuple[str, ...], columns: Iterable[str]) -> dict[str, float]:
+def periods(words: tuple[str, ...], columns: Sequence[str]) -> dict[str, float]:
     """Return words ``column=period`` as a dictionary; a single number is the period of all."""
-    if len(words) == 1 and "=" not in words[0]:
+    bare = [word for word in words if "=" not in word]
+    if bare and not is_number(bare[0]):
+        from oism.data.files import unknown_column
+
+        column = bare[0]
+        if column not in columns:
+            raise unknown_column(column, columns, "--periodic")
+        raise UsageError(
+            f"--periodic: {column} has no period: give {column}=360 for degrees, {column}=24 for "
+            f"hours, {column}=6.283185307179586 for radians"
+        )
+    if len(words) == 1 and bare:
         period = _parsed(words[0], "--periodic", words[0], positive)
         return dict.fromkeys(columns, period)
     return pairs(words, "--periodic", positive)
@@ -299,7 +329,7 @@ EXPECTED: dict[Callable[[str], Any], str] = {
     interval: "low:high, increasing,",
     positive: "a positive number",
     number: "a finite number",
-    number_or_level: "a finite number or a level",
+    text_of_value: "a finite number or a level",
 }
 """What messages call the values of ``column=value``."""
 

@@ -77,6 +77,10 @@ class Plot(Command):
     table: Table = Table()
     report: ReportOptions = Report()
 
+    def hint(self, word: str) -> str:
+        """Return the option of the table, which is no positional argument here."""
+        return "" if word.startswith("-") else f"a table of rows to show is given by --data {word}"
+
     def run(self) -> None:
         """Load, draw and write."""
         kind = _format(self.output)

@@ -30,6 +30,7 @@ from oism.cli.options import (
     number_or_level,
     options,
     pairs,
+    text_of_value,
 )
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from oism.cli.models import Stored
     from oism.flow import TensorSpec
     from oism.nn import Diffusion
+    from oism.tables import OISM
 
 IMAGES_ONLY = ("label", "guidance")
 ROWS_ONLY = ("given", "method", "density", "format")
@@ -111,14 +113,14 @@ class Sample(Command):
 
         check_count(self.n, 0)
         self.report.check_stdout(self.output)
-        given = pairs(self.rows.given, "--given", number_or_level)
+        given = pairs(self.rows.given, "--given", text_of_value)
         with models.opened(self.model) as stored:
             if stored.kind in ("prior", "trained"):
                 self._write_images(stored)
             else:
                 self._write_rows(stored, given)
 
-    def _write_rows(self, stored: Stored, given: dict[str, float | str]) -> None:
+    def _write_rows(self, stored: Stored, given: dict[str, str]) -> None:
         import pyarrow as pa
 
         from oism.cli import models
@@ -131,10 +133,7 @@ class Sample(Command):
         check_table(self.output, self.rows.format)
         model = stored.table()
         names = models.column_labels(model)
-        keys = {
-            files.find_column(column, names, files.called(self.model)): value
-            for column, value in given.items()
-        }
+        keys = _by_column(model, given, names, self.model)
         with self.report.bars():
             rows = model.sample(self.n, self.seed, given=keys or None, method=self.rows.method)
             table = pa.table(dict(zip(names, rows.T.copy(), strict=True)))
@@ -179,6 +178,23 @@ class Sample(Command):
         text = f"{reports.count_text(self.n)} written to {self.output}"
         text += "" if how["method"] == "exact" else f": {reports.sampling_text(how)}"
         self.report.print(text, facts, self.output)
+
+
+def _by_column(
+    model: OISM, given: dict[str, str], names: list[str], path: str
+) -> dict[str | int, Any]:
+    """Return given values by column: numbers, and levels of categorical columns."""
+    from oism.data import files
+
+    found: dict[str | int, Any] = {}
+    for column, text in given.items():
+        j = files.find_column(column, names, f"--given: {files.called(path)}")
+        levels = model.columns_[j].levels if model.columns_[j].categorical else None
+        value = number_or_level(text) if levels is None else text
+        if levels is not None:  # levels of a model that Python has fitted need not be text
+            value = next((level for level in levels if str(level) == text), text)
+        found[j if model.columns_.names is None else names[j]] = value
+    return found
 
 
 def generator(seed: int | None) -> torch.Generator:

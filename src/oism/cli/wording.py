@@ -18,7 +18,15 @@ KEY = r"'?([^'{}:]+?)'?"
 
 PARAMETER = r"^The '(\w+)' parameter of \w+ must be (.*)\. Got (.*) instead\.$"
 
+INCOMPLETE = r"^Input X contains NaN: column (.*), row \d+\. Leave out rows with missing values"
+
 RULES: tuple[tuple[str, str], ...] = (
+    (
+        INCOMPLETE,
+        r"--missing use: column \1 has missing values, and this model needs complete rows: "
+        r"--missing skip leaves out those with missing values",
+    ),
+    (r", or fit with process='joint', which uses", r", --process joint uses"),
     (PARAMETER, r"--\1: must be \2, got \3"),
     (r"a str among \{'(\w+)'\}", r"\1"),
     (r"an? (int|float) in the range \[([^,]+), inf\)", r"a number from \2"),
@@ -28,7 +36,7 @@ RULES: tuple[tuple[str, str], ...] = (
     (r"\bOISM\(process='(\w+)'\)", r"`oism fit --process \1`"),
     (r"\bprocess='(\w+)'", r"--process \1"),
     (r"\bmethod must be '(\w+)'", r"--method: must be \1"),
-    (r"\b(bounds|periodic)\['?([^'\]]+)'?\] must", r"--\1 \2: must"),
+    (r"\b(bounds|given|periodic)\['?([^'\]]+)'?\] must", r"--\1 \2: must"),
 )
 """Patterns and what replaces them, in this order."""
 

@@ -3,7 +3,7 @@
 data ─► moments ─► shrinkage ─► system ─► ridge and truncation over t ─► α(t) ─► score
 """
 
-from oism.estimation._equations.fourier import FourierEquations, GalerkinOperator
+from oism.estimation._equations.fourier import FourierEquations
 from oism.estimation._equations.hermite import HermiteEquations, TensorHermiteEquations
 from oism.estimation._equations.linear import LinearEquations
 from oism.estimation._equations.products import ProductEquations
@@ -51,7 +51,6 @@ __all__ = [
     "FixedRidge",
     "FourierEquations",
     "FourierMoments",
-    "GalerkinOperator",
     "GaussPanels",
     "GaussianMoments",
     "HermiteEquations",

@@ -87,6 +87,10 @@ class CrossValidation(Ridge):
             return _constant(0.0, system, clock, self.times)
         tau = torch.linspace(0, clock.horizon, self.times, dtype=torch.float64)
         advance = bar.shares("choosing ridge and truncation")
+        found = system.choices(clock._time(tau), advance=advance)
+        if found is not None:
+            log_ridge, level, loss = (part.cpu() for part in found)
+            return Choice(Schedule(tau, log_ridge, level), loss, tau)
         picks = []
         # Batches of times, to bound memory, unless one choice depends on the next.
         step = self.times if system.whole_sweep else max(4, 40_000 // system.basis.size)

@@ -97,6 +97,18 @@ class System(ABC):
         ``advance`` may be called with the share of the work done since its last call.
         """
 
+    def choices(
+        self,
+        t: Tensor,  # noqa: ARG002
+        *,
+        advance: Advance = ignore,  # noqa: ARG002
+    ) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Return log ridge, level and loss at increasing times ``(T,)``, or None.
+
+        For systems whose choice at one time depends on others; None where `losses` decide.
+        """
+        return None
+
     @abstractmethod
     def solve(
         self,

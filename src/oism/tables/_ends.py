@@ -4,9 +4,10 @@ A column with both bounds is modelled by Jacobi polynomials on [0, 1], one with 
 Laguerre polynomials on (0, ∞), or by Jacobi polynomials in a box of the data. The parameters of the
 process are the powers of its invariant density at the ends: x^{a-1} at 0 and (1 - x)^{b-1} at 1. If
 they are those of the data, log(ρ/π) is smooth up to the ends, also where the density is infinite.
-`choose_at_ends` fits several, beside reflection on the torus, to parts of the rows, and mixes them
-with the weights that give held-out rows the largest mean log-density, see `oism.tables._stack`.
-Rows on an end need a finite density there: then a power is at least 1.
+`choose_at_ends` fits several, beside reflection on the torus and a kernel density estimate
+(`oism.tables._end_kernels`), to parts of the rows, and mixes them with the weights that give
+held-out rows the largest mean log-density, see `oism.tables._stack`. Rows on an end need a finite
+density there: then a power is at least 1.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from oism.tables._collector import Settings
 from oism.tables._column import Column
 from oism.tables._columns import Columns
 from oism.tables._end_chart import EndChart
+from oism.tables._end_kernels import choose_end_kernels
 from oism.tables._family import Family, MomentFamily, P
 from oism.tables._model import TableModel
 from oism.tables._pool import Densities, Single, held_out_weights
@@ -165,20 +167,30 @@ def candidates(column: Column, x: Tensor, weights: Tensor) -> list[Family[Any]]:
     >>> [family.process for family in candidates(column, x, torch.ones(99).double())]
     [Jacobi(a=0.5, b=0.5), Jacobi(a=1.0, b=1.0), Jacobi(a=1.068, b=1.068)]
     """
+    own, least = likely_powers(column, x, weights), least_powers(column, x)
     if ends_of(column) == 2:
-        u = ((x - column.low) / (column.high - column.low)).clamp(0, 1)
-        at = float(u.min()) <= 0, float(u.max()) >= 1  # rows on the ends
-        powers = [(0.5, 0.5), (1.0, 1.0), beta_powers(u, weights)]
-        pairs = [tuple(max(p, 1.0) if on else p for p, on in zip(pair, at, strict=True))
-                 for pair in powers]  # fmt: skip
-        return [JacobiFamily(Jacobi(*pair)) for pair in dict.fromkeys(pairs)]
-    bound, side = end_of(column)
-    gaps = (side * (x - bound)).clamp(min=0)
-    least = 1.0 if float(gaps.min()) <= 0 else 0.0
-    a = max(gamma_power(gaps, weights), least)
-    near = dict.fromkeys([a, max(0.5, least)])
+        pairs = [(max(p, least[0]), max(p, least[1])) for p in (0.5, 1.0)]
+        return [JacobiFamily(Jacobi(*pair)) for pair in dict.fromkeys([*pairs, own])]
+    near = dict.fromkeys([own[0], max(0.5, least[0])])
     boxed = [JacobiFamily(Jacobi(power, 1.0)) for power in near]
-    return [LaguerreFamily(Laguerre(a)), *boxed]
+    return [LaguerreFamily(Laguerre(own[0])), *boxed]
+
+
+def least_powers(column: Column, x: Tensor) -> tuple[float, float]:
+    """Return the least powers at the ends: 1 where there are values on them, otherwise 0."""
+    bound, side = end_of(column)
+    on = float((side * (x - bound)).min()) <= 0, bool((x >= column.high).any())
+    return 1.0 if on[0] else 0.0, 1.0 if on[1] and ends_of(column) == 2 else 0.0
+
+
+def likely_powers(column: Column, x: Tensor, weights: Tensor) -> tuple[float, float]:
+    """Return the powers of maximal likelihood at the ends; 1 for an end at infinity."""
+    least = least_powers(column, x)
+    if ends_of(column) == 2:
+        a, b = beta_powers(((x - column.low) / (column.high - column.low)).clamp(0, 1), weights)
+        return max(a, least[0]), max(b, least[1])
+    bound, side = end_of(column)
+    return max(gamma_power((side * (x - bound)).clamp(min=0), weights), least[0]), 1.0
 
 
 def beta_powers(u: Tensor, weights: Tensor) -> tuple[float, float]:
@@ -221,11 +233,14 @@ def choose_at_ends(
     """
     if columns.count != 1 or not ends_of(columns[0]) or len(rows) < LEAST_ROWS:
         return family
-    fold = fold_of(rows, FOLDS)
+    fold = fold_of(columns.cells_of(rows, weights), FOLDS)
     used = torch.unique(fold)
     if len(used) < 2:  # nothing can be held out
         return family
-    families: list[Any] = [family, *candidates(columns[0], rows[:, 0], weights)]
+    column, x = columns[0], rows[:, 0]
+    families: list[Any] = [family, *candidates(column, x, weights)]
+    powers = likely_powers(column, x, weights)
+    kernels = choose_end_kernels((column.low, column.high), powers, rows, weights, fold)
     quick = replace(settings, steps=STEPS, device=None)
     tasks = [(replace(one, knots=KnownKnots()), quick) for one in families]
 
@@ -237,11 +252,11 @@ def choose_at_ends(
             model = cast("TableModel", collector.model())
             tasks[k] = _repeated(one, chosen, model.operator_score)
             models.append(Single(model))
-        return models
+        return [*models, kernels.fitted(rows[own], weights[own])]
 
     folds = [fold == one for one in used]
     shares, _ = held_out_weights(fit, rows, weights, folds, MOST_HELD_OUT)
-    return StackedFamily.of(families, shares)
+    return StackedFamily.of(families, shares, kernels)
 
 
 def _repeated(

@@ -67,6 +67,7 @@ from oism.tables._distribution import TableDistribution, given_values
 from oism.tables._ends import choose_at_ends
 from oism.tables._family import Family
 from oism.tables._frame import (
+    USES_GAPS,
     Table,
     check_complete,
     check_finite,
@@ -100,15 +101,22 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
     `score` is the log-likelihood of rows, as in every density estimator of scikit-learn;
     `score_function` is the gradient ∇ log ρ_t.
 
+    Parameters are listed in four groups:
+
+    - what your table is: ``periodic``, ``bounds``, ``box``, ``discrete``, ``sphere``,
+      ``sphere_unit``;
+    - what is fitted: ``process``, ``max_eigenvalue``, ``order``, ``frame``, ``network``;
+    - how it is chosen: ``ridge``, ``cv``, ``shrinkage``, ``clock``, ``flow_steps``;
+    - where it runs: ``device``, ``random_state``.
+
+    Only the first group has facts that rows do not show. *Models with a flow* are those of up to
+    three numeric columns, of the sphere, and of all processes that are given as objects or as
+    "torus" and "ou". *Joint models* are those of more columns and of categories; they have no flow
+    and ignore the parameters for models with a flow. Rotations have a function of their own,
+    `fit_rotations`.
+
     Parameters
     ----------
-    process : {"auto", "torus", "joint", "mixture", "ou"} or Process
-        The noising process, or the kind of model. "auto": the torus for at most three numeric
-        columns, "joint" otherwise: a pool of mixtures of Gaussians in several coordinates, for
-        columns of any kind and without a single process. "mixture" are mixtures of free columns
-        with the scores of all noise levels. "ou" are polynomials of each direction under the
-        Ornstein-Uhlenbeck process. A `Torus`, `OrnsteinUhlenbeck` or `Linear` process may be
-        given; the latter two need free columns, and a `Linear` process one entry for each column.
     periodic : dict of column -> period, or float, optional
         Columns that are angles or the like; they count modulo the period. A column is given by its
         index, or by its name where the data are a frame. One number is the period of all columns.
@@ -131,36 +139,58 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         respect to area on the unit sphere, whatever the units of the columns.
     sphere_unit : {"degrees", "radians"}
         The unit of latitude and longitude.
+    process : {"auto", "torus", "joint", "mixture", "ou"} or Process
+        The noising process, or the kind of model. "auto": the torus for at most three numeric
+        columns, "joint" otherwise: a pool of mixtures of Gaussians in several coordinates, for
+        columns of any kind and without a single process. "mixture" are mixtures of free columns
+        with the scores of all noise levels. "ou" are polynomials of each direction under the
+        Ornstein-Uhlenbeck process. A `Torus`, `OrnsteinUhlenbeck` or `Linear` process may be
+        given; the latter two need free columns, and a `Linear` process one entry for each column.
     max_eigenvalue : "auto" or float
-        Torus: waves with 0 < ‖ξ‖² ≤ this. Sphere: harmonics of degree l with l(l + 1) ≤ this. An
-        upper bound: cross-validation chooses a cutoff.
+        The finest detail that the density may have, on the torus and the sphere: the largest
+        squared frequency ‖ξ‖² of waves, or l(l + 1) of spherical harmonics of degree l. It is an
+        upper bound, below which cross-validation chooses a cutoff at each noise level. By default
+        it grows with the number of rows. A larger value costs time, and changes the density little
+        where the rows have no finer detail.
     order : "auto" or int
-        Other processes: the largest degree of the polynomials, likewise an upper bound. By default
-        6 for `OrnsteinUhlenbeck`, and a total degree of 4 for `Linear`.
+        The same for processes with polynomials: their largest degree. By default 6 for
+        `OrnsteinUhlenbeck`, a total degree of 4 for `Linear`, 48 for `Jacobi` and 12 for
+        `Laguerre`.
     frame : {"pca", "identity"}
-        Ornstein-Uhlenbeck: polynomials along the principal directions of the standardised columns,
-        or of the columns themselves.
-    shrinkage : {"none", "james-stein", "modulation", "monotone"}
-        How averages are estimated.
-    ridge : "cv" or float
-        Chosen by cross-validation at every noise level, or one number for all.
-    cv : int or cross-validation splitter
-        The number of folds, to which rows are assigned by their content; or a splitter of
-        scikit-learn, or its splits, whose test sets hold every row once. Not for "joint" and
-        "mixture", which hold out folds of their own.
-    clock : Clock, optional
-        The range of noise levels.
-    flow_steps : "auto" or int
-        The number of steps of the flow; by default doubled until log-densities converge.
+        "ou" only: polynomials along the principal directions of the standardised columns, or
+        along the columns themselves.
     network : float, "auto" or None
         Seconds for training networks beside the model, which is kept as it is unless they improve
         the likelihood of held-out rows; "auto": 30 up to 3,000 rows, and 60 above. `fit` only, for
-        numeric columns; rows with gaps are not trained on. Above three columns a model with
-        networks has no marginals and conditionals.
-    random_state : int, RandomState or None
-        For `sample`, where it is given none of its own. Fitting is deterministic.
+        numeric columns on the torus and in joint models; rows with gaps are not trained on. Above
+        three columns a model with networks has no marginals and conditionals.
+    ridge : "cv" or float
+        Models with a flow: the penalty on the coefficients of the score, as in ridge regression. A
+        larger one gives a smoother density. "cv" chooses it at every noise level by
+        cross-validation, together with the cutoff; a number is used at all noise levels, without a
+        cutoff.
+    cv : int or cross-validation splitter
+        Models with a flow: the number of folds, to which rows are assigned by their content; or a
+        splitter of scikit-learn, or its splits, whose test sets hold every row once. Joint models
+        hold out folds of their own.
+    shrinkage : {"none", "james-stein", "modulation", "monotone"}
+        Models with a flow: whether averages of functions over the rows are multiplied by factors
+        below 1 that reduce their sampling error: one factor for all ("james-stein"), one for each
+        function ("modulation"), or factors that fall with the frequency ("monotone"). "none" is
+        the default, because a cross-validated ``ridge`` already limits the sampling error.
+    clock : Clock, optional
+        Models with a flow: the range of noise levels, from that of a sample to that of pure noise.
+        By default it follows from the finest function on the torus, and from the process elsewhere.
+    flow_steps : "auto" or int
+        Models with a flow: the number of steps by which samples and densities follow it. By
+        default it is doubled until log-densities change by less than 10⁻³. More steps cost time in
+        proportion.
     device : str or torch.device, optional
-        Where scores are evaluated; fitting runs on the CPU.
+        Models with a flow, except on the sphere: where scores are evaluated, for densities and
+        samples; fitting runs on the CPU.
+    random_state : int, RandomState or None
+        For `sample`, where it is given none of its own. Fitting is deterministic, but for
+        ``network``.
 
     Attributes
     ----------
@@ -663,7 +693,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
             frame=self.frame,
         )
         if not self.family_.allows_gaps:
-            check_complete(columns, rows)
+            check_complete(columns, rows, USES_GAPS if self.sphere is None else "")
         if self.sphere is None:
             warn_of_rows(columns, rows[used])
         columns.check_bounds(rows[used])

@@ -143,8 +143,12 @@ def read_rows(table: Table, columns: Columns) -> Tensor:
 
 
 def level_code(column: Column, value: object, what: str) -> float:
-    """Return the index of one level of a categorical column."""
-    return float(_codes(np.array([value], dtype=object), column, what)[0])
+    """Return the index of one level of a categorical column; ``what`` is named in the message."""
+    if value not in column.levels:
+        raise ValueError(
+            f"{what} must be a level that the fit has seen, one of {_listed(column)}, got {value!r}"
+        )
+    return float(column.levels.index(value))
 
 
 def check_finite(columns: Columns, rows: Tensor) -> None:
@@ -158,14 +162,18 @@ def check_finite(columns: Columns, rows: Tensor) -> None:
         )
 
 
-def check_complete(columns: Columns, rows: Tensor) -> None:
-    """Raise if rows have gaps."""
+USES_GAPS = ", or fit with process='joint', which uses their other entries"
+"""A further remedy for rows with gaps, where columns are not those of a sphere."""
+
+
+def check_complete(columns: Columns, rows: Tensor, advice: str = "") -> None:
+    """Raise if rows have gaps; ``advice`` ends the message."""
     gaps = rows.isnan()
     if bool(gaps.any()):
         row, j = (int(k) for k in gaps.nonzero()[0])
         raise ValueError(
-            f"Input X contains NaN: column {columns.label(j)}, row {row}. Leave out rows or "
-            "columns with gaps, or fill them, for instance with sklearn.impute"
+            f"Input X contains NaN: column {columns.label(j)}, row {row}. Leave out rows with "
+            f"missing values{advice}"
         )
 
 
@@ -278,14 +286,18 @@ def _codes(entries: Array, column: Column, name: str) -> Array:
             continue
         code = index.get(value)
         if code is None:
-            known = ", ".join(map(repr, column.levels[:20]))
-            more = ", …" if len(column.levels) > 20 else ""
             raise ValueError(
                 f"column {name} has the level {value!r} in row {row}, which the fit has not seen: "
-                f"its levels are {known}{more}. Leave the row out, give NaN, or fit again"
+                f"its levels are {_listed(column)}. Leave the row out, give NaN, or fit again"
             )
         result[row] = code
     return result
+
+
+def _listed(column: Column) -> str:
+    """Return the levels of a column, at most 20 of them, as text."""
+    known = ", ".join(map(repr, column.levels[:20]))
+    return f"{known}, …" if len(column.levels) > 20 else known
 
 
 def _sorted(given: list[Any], name: str) -> tuple[Any, ...]:

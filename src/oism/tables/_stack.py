@@ -1,7 +1,8 @@
 """Several models of one column, pooled with weights from held-out rows: p = Σ_k w_k p_k.
 
 The members noise the column by different processes, so that the pool has no single process, flow or
-score at t > 0; ``members`` have theirs. At t = 0 the score is the slope of log p, by differences.
+score at t > 0; ``members`` have theirs. At t = 0 the score is the slope of log p, by differences. A
+kernel density estimate with the bounds of the column may be one more part of the pool.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from oism.tables._chart import Chart
 from oism.tables._collector import Collector, Settings
 from oism.tables._columns import Columns
 from oism.tables._contract import TabularModel
+from oism.tables._end_kernels import EndKernelChoice, EndKernels, EndKernelSums
 from oism.tables._family import Family
 from oism.tables._model import TableModel
-from oism.tables._pool import Pool, Single, notable
+from oism.tables._pool import Densities, Pool, Single, notable
 
 LEAST_SHARE = 0.05
 """Members of a smaller weight are left out."""
@@ -34,20 +36,38 @@ STEP, NEAREST = 1e-3, 1e-5
 
 @storable
 class StackedTable(TabularModel):
-    """A pool of models of one column, the ``members`` with their ``shares``."""
+    """A pool of models of one column, the ``members``, and of ``kernels``, with their ``shares``."""
 
-    def __init__(self, members: Sequence[TableModel], shares: Sequence[float]) -> None:
+    def __init__(
+        self,
+        members: Sequence[TableModel],
+        shares: Sequence[float],
+        kernels: EndKernels | None = None,
+    ) -> None:
         super().__init__()
         for member in members:
             checks.instance(member, TableModel, "members")
             if member.dim != 1:
                 raise ValueError(f"members must be models of one column, got {member.dim} columns")
         self.members, self.shares = tuple(members), tuple(float(share) for share in shares)
-        self.pool = Pool([Single(one) for one in members], torch.tensor(self.shares).double())
+        parts: list[Densities] = [Single(one) for one in members]
+        self.pool = Pool(
+            parts if kernels is None else [*parts, kernels], torch.tensor(self.shares).double()
+        )
 
     def to_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
-        return {"members": list(self.members), "shares": list(self.shares)}
+        return {
+            "members": list(self.members),
+            "shares": list(self.shares),
+            "kernels": self.kernels,
+        }
+
+    @property
+    def kernels(self) -> EndKernels | None:
+        """The kernel density estimate, if it has a share: the last one."""
+        rest = self.pool.parts[len(self.members) :]
+        return cast("EndKernels", rest[0]) if rest else None
 
     @property
     def process(self) -> Process:
@@ -124,10 +144,12 @@ class StackedTable(TabularModel):
                 "functions": one["functions"],
                 "steps": one["steps"],
             }
-            for member, share, one in zip(self.members, self.shares, found, strict=True)
+            for member, share, one in zip(self.members, self.shares, found, strict=False)
         ]
-        columns = found[0]["columns"]
-        return {"kind": type(self).__name__, "columns": columns, "members": members}
+        facts = {"kind": type(self).__name__, "columns": found[0]["columns"], "members": members}
+        if self.kernels is not None:
+            facts["kernels"] = {"weight": self.shares[-1], **self.kernels.facts()}
+        return facts
 
     @torch.no_grad()
     def log_density(
@@ -167,13 +189,17 @@ class StackedTable(TabularModel):
 
 
 class StackedCollector(Collector):
-    """The collectors of several families."""
+    """The collectors of several families, and the sums of kernels."""
 
     def __init__(
-        self, collectors: Sequence[Collector], shares: Sequence[float], settings: Settings
+        self,
+        collectors: Sequence[Collector],
+        shares: Sequence[float],
+        settings: Settings,
+        kernels: EndKernelSums | None = None,
     ) -> None:
         super().__init__(settings)
-        self.collectors, self.shares = tuple(collectors), tuple(shares)
+        self.collectors, self.shares, self.kernels = tuple(collectors), tuple(shares), kernels
 
     @property
     def count(self) -> float:
@@ -195,6 +221,12 @@ class StackedCollector(Collector):
         """Add rows to all collectors."""
         for own in self.collectors:
             own.update(rows, weights, fold, positions)
+        if self.kernels is not None:
+            self.kernels.update(rows, weights)
+
+    def folds_of(self, rows: Tensor) -> Tensor:
+        """Return the folds of rows by their content: those of the first collector."""
+        return self.collectors[0].folds_of(rows)
 
     def warn_of_outside(self, rows: Tensor) -> None:
         """Warn as the collectors do."""
@@ -204,33 +236,46 @@ class StackedCollector(Collector):
     def across_processes(self) -> Self:
         """Return the collector of the rows of all processes."""
         merged = [own.across_processes() for own in self.collectors]
-        return type(self)(merged, self.shares, self._settings)
+        kernels = None if self.kernels is None else self.kernels.across_processes()
+        return type(self)(merged, self.shares, self._settings, kernels)
 
     def model(self) -> StackedTable:
         """Return the mixture of the models."""
         models = [cast("TableModel", own.model()) for own in self.collectors]
-        return StackedTable(models, self.shares)
+        kernels = None if self.kernels is None else self.kernels.model()
+        return StackedTable(models, self.shares, kernels)
 
 
 @dataclass(frozen=True)
 class StackedFamily(Family[Process]):
-    """Several families with their shares, the largest first."""
+    """Several families with their shares, the largest first, and the share of kernels last."""
 
     members: tuple[Family[Any], ...] = field(kw_only=True)
     shares: tuple[float, ...] = field(kw_only=True)
+    kernels: EndKernelChoice | None = field(default=None, kw_only=True)
 
     example = ""
     process_type = Process
 
     @classmethod
-    def of(cls, members: Sequence[Family[Any]], shares: Tensor) -> Family[Any]:
-        """Return the members of notable share; the family itself if there is one."""
-        order = shares.argsort(descending=True)
-        kept, own = notable(shares[order], LEAST_SHARE)
-        chosen = tuple(members[int(k)] for k in order[kept])
-        if len(chosen) == 1:
+    def of(
+        cls, members: Sequence[Family[Any]], shares: Tensor, kernels: EndKernelChoice
+    ) -> Family[Any]:
+        """Return the members of notable share; the family itself if there is one.
+
+        ``shares`` ``(m + 1,)`` end with that of the kernels. The largest member always has one:
+        kernels alone have no scores.
+        """
+        order = shares[:-1].argsort(descending=True)
+        least = torch.zeros_like(shares)
+        least[0] = LEAST_SHARE
+        kept, own = notable(torch.cat((shares[:-1][order], shares[-1:])), LEAST_SHARE, least)
+        chosen = tuple(members[int(order[k])] for k in kept if k < len(members))
+        if len(own) == 1:
             return chosen[0]
-        return cls(chosen[0].process, members=chosen, shares=tuple(own.tolist()))
+        smooth = kernels if len(own) > len(chosen) else None
+        found = {"members": chosen, "shares": tuple(own.tolist()), "kernels": smooth}
+        return cls(chosen[0].process, **found)
 
     def check(self, columns: Columns) -> None:
         """Raise unless all members can model these columns."""
@@ -242,4 +287,5 @@ class StackedFamily(Family[Process]):
     ) -> StackedCollector:
         """Return an empty collector of all members."""
         own = [member.collector(columns, rows, weights, settings) for member in self.members]
-        return StackedCollector(own, self.shares, settings)
+        kernels = None if self.kernels is None else EndKernelSums(self.kernels.step(len(rows)))
+        return StackedCollector(own, self.shares, settings, kernels)

@@ -102,11 +102,15 @@ def _network_lines(found: Facts) -> list[str]:
 
 def _stack_lines(found: Facts) -> list[str]:
     """Return weight, process, functions and steps of each member of a pool of processes."""
-    return [
+    lines = [
         f"{'pool' if k == 0 else '':<12}{one['weight']:.2f} {one['name']}, "
         f"{_function_text(one['functions'])}, flow of {one['steps']} steps"
         for k, one in enumerate(found["members"])
     ]
+    if "kernels" in found:
+        one = found["kernels"]
+        lines.append(f"{'':<12}{one['weight']:.2f} {one['name']}, {one['components']} components")
+    return lines
 
 
 def _pool_lines(found: Facts) -> list[str]:

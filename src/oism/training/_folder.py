@@ -12,6 +12,7 @@ run.lock            while a run writes to the folder: which process does
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from oism._core.atomic import replacing
 from oism._core.locking import FileLock, LockedError, check_unlocked
 from oism.training import _checkpoint as checkpoint
 from oism.training._checkpoint import CheckpointError
@@ -104,5 +106,20 @@ def read_settings(folder: str | os.PathLike[str]) -> Mapping[str, Any]:
     config = found.get("config") if isinstance(found, dict) else None
     if not isinstance(config, dict) or not isinstance(config.get("steps"), int):
         raise CheckpointError(f"{path}: not the settings of a run of this release")
+    if found.pop("sha256", None) != _digest(found):
+        raise CheckpointError(
+            f"{path}: damaged: its content does not have the SHA-256 that it states"
+        )
     settings: Mapping[str, Any] = found
     return settings
+
+
+def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write the settings of a run, plain data, with the SHA-256 of their JSON text."""
+    with replacing(folder / SETTINGS) as draft:
+        content = json.dumps({**settings, "sha256": _digest(settings)}, indent=1)
+        draft.write_text(content, encoding="utf-8")
+
+
+def _digest(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

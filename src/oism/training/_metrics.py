@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -74,22 +75,41 @@ class Metrics:
         if not self.path.exists():
             return
         kept = [line for line in read_metrics(self.folder) if line["step"] <= after]
+        if after and all(line["step"] != after for line in kept):  # it was on the disk before the checkpoint
+            warnings.warn(f"{self.path}: step {after} is missing", UserWarning, stacklevel=2)
         with replacing(self.path) as draft:
             draft.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
 
 def read_metrics(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the metrics of a run, a dictionary for each line, up to one that was cut short."""
-    found: list[dict[str, Any]] = []
-    for line in (Path(folder) / NAME).read_text(encoding="utf-8", errors="replace").splitlines():
-        try:
-            entry = json.loads(line)
-        except ValueError:
-            break
-        if not isinstance(entry, dict) or "step" not in entry:
-            break
-        found.append(entry)
-    return found
+    """Return the metrics of a run, a dictionary for each line.
+
+    A last line without an end was cut short when the run was killed, and is left out. Any other
+    line that cannot be read is left out with a warning.
+    """
+    path, found, lines = Path(folder) / NAME, list[dict[str, Any]](), list[str]()
+    *whole, cut = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, line in enumerate(whole, start=1):
+        entry = _entry(line)
+        if entry is None:
+            lines.append(str(number))
+        else:
+            found.append(entry)
+    if lines:
+        warnings.warn(
+            f"{path}: damaged, and left out: line {', '.join(lines)}", UserWarning, stacklevel=2
+        )
+    last = _entry(cut)
+    return found if last is None else [*found, last]
+
+
+def _entry(line: str) -> dict[str, Any] | None:
+    """Return the numbers of a line, or None if it cannot be read."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("step"), int) else None
 
 
 def _board(folder: Path, after: int) -> Any:  # noqa: ANN401 (no type without the package)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ import torch
 from torch import nn
 
 from oism._core import checks
-from oism._core.atomic import remove_drafts, replacing
+from oism._core.atomic import remove_drafts
 from oism._core.locking import FileLock
 from oism._core.plain import plain
 from oism._core.progress import Progress, progress_bar
@@ -372,8 +371,7 @@ class Run:
             "torch": torch.__version__,
             "notes": self.notes,
         }
-        with replacing(self.folder / places.SETTINGS) as draft:
-            draft.write_text(json.dumps(plain(settings), indent=1), encoding="utf-8")
+        places.write_settings(self.folder, plain(settings))
 
 
 def _restore(loop: Loop, found: Checkpoint) -> None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
+import math
+import tokenize
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
+from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from oism.data.files._columns import FileError, check_count, numbering
@@ -17,6 +25,55 @@ KINDS = {
     "c": "complex numbers",
     "V": "records",
 }
+
+
+@dataclass(frozen=True)
+class Header:
+    """The header of an NPY file, and the number of bytes after it."""
+
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[np.generic]
+    left: int
+
+    @classmethod
+    def read(cls, stream: IO[bytes], size: int) -> Header:
+        """Return the header at the beginning of a stream of some bytes."""
+        version = npy_format.read_magic(stream)
+        if version == (1, 0):
+            shape, fortran, dtype = npy_format.read_array_header_1_0(stream)
+        else:  # version 3 only adds names of fields, which our arrays do not have
+            shape, fortran, dtype = npy_format.read_array_header_2_0(stream)
+        return cls(shape, fortran, dtype, size - stream.tell())
+
+    @property
+    def may_be_images(self) -> bool:
+        """Whether the array has as many axes as an array of images."""
+        return len(self.shape) in (3, 4)
+
+    def check_size(self, source: str) -> None:
+        """Raise unless the file ends where its array does: no memory is used before."""
+        size = math.prod(self.shape) * self.dtype.itemsize
+        if self.left != size:
+            fault = "ends before" if self.left < size else "goes on after"
+            raise FileError(f"{source}: damaged: the file {fault} its array of shape {self.shape}")
+
+
+@contextmanager
+def damage_explained(source: str) -> Iterator[None]:
+    """Turn the errors of NumPy and zipfile about a damaged file into a `FileError`."""
+    try:
+        yield
+    except FileError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        raise FileError(f"{source}: damaged, or not an NPZ file: {error}") from error
+    except (ValueError, EOFError, SyntaxError, KeyError, tokenize.TokenError) as error:
+        raise FileError(f"{source}: damaged, or not an NPY file: {error}") from error
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # zipfile goes to a place before the beginning
+            raise
+        raise FileError(f"{source}: damaged, or not an NPZ file") from error
 
 
 def read_npy(content: bytes, source: str) -> pa.Table:
@@ -35,13 +92,10 @@ def read_npy(content: bytes, source: str) -> pa.Table:
 def read_npz(content: bytes, source: str) -> pa.Table:
     """Return one array of shape (n, d), or several of shape (n,) as named columns."""
     arrays = {}
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for entry in archive.namelist():
-                name = entry.removesuffix(".npy")
-                arrays[name] = _array(archive.read(entry), f"{source}, array {name!r}")
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise FileError(f"{source}: damaged, or not an NPZ file: {error}") from error
+    with damage_explained(source), zipfile.ZipFile(io.BytesIO(content)) as archive:
+        for entry in archive.namelist():
+            name = entry.removesuffix(".npy")
+            arrays[name] = _array(archive.read(entry), f"{source}, array {name!r}")
     for name, array in arrays.items():
         _check_kind(array, f"{source}, array {name!r}")
     shapes = {array.shape for array in arrays.values()}
@@ -97,12 +151,12 @@ def _plain(column: pa.ChunkedArray) -> NDArray[np.generic]:
 def _array(content: bytes, source: str) -> NDArray[np.generic]:
     if content[:6] != b"\x93NUMPY":  # NumPy's message would be about pickles
         raise FileError(f"{source}: damaged, or not an NPY file")
-    try:
+    with damage_explained(source):
+        header = Header.read(io.BytesIO(content), len(content))
+        if header.dtype.hasobject:
+            raise FileError(f"{source}: the array holds {KINDS['O']}")
+        header.check_size(source)
         array: NDArray[np.generic] = np.load(io.BytesIO(content), allow_pickle=False)
-    except (ValueError, EOFError, OSError, SyntaxError) as error:
-        if "Object arrays" in str(error):
-            raise FileError(f"{source}: the array holds {KINDS['O']}") from error
-        raise FileError(f"{source}: damaged, or not an NPY file: {error}") from error
     return array
 
 

@@ -124,7 +124,7 @@ class ParquetFile(TableFile):
 
     def _opened(self) -> pq.ParquetFile:
         # Pages, not whole column chunks: a file may be one row group.
-        return pq.ParquetFile(self._path, buffer_size=READ_AHEAD, pre_buffer=False)
+        return formats.parquet(self._path, buffer_size=READ_AHEAD, pre_buffer=False)
 
     def _tables(
         self, columns: Sequence[str], rows: int, shard: Shard

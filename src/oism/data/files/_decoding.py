@@ -10,6 +10,7 @@ import io
 import math
 import re
 import warnings
+import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal
 
@@ -70,6 +71,8 @@ def decoded(
             _check_pixels(image, place)
             if check_size is not None:
                 check_size(image.height, image.width)
+            if image.format == "PNG":
+                _check_chunks(content)
             image.load()
         except (MemoryError, FileError):
             raise
@@ -81,6 +84,19 @@ def decoded(
                 "would be lost, so convert it first"
             )
         return np.asarray(_converted(image, place, mode))
+
+
+def _check_chunks(content: bytes) -> None:
+    """Raise unless the parts of a PNG have their checksums: Pillow ignores those of pixels."""
+    start = 8
+    while start + 8 <= len(content):
+        data = start + 8 + int.from_bytes(content[start : start + 4])
+        kind = content[start + 4 : start + 8]
+        if zlib.crc32(content[start + 4 : data]) != int.from_bytes(content[data : data + 4]):
+            raise ValueError(f"the part {kind!r} does not have its checksum")
+        if kind == b"IEND":
+            return
+        start = data + 4
 
 
 def _check_pixels(image: Image, place: str) -> None:

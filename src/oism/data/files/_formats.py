@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -72,7 +73,7 @@ def write(table: pa.Table, path: str, format: str | None = None) -> None:  # noq
         content = _compressed(content) if path.endswith(".gz") else content
     elif kind == "parquet":
         sink = pa.BufferOutputStream()
-        pq.write_table(table, sink)
+        pq.write_table(table, sink, write_page_checksum=True)
         content = sink.getvalue().to_pybytes()
     elif kind == "npy":
         numbers = Sheet(table, path).numbers(table.column_names, "; NPY holds numbers only")
@@ -97,6 +98,11 @@ def explained(source: str) -> Iterator[None]:
         raise FileError(message) from error
 
 
+def parquet(source: str | pa.NativeFile, **options: Any) -> pq.ParquetFile:  # noqa: ANN401
+    """Open a Parquet file, whose pages are compared with their checksums where they have some."""
+    return pq.ParquetFile(source, page_checksum_verification=True, **options)
+
+
 def is_index(name: str) -> bool:
     """Return whether a column is the index of a frame, which pandas writes as well."""
     return re.match(r"__index_level_\d+__", name) is not None
@@ -104,7 +110,7 @@ def is_index(name: str) -> bool:
 
 def _parquet(content: bytes, source: str) -> pa.Table:
     with explained(source):
-        table = pq.ParquetFile(pa.BufferReader(content)).read(use_threads=False)
+        table = parquet(pa.BufferReader(content)).read(use_threads=False)
     return table.select([i for i, name in enumerate(table.column_names) if not is_index(name)])
 
 

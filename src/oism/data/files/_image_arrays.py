@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import os
 import zipfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,29 +16,14 @@ from pathlib import Path
 from typing import IO, ClassVar
 
 import numpy as np
-from numpy.lib import format as npy_format
 
+from oism.data.files._arrays import Header, damage_explained
 from oism.data.files._columns import FileError, find_column
 from oism.data.files._decoding import Picture
 
 CHANNELS = (1, 3)
 BLOCK = 1 << 22
 """The number of bytes that are read at once; at least one image is."""
-
-
-@dataclass(frozen=True)
-class Header:
-    """The header of an NPY file, and the number of bytes after it."""
-
-    shape: tuple[int, ...]
-    fortran: bool
-    dtype: np.dtype[np.generic]
-    left: int
-
-    @property
-    def may_be_images(self) -> bool:
-        """Whether the array has as many axes as an array of images."""
-        return len(self.shape) in (3, 4)
 
 
 @dataclass(frozen=True)
@@ -69,7 +53,7 @@ class ImageArray:
         size = math.prod(shape)
         step = max(1, BLOCK // size)
         with damage_explained(self.source), _opened(self.path, self.entry) as (stream, left):
-            _header(stream, left)
+            Header.read(stream, left)
             if self.header.fortran:  # the values of an image are spread over the whole array
                 flat = np.frombuffer(_exactly(stream, count * size), np.uint8)
                 yield flat.reshape(self.header.shape, order="F")
@@ -84,13 +68,13 @@ def headers(path: str) -> dict[str | None, Header]:
     with damage_explained(path):
         if path.lower().endswith(".npy"):
             with _opened(path, None) as (stream, left):
-                return {None: _header(stream, left)}
+                return {None: Header.read(stream, left)}
         with zipfile.ZipFile(path) as archive:
             names = [name for name in archive.namelist() if name.endswith(".npy")]
         found: dict[str | None, Header] = {}
         for name in names:
             with _opened(path, name) as (stream, left):
-                found[name.removesuffix(".npy")] = _header(stream, left)
+                found[name.removesuffix(".npy")] = Header.read(stream, left)
         return found
 
 
@@ -106,19 +90,6 @@ def open_array(path: str, column: str | None) -> ImageArray:
         images = ImageArray(f"{path}, array {name!r}", path, f"{name}.npy", found[name])
     _check_images(images.header, images.source)
     return images
-
-
-@contextmanager
-def damage_explained(source: str) -> Iterator[None]:
-    """Turn the errors of NumPy and zipfile about a damaged file into a `FileError`."""
-    try:
-        yield
-    except FileError:
-        raise
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise FileError(f"{source}: damaged, or not an NPZ file: {error}") from error
-    except (ValueError, EOFError, SyntaxError, KeyError) as error:
-        raise FileError(f"{source}: damaged, or not an NPY file: {error}") from error
 
 
 def _chosen(found: dict[str, Header], source: str, column: str | None) -> str:
@@ -147,8 +118,7 @@ def _check_images(header: Header, source: str) -> None:
         raise FileError(f"{source}: images must be of dtype uint8, 0 to 255, got {header.dtype}")
     if 0 in shape:
         raise FileError(f"{source}: there are no images in an array of shape {shape}")
-    if header.left < math.prod(shape):
-        raise FileError(f"{source}: damaged: the file ends before its array of shape {shape}")
+    header.check_size(source)
 
 
 def _channels_last(block: Picture) -> Picture:
@@ -167,15 +137,6 @@ def _opened(path: str, entry: str | None) -> Iterator[tuple[IO[bytes], int]]:
     else:
         with zipfile.ZipFile(path) as archive, archive.open(entry) as stream:
             yield stream, archive.getinfo(entry).file_size
-
-
-def _header(stream: IO[bytes], size: int) -> Header:
-    version = npy_format.read_magic(stream)
-    if version == (1, 0):
-        shape, fortran, dtype = npy_format.read_array_header_1_0(stream)
-    else:  # version 3 only adds names of fields, which arrays of images do not have
-        shape, fortran, dtype = npy_format.read_array_header_2_0(stream)
-    return Header(shape, fortran, dtype, size - stream.tell())
 
 
 def _exactly(stream: IO[bytes], size: int) -> bytes:

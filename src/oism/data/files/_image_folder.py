@@ -18,6 +18,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from oism.data.files import _formats as formats
 from oism.data.files._columns import FileError, find_column
 from oism.data.files._splits import Split, chosen
 
@@ -134,7 +135,7 @@ def parquet(path: str) -> pq.ParquetFile:
     """Open a Parquet file."""
     try:
         # Without a buffer, Arrow reads whole row groups, and some files have only one.
-        return pq.ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
+        return formats.parquet(path, buffer_size=BUFFER, pre_buffer=False)
     except FileNotFoundError as error:  # Arrow's message has several lines
         raise FileNotFoundError(error.errno, os.strerror(error.errno or 2), path) from error
     except (pa.ArrowException, OSError) as error:

@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from oism.data.files import _image_arrays as image_arrays
+from oism.data.files._arrays import damage_explained
 from oism.data.files._columns import FileError, find_column
 from oism.data.files._image_folder import Folder, Shards, parquet
 
@@ -80,7 +81,7 @@ def _of_array(entries: image_arrays.ImageArray, column: str | None) -> Labels:
         raise FileError(
             f"{entries.path}: an NPY file has no labels: an NPZ file may hold an array 'labels'"
         )
-    with image_arrays.damage_explained(entries.path), np.load(entries.path) as archive:
+    with damage_explained(entries.path), np.load(entries.path) as archive:
         name = _chosen(column, archive.files, entries.path, "arrays")
         values = archive[name]
     if values.shape not in ((len(entries),), (len(entries), 1)):

@@ -147,6 +147,13 @@ class Sheet:
             return None
         return words
 
+    def gaps(self, column: str, *, numeric: bool) -> NDArray[np.bool_]:
+        """Return which cells of a column of numbers, or of texts, are missing."""
+        if numeric:
+            return np.isnan(self.numbers([column])[:, 0])
+        found: NDArray[np.bool_] = self.texts(column).is_null().to_numpy()
+        return found
+
     def complete(
         self, rows: Array, columns: Sequence[str], *, skip: bool, some: bool = True
     ) -> NDArray[np.bool_]:

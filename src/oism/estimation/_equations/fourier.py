@@ -4,10 +4,10 @@ With c_t(ζ) = e^{-‖ζ‖²t} E[e^{-iζ·x}], the density ratio is ρ_t/π = �
 
     A_t[k, ℓ] = E_t[∇φ_k·∇φ_ℓ],    b_t[k] = λ_k e^{λ_k t} E[φ_k].
 
-The matrix of n functions has n² entries, but it can be applied by a few Fourier transforms: the
-gradient on a grid, times the density, divergence, projection. Products of frequencies of f up to r
-and of ρ_t up to 2r have no aliases among those up to r if the grid has at least 4r + 1 points per
-axis.
+The matrix of n functions has n² entries, but it can be applied by Fourier transforms, as
+-½[Δ(ρf) + ρΔf - fΔρ] on a grid (see `ReversibleOperator`): two each way, in every dimension.
+Products of frequencies of f up to r and of ρ_t up to k ≤ 2r have no aliases among those up to r if
+the grid has at least 2r + k + 1 points per axis. c_t(ζ) decays like e^{-‖ζ‖²t}, so k falls with t.
 
 Coefficients are real vectors in the order of the basis, with cos and sin next to each other. With
 the complex numbers a = α_cos + i α_sin, f = √2 Re Σ_ξ conj(a_ξ) e^{iξ·x}.
@@ -16,13 +16,20 @@ the complex numbers a = α_cos + i α_sin, f = √2 Re Σ_ξ conj(a_ξ) e^{iξ·
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from oism.basis import Fourier, TorusGrid
+from oism.basis import Fourier, TorusTransform
 from oism.basis._fourier import leading
+from oism.estimation._equations.reversible import ReversibleOperator
+
+Operator = Callable[[Tensor], Tensor]
+
+NEGLIGIBLE = 1e-17
+"""The decay e^{-‖ζ‖²t} below which terms of ρ_t are left out: below rounding."""
 
 
 class FourierEquations:
@@ -45,6 +52,7 @@ class FourierEquations:
         needed = (lattice.abs() <= 2 * self.reach).all(dim=1)
         self.lattice, self.means = lattice[needed], means[..., needed]
         self.squares = self.lattice.square().sum(dim=1)
+        self._kept: dict[int, tuple[TorusTransform, TorusTransform, Tensor]] = {}
 
     @property
     def size(self) -> int:
@@ -128,80 +136,39 @@ class FourierEquations:
         blocks *= (xi @ xi.mT)[:, None, :, None]
         return blocks.flatten(-2).flatten(-3, -2)
 
-    @cached_property
-    def grid(self) -> TorusGrid:
-        """The grid on which A_t is applied."""
-        return TorusGrid(self.basis.dim, 4 * self.reach + 1, self.reach)
+    def width(self, t: float, negligible: float = NEGLIGIBLE) -> int:
+        """Return k such that c_t(ζ) is negligible where an entry of ζ exceeds k; at most 2r."""
+        reach = math.sqrt(-math.log(negligible) / max(t, 1e-300))
+        return min(2 * self.reach, math.ceil(reach))
 
-    @cached_property
-    def _placed(self) -> tuple[Tensor, Tensor, Tensor]:
-        return self.grid.place(self._canonical)
+    def _transforms(self, width: int) -> tuple[TorusTransform, TorusTransform, Tensor]:
+        """Return the transforms of f and of ρ_t with frequencies up to k, and which ζ these are."""
+        if width not in self._kept:
+            kept = (self.lattice.abs() <= width).all(dim=1)
+            points = 2 * self.reach + width + 1
+            own, wide = (TorusTransform(xi, points) for xi in (self._canonical, self.lattice[kept]))
+            self._kept[width] = own, wide, kept
+        return self._kept[width]
 
-    @cached_property
-    def _wide(self) -> tuple[TorusGrid, tuple[Tensor, Tensor, Tensor]]:
-        """The same grid with coefficients for all ζ, and their positions."""
-        grid = TorusGrid(self.basis.dim, 4 * self.reach + 1, 2 * self.reach)
-        return grid, grid.place(self.lattice)
+    def operator(
+        self, t: Tensor, where: Tensor | slice = slice(None), negligible: float = NEGLIGIBLE
+    ) -> Operator:
+        """Return α ↦ A_tα, ``(S, size)``, for times ``(T,)`` with each row of averages: S systems.
 
-    def density(self, t: Tensor) -> Tensor:
-        """Return ρ_t/π on the grid: ``(T, *batch, *grid.shape)``."""
-        grid, placed = self._wide
-        return grid.density(self.characteristic(t), placed)
-
-    def operator(self, density: Tensor) -> GalerkinOperator:
-        """Return α ↦ Aα for densities ``(S, *grid.shape)``."""
-        return GalerkinOperator(self, density)
-
-
-PIECE = 2**19
-"""The number of entries of the fields per transform.
-
-Small enough that the allocator reuses their memory: fields of several megabytes are returned to the
-system after every use, and fresh pages cost several times the transforms.
-"""
-
-
-class GalerkinOperator:
-    """α ↦ Aα for S densities at once: ``(S, …, size)`` to the same shape, in float64.
-
-    Its buffer is reused between calls: only the entries of the functions are written.
-    """
-
-    def __init__(self, equations: FourierEquations, density: Tensor) -> None:
-        self._grid, self._density = equations.grid, density
-        self._slots, self._mirrored, self._images = equations._placed
-        self._waves, self._flip = 1j * equations._canonical.mT, equations._flip
-        self._buffer: Tensor | None = None
-
-    def __call__(self, alpha: Tensor) -> Tensor:
-        """Return Aα for coefficients ``(S, …, size)``."""
-        alpha = alpha if self._flip is None else self._flip * alpha
-        field = alpha[0].numel() // alpha.shape[-1] * self._grid.dim * self._density[0].numel()
-        step = max(1, PIECE // field)
-        pieces = [
-            self._apply(alpha[start : start + step], self._density[start : start + step])
-            for start in range(0, len(alpha), step)
-        ]
-        result = pieces[0] if len(pieces) == 1 else torch.cat(pieces)
-        return result if self._flip is None else self._flip * result
-
-    def _apply(self, alpha: Tensor, density: Tensor) -> Tensor:
-        a = torch.view_as_complex(alpha.reshape(*alpha.shape[:-1], -1, 2)).conj()
-        slopes = self._waves * a[..., None, :]
-        shape = (*slopes.shape[:-1], self._grid.slots)
-        held = self._buffer
-        if held is None or held.shape[1:] != shape[1:] or len(held) < len(slopes):
-            held = self._buffer = slopes.new_zeros(shape)
-        spectrum = held[: len(slopes)]
-        spectrum[..., self._slots] = slopes
-        spectrum[..., self._images] = slopes[..., self._mirrored].conj()
-        field = self._grid.synthesise(spectrum)
-        extra = field.ndim - density.ndim
-        flux = self._grid.analyse(
-            field.mul_(density.reshape(len(alpha), *[1] * extra, *self._grid.shape))
-        )
-        out = (self._waves * flux[..., self._slots].conj()).sum(dim=-2)
-        return torch.view_as_real(out).flatten(-2)
+        ``where`` selects rows. Frequencies of ρ_t that have decayed below ``negligible`` at all
+        times are left out, and need no points of the grid.
+        """
+        own, wide, kept = self._transforms(self.width(float(t.min()), negligible))
+        means = self.means.reshape(-1, self.means.shape[-1])[where][:, kept]
+        rates = -self.squares[kept]
+        evolved = (torch.exp(t[:, None] * rates)[:, None] * means).flatten(0, 1)
+        # ρ = 1 + 2 Re Σ c e^{iζ·x}, so the coefficients of √2 cos and √2 sin are √2 (Re c, -Im c).
+        series = math.sqrt(2) * torch.view_as_real(evolved.conj().resolve_conj())
+        ratio = wide.synthesise(series.flatten(-2)).add_(1.0)
+        generated = wide.synthesise((rates[:, None] * series).flatten(-2))
+        operator = ReversibleOperator(own, self.eigenvalues, ratio, generated)
+        flip = self._flip
+        return operator if flip is None else lambda alpha: flip * operator(flip * alpha)
 
 
 def _canonical(xi: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -24,8 +24,12 @@ NEGLIGIBLE = 40.0
 REACHES = 4
 """The number of lengths of the series of r_t per octave of √|λ|, so that transforms are shared."""
 
-PIECE = 2**21
-"""The number of values per batch of systems."""
+PIECE, DEVICE_PIECE = 2**18, 2**26
+"""The number of values per batch of systems, on the CPU and on other devices.
+
+On the CPU so few that the allocator reuses their memory: fields of several megabytes are returned
+to the system after every use, and fresh pages cost several times the transforms.
+"""
 
 
 class ReversibleOperator:
@@ -37,18 +41,18 @@ class ReversibleOperator:
 
     def __call__(self, alpha: Tensor) -> Tensor:
         """Return A_tα."""
-        step = max(1, PIECE // self._own.points)
-        return torch.cat(
-            [
-                self._apply(alpha[start : start + step], slice(start, start + step))
-                for start in range(0, len(alpha), step)
-            ]
-        )
+        piece = PIECE if alpha.device.type == "cpu" else DEVICE_PIECE
+        step = max(1, piece // self._own.points)
+        pieces = [
+            self._apply(alpha[start : start + step], slice(start, start + step))
+            for start in range(0, len(alpha), step)
+        ]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def _apply(self, alpha: Tensor, where: slice) -> Tensor:
         ratio, generated = self._ratio[where], self._generated[where]
         f, lf = self._own.synthesise(torch.stack((alpha, self._rates * alpha)))
-        mixed = torch.stack((f * generated - ratio * lf, ratio * f))
+        mixed = torch.stack((torch.addcmul(f * generated, ratio, lf, value=-1), ratio * f))
         mixed, product = self._own.analyse(mixed)
         image: Tensor = 0.5 * (mixed - self._rates * product)
         return image

@@ -1,11 +1,12 @@
 """Conjugate gradients for batches of symmetric positive definite systems.
 
-`ridge_path` solves (B + εI) y = g for many shifts ε in one Krylov space: the spaces of B and B + εI
+`RidgePath` solves (B + εI) y = g for many shifts ε in one Krylov space: the spaces of B and B + εI
 are the same, so one product with B per step is sufficient for all ε (multi-shift conjugate
 gradients; Jegerlehner, hep-lat/9612014, 1996). This requires a zero start. The basis of the space
-is stored and combined at the end by one matrix product, instead of updating a solution for every ε
-in every step. `conjugate_gradients` solves for one shift per system with any start, for example the
-solution at a neighbouring time.
+is stored and combined for each ε, instead of updating a solution for every ε in every step; so the
+space can be extended for a smaller ε after the solutions for larger ones are known.
+`conjugate_gradients` solves for one shift per system with any start, for example the solution at a
+neighbouring time.
 
 SciPy's solvers take one system and one shift, hence this implementation.
 """
@@ -21,6 +22,9 @@ import torch
 from torch import Tensor
 
 Operator = Callable[[Tensor], Tensor]
+
+LOOK = 8
+"""The number of steps between looks at the residual on a GPU."""
 
 NOTHING = 1e-200
 """A right-hand side whose squared norm is below this is treated as zero, to avoid underflow."""
@@ -52,75 +56,100 @@ def _extremes(steps: list[Tensor], ratios: list[Tensor], used: Tensor) -> tuple[
     The Lanczos matrix has the diagonal 1/aₙ + bₙ₋₁/aₙ₋₁ and the off-diagonal √bₙ/aₙ.
     """
     ends = torch.full((2, len(used)), math.nan, dtype=torch.float64)
+    if not steps:
+        return ends[0].to(used.device), ends[1].to(used.device)
+    every_a, every_b = (torch.stack(many, dim=1).cpu() for many in (steps, ratios))
     for system, count in enumerate(used.tolist()):
         if count:
-            a, b = (torch.stack([s[system] for s in many[:count]]) for many in (steps, ratios))
+            a, b = every_a[system, :count], every_b[system, :count]
             diagonal = 1 / a
             diagonal[1:] += b[:-1] / a[:-1]
             pair = (diagonal.numpy(), (b[:-1].sqrt() / a[:-1]).numpy())
             for end, i in zip(ends, (0, count - 1), strict=True):
                 found = scipy.linalg.eigvalsh_tridiagonal(*pair, select="i", select_range=(i, i))
                 end[system] = float(found[0])
-    return ends[0], ends[1]
+    return ends[0].to(used.device), ends[1].to(used.device)
 
 
-def _tridiagonal(diagonal: Tensor, beside: Tensor) -> Tensor:
-    """Return symmetric tridiagonal matrices ``(S, k, k)`` from ``(S, k)`` and ``(S, k - 1)``."""
-    matrix = torch.diag_embed(diagonal)
-    matrix += torch.diag_embed(beside, offset=1) + torch.diag_embed(beside, offset=-1)
-    return matrix
+class RidgePath:
+    """Solutions y_ε of (B + εI) y_ε = g for systems g ``(S, n)`` and shifts ε ``(E,)``, all ≥ 0.
 
-
-def ridge_path(
-    operator: Operator, right: Tensor, shifts: Tensor, *, tolerance: float, iterations: int
-) -> Solution:
-    """Return y_ε with (B + εI) y_ε = g for systems g ``(S, n)`` and shifts ε ``(E,)``, all ≥ 0.
-
-    ``values`` is ``(S, E, n)``. The Lanczos recurrence builds orthonormal v₁, …, v_k that span the
-    Krylov space of g, with VᵀBV = T tridiagonal; then y_ε = ‖g‖ V (T + εI)⁻¹ e₁ for every ε. It
-    runs until the residual for the smallest shift of every system is below ``tolerance`` ‖g‖
-    (larger shifts converge earlier) or for ``iterations`` steps. It stores all v: k·S·n numbers.
+    The Lanczos recurrence builds orthonormal v₁, …, v_k that span the Krylov space of g, with
+    VᵀBV = T tridiagonal; then y_ε = ‖g‖ V (T + εI)⁻¹ e₁ for every ε. `solve` extends the space
+    until the residual is below ``tolerance`` ‖g‖ in every system, or to ``iterations`` vectors: the
+    larger ε, the fewer are needed. All v are stored: k·S·n numbers. On a GPU convergence is
+    looked at after every ``LOOK`` steps, because reading a number waits for all of them.
     """
-    seed = float(shifts.min())
-    size = right.norm(dim=1, keepdim=True)
-    vector, before = right / size.where(size > 0, 1.0), torch.zeros_like(right)
-    beside = right.new_zeros(len(right), 1)
-    pivot = left = right.new_ones(len(right), 1)  # of T + εI = LDLᵀ, and the seed's residual
-    used = torch.zeros(len(right), 1, dtype=torch.int64)
-    vectors = right.new_empty(0, *right.shape)
-    diagonals: list[Tensor] = []
-    besides: list[Tensor] = []
-    while len(diagonals) < iterations and bool((left > tolerance).any()):
-        used += left > tolerance
-        if len(diagonals) == len(vectors):  # few large allocations: fresh pages are slow
-            more = right.new_empty(min(2 * len(vectors) + 32, iterations), *right.shape)
-            more[: len(vectors)] = vectors
-            vectors = more
-        vector = vectors[len(diagonals)].copy_(vector)
-        image = operator(vector).addcmul_(beside, before, value=-1)
+
+    def __init__(
+        self,
+        operator: Operator,
+        right: Tensor,
+        shifts: Tensor,
+        *,
+        tolerance: float,
+        iterations: int,
+    ) -> None:
+        self._operator, self._shifts = operator, shifts.to(right)
+        self._tolerance, self._most = tolerance, iterations
+        self._look = 1 if right.device.type == "cpu" else LOOK
+        self._size = right.norm(dim=1, keepdim=True)
+        self._vector = right / self._size.where(self._size > 0, 1.0)
+        self._before = torch.zeros_like(right)
+        self._vectors = right.new_empty(0, *right.shape)
+        self._diagonal: list[Tensor] = []
+        self._beside = [right.new_zeros(len(right), 1)]
+        # Of T + εI = LDLᵀ for all ε: the last pivot, and the residual Π β_j/pivot_j.
+        self._pivot = right.new_ones(len(right), len(shifts))
+        self.residual = (self._size > 0).to(right).expand_as(self._pivot)
+        self._positive = torch.ones_like(self._pivot, dtype=torch.bool)
+        self.iterations = torch.zeros_like(self._pivot, dtype=torch.int64)
+
+    def solve(self, number: int) -> Tensor:
+        """Return y for one of the shifts: ``(S, n)``; NaN where B + εI is not positive."""
+        while len(self._diagonal) < self._most:
+            if not bool((self.residual[:, number] > self._tolerance).any()):
+                break
+            for _ in range(min(self._look, self._most - len(self._diagonal))):
+                self._extend()
+        if not self._diagonal:
+            return self._vector * 0
+        count = len(self._diagonal)
+        diagonal, beside = (torch.cat(part, dim=1) for part in (self._diagonal, self._beside[:-1]))
+        # After an exhausted space T continues as a separate block, with copies of its first entry.
+        joined = torch.cat((torch.ones_like(diagonal[:, :1]), (beside[:, 1:] > 0).to(diagonal)), 1)
+        diagonal = diagonal.where(joined.cumprod(dim=1) > 0, diagonal[:, :1])
+        matrix = torch.diag_embed(diagonal + self._shifts[number])
+        matrix += torch.diag_embed(beside[:, 1:], 1) + torch.diag_embed(beside[:, 1:], -1)
+        first = torch.nn.functional.pad(self._size, (0, count - 1))
+        weights = torch.linalg.solve_ex(matrix, first)[0]
+        weights = weights.where(self._positive[:, number, None] & weights.isfinite(), math.nan)
+        weights = weights.where(self._size > 0, 0.0)
+        return (weights[:, None] @ self._vectors[:count].movedim(0, 1))[:, 0]
+
+    def _extend(self) -> None:
+        """Add a vector to the space."""
+        count = len(self._diagonal)
+        self.iterations += self.residual > self._tolerance
+        if count == len(self._vectors):  # few large allocations: fresh pages are slow
+            more = self._vector.new_empty(min(2 * count + 32, self._most), *self._vector.shape)
+            more[:count] = self._vectors
+            self._vectors = more
+        vector = self._vectors[count].copy_(self._vector)
+        beside = self._beside[-1]
+        image = self._operator(vector).addcmul_(beside, self._before, value=-1)
         diagonal = _dot(vector, image)[:, None]
         image.addcmul_(diagonal, vector, value=-1)
-        pivot = diagonal + seed - beside.square() / pivot
+        self._pivot = diagonal + self._shifts - beside.square() / self._pivot
+        self._positive &= (self._pivot > 0) | (self.residual <= 0)
         beside = image.norm(dim=1, keepdim=True)
         # If the Krylov space is exhausted, this and all later vectors are zero.
         beside = torch.where(beside > 1e-14 * diagonal.abs(), beside, 0.0)
-        left = left * beside / pivot.where(pivot > 0, 1.0)
-        vector, before = image.div_(beside.where(beside > 0, math.inf)), vector
-        diagonals.append(diagonal)
-        besides.append(beside)
-    if not diagonals:
-        zero = used[:, 0].to(right)
-        return Solution(right[:, None] * shifts[:, None] * 0, used[:, 0], zero, zero, zero)
-    diagonal, beside = torch.cat(diagonals, dim=1), torch.cat(besides, dim=1)[:, :-1]
-    # After an exhausted space T continues as a separate block, with copies of its first entry.
-    joined = torch.cat((torch.ones_like(diagonal[:, :1]), (beside > 0).to(diagonal)), dim=1)
-    live = joined.cumprod(dim=1) > 0
-    values, modes = torch.linalg.eigh(_tridiagonal(diagonal.where(live, diagonal[:, :1]), beside))
-    bottom = values.clamp(min=0)[:, None] + shifts[:, None]
-    weights = size[..., None] * modes[:, :1] / bottom.where(bottom > 0, math.inf)
-    solutions = weights @ modes.mT @ vectors[: len(diagonals)].movedim(0, 1)
-    low, high = (values[:, end].where(size[:, 0] > 0, math.nan) for end in (0, -1))
-    return Solution(solutions, used[:, 0], left[:, 0], low, high)
+        self._pivot = self._pivot.where(self._pivot > 0, 1.0)
+        self.residual = self.residual * beside / self._pivot
+        self._vector, self._before = image.div_(beside.where(beside > 0, math.inf)), vector
+        self._diagonal.append(diagonal)
+        self._beside.append(beside)
 
 
 def conjugate_gradients(
@@ -144,13 +173,14 @@ def conjugate_gradients(
     residual = right.clone() if start is None else right - shifted(solution)
     direction = residual.clone()
     energy, scale = _dot(residual, residual), _dot(right, right).clamp(min=NOTHING)
-    used = torch.zeros(len(right), dtype=torch.int64)
+    used = torch.zeros(len(right), dtype=torch.int64, device=right.device)
     going = torch.ones_like(used, dtype=torch.bool)
+    look = 1 if right.device.type == "cpu" else LOOK
     steps: list[Tensor] = []
     ratios: list[Tensor] = []
-    for _ in range(iterations):
+    for number in range(iterations):
         live = going & (energy > tolerance**2 * scale)
-        if not bool(live.any()):
+        if number % look == 0 and not bool(live.any()):
             break
         image = shifted(direction)
         curvature = _dot(direction, image)

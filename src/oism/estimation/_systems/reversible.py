@@ -32,7 +32,7 @@ from oism._core.transforms import in_parallel, threads_apart
 from oism.basis import Averages, Basis
 from oism.estimation._equations.reversible import ReversibleEquations
 from oism.estimation._systems.choice import choose
-from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
+from oism.estimation._systems.conjugate import RidgePath, conjugate_gradients
 from oism.estimation._systems.matrix_free import MatrixFreeSystem, Scaled, Solutions
 from oism.process import Clock
 from oism.score import RIDGES, Advance, Losses, ScatteredScore, Solved, Table, ignore
@@ -189,17 +189,18 @@ class ReversibleSystem(MatrixFreeSystem[ReversibleEquations]):
         steps = max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel()))
 
         def work(fold: Tensor) -> Tensor:
-            solution = ridge_path(
+            path = RidgePath(
                 Scaled(training.operator(t, fold), scale),
                 right[fold],
                 ridges,
                 tolerance=SWEEP_TOLERANCE,
                 iterations=steps,
             )
-            alpha = scale * solution.values  # (folds, ridges, size)
-            judge = heldout.operator(t, fold)
-            images = torch.stack([judge(own) for own in alpha.unbind(dim=1)], dim=1)
-            return (images * alpha).sum(dim=-1) + 2 * (alpha * judged[fold, None]).sum(dim=-1)
+            judge, found = heldout.operator(t, fold), []
+            for number in reversed(range(len(ridges))):
+                alpha = scale * path.solve(number)
+                found.append((alpha * (judge(alpha) + 2 * judged[fold])).sum(dim=-1))
+            return torch.stack(found[::-1], dim=1).nan_to_num(nan=math.inf)
 
         halves = torch.arange(len(right)).tensor_split(min(2, len(right)))
         return torch.cat(in_parallel(work, halves))

@@ -29,8 +29,9 @@ from torch import Tensor
 
 from oism._core.transforms import in_parallel, threads_apart
 from oism.basis import Averages, Fourier, ScatteredSeries, product_lattice
-from oism.estimation._equations.fourier import FourierEquations
-from oism.estimation._systems.conjugate import conjugate_gradients, ridge_path
+from oism.estimation._equations.fourier import NEGLIGIBLE, FourierEquations
+from oism.estimation._systems.choice import choose
+from oism.estimation._systems.conjugate import RidgePath, conjugate_gradients
 from oism.estimation._systems.matrix_free import MatrixFreeSystem, Scaled, Solutions
 from oism.process import Clock
 from oism.score import RIDGES, Advance, FourierScore, Losses, Solved, Table, ignore
@@ -51,24 +52,20 @@ GAUSSIAN_DECAY = 80.0
 EXPONENTIAL_DECAY = 25.0
 """The functions that are kept have ‖ξ‖²t ≤ 80, or 160, or ‖ξ‖t ≤ 25: see above."""
 
-CHUNK = 2**17
-"""The number of grid points per batch."""
+CHUNK, DEVICE_CHUNK = 2**16, 2**26
+"""The number of grid points per batch, on the CPU and on other devices."""
 
 TIMES = 3
-"""The largest number of times per batch: those that have converged wait for the others."""
+"""The largest number of times per batch on the CPU: those that have converged wait for others."""
 
-TIERS = (slice(5, None), slice(3, 5), slice(0, 3))
-"""Ridges from 3e-4 up are always tried, then 3e-5 and 1e-4, then the smaller ones."""
-
-TIER_COSTS = (1.0, 0.25, 0.25)
-"""The expected times that the tiers take: the last two are tried at few levels."""
+LARGE_RIDGE = 0.01
+"""Ridges down to this are always tried: they need few iterations."""
 
 LEAST_RIDGE = 0.3
 """Matrix-free, ridges below this share of 1/n are not tried: they are slow and not better."""
 
 LEAST_GAIN = 1e-3
-MOST_LOSS = 0.02
-"""Smaller ridges are tried for a relative gain above the first, at levels within the second."""
+"""A smaller ridge is tried while the loss falls by this share from one to the next."""
 
 PATIENCE = 2
 """The number of consecutive cutoffs, beyond all frequencies at which the data have structure and
@@ -77,10 +74,20 @@ not better by LEAST_GAIN, after which no larger one is tried."""
 CHANCE = 0.01
 """The probability that a frequency of uniform data counts as structure."""
 
-SWEEP_TOLERANCE = 1e-3
-KNOT_TOLERANCE = 1e-6
+MANY_ROWS, JUDGED = 5000, 3
+"""Above so many rows only some folds are judged, and choices at some times are interpolated."""
+
+STRIDE, CLOSE = 4, 1.5
+"""The first times of a sweep are every fourth; between two whose level and log ε differ by less
+than ``CLOSE``, choices are interpolated."""
+
+SWEEP_TOLERANCE = 3e-3
+KNOT_TOLERANCE = 1e-4
 FINAL_TOLERANCE = 1e-11
 """Relative residuals: of a ridge path, of interpolated coefficients, of exact ones."""
+
+INTERPOLATED = 1e-8
+"""The decay of frequencies of ρ_t that are left out of losses and of interpolated coefficients."""
 
 KRYLOV = 2**26
 """The largest number of entries of the Krylov space of a batch of times: half a gigabyte."""
@@ -167,7 +174,8 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
 
     def _make_equations(self, part: str, band: float) -> FourierEquations:
         means = getattr(self.averages, part)
-        return FourierEquations(self.basis, self.lattice, means, band)
+        judged = slice(None) if part == "total" else slice(len(self.shares))
+        return FourierEquations(self.basis, self.lattice, means[judged], band)
 
     def _band(self, reach: float, late: float) -> float:
         """Return the radius within which functions are kept, at least min(reach, late).
@@ -200,13 +208,15 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         self, bands: list[float], folds: int, most_dense: int
     ) -> Iterator[tuple[float, list[int]]]:
         """Yield batches of consecutive times with the same band that fit into memory."""
+        on_cpu = self.averages.total.device.type == "cpu"
         start = 0
         while start < len(bands):
             dense = self.is_dense(bands[start], most_dense)
             equations = self._equations("training" if folds > 1 else "total", bands[start])
-            work = folds * (equations.size**2 if dense else math.prod(equations.grid.shape))
-            most = max(1, CHUNK // work)
-            if folds == 1 and not dense:
+            points = (4 * equations.reach + 1) ** self.basis.dim
+            work = folds * (equations.size**2 if dense else points)
+            most = max(1, (CHUNK if on_cpu else DEVICE_CHUNK) // work)
+            if folds == 1 and not dense and on_cpu:
                 most = min(most, TIMES)
             stop = start
             while stop < len(bands) and stop - start < most and bands[stop] == bands[start]:
@@ -214,49 +224,82 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             yield bands[start], list(range(start, stop))
             start = stop
 
-    def losses(self, t: Tensor, *, advance: Advance = ignore) -> Losses:
+    @property
+    def shares(self) -> Tensor:
+        """The shares of the rows in the folds that are judged."""
+        own = self.averages.shares
+        own = own[: JUDGED if float(self.averages.counts[0]) > MANY_ROWS else len(own)]
+        return own / own.sum()
+
+    def choices(self, t: Tensor, *, advance: Advance = ignore) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log ridge, level and loss at increasing times ``(T,)``, each ``(T,)``.
+
+        From many rows choices are precise, and change little from one time to the next. Then they
+        are made at every fourth time. Where those of two times differ, that of the time half way
+        between them is made too, with no finer level than both have but one; where they are close,
+        they are interpolated, as the loss is.
+        """
+        picks = torch.zeros(3, len(t), dtype=torch.float64, device=t.device)
+        many = float(self.averages.counts[0]) > MANY_ROWS
+        first = sorted({*range(0, len(t), STRIDE if many else 1), len(t) - 1})
+        picks[:, first] = torch.stack(choose(self.losses(t[first], advance=advance)))
+        gaps = list(itertools.pairwise(first))
+        while gaps := [(low, high) for low, high in gaps if high - low > 1]:
+            for low, high in gaps:
+                share = torch.linspace(0, 1, high - low + 1, dtype=t.dtype, device=t.device)
+                picks[:, low:high] = torch.lerp(picks[:, [low]], picks[:, [high]], share)[:, :-1]
+            ends = torch.stack([picks[:2, list(part)] for part in zip(*gaps, strict=True)])
+            apart = (ends.diff(dim=0)[0].abs() >= CLOSE).any(dim=0).tolist()
+            gaps = list(itertools.compress(gaps, apart))
+            middle = [(low + high) // 2 for low, high in gaps]
+            if middle:
+                finest = ends[:, 1, torch.tensor(apart)].amin(dim=0) - 1
+                picks[:, middle] = torch.stack(choose(self.losses(t[middle], finest)))
+            gaps = [
+                half
+                for (low, high), between in zip(gaps, middle, strict=True)
+                for half in ((low, between), (between, high))
+            ]
+        return picks[0], picks[1], picks[2]
+
+    def losses(
+        self, t: Tensor, finest: Tensor | None = None, *, advance: Advance = ignore
+    ) -> Losses:
         """Return the held-out losses ``(folds, T, levels, ridges)``.
 
         Candidates that cannot be chosen are not computed. Cutoffs are tried from the smallest, the
         cheapest, upwards, until two in a row are beyond the data's finest structure and no better
         than the best. At late times, at which even the largest is too large, the system without a
-        cutoff is tried if no cutoff is offered, or if the last one was better. Small ridges need
-        many iterations, so they are tried last, and only if the loss decreases towards them at
-        levels that are close to the best; with dense algebra all ridges are tried at once.
+        cutoff is tried if no cutoff is offered, or if the last one was better. Ridges are tried
+        from the largest downwards while the loss falls; with dense algebra all are tried at once.
+        ``finest`` ``(T,)`` bounds the levels from below.
         """
-        folds, shares = len(self.averages.shares), self.averages.shares
-        values = torch.full((folds, len(t), self.levels, len(RIDGES)), math.inf, dtype=t.dtype)
-        offered = self.cutoff(torch.arange(self.levels).double()).square() * t[:, None] <= SMOOTHED
+        shares = self.shares
+        shape = (len(shares), len(t), self.levels, len(RIDGES))
+        values = torch.full(shape, math.inf, dtype=t.dtype, device=t.device)
+        number = torch.arange(self.levels, device=t.device)
+        offered = self.cutoff(number.double()).square() * t[:, None] <= SMOOTHED
         unlimited = ~offered[:, 0]
-        least_ridge = LEAST_RIDGE / float(self.averages.counts[0])
-        every = offered | (torch.arange(self.levels) == 0)
-        work = Work(self._sweep_costs(t, every, least_ridge), advance)
-        best = torch.full((folds, len(t)), math.inf, dtype=t.dtype)  # fold by fold
-        gains = torch.ones(len(t), dtype=torch.bool)  # whether the last cutoff improved the loss
-        idle, finest = torch.zeros(len(t), dtype=torch.int64), self._finest()
+        if finest is not None:
+            offered &= number >= finest[:, None]
+            unlimited &= finest <= 0
+        work = Work(self._sweep_costs(t, offered | (unlimited[:, None] & (number == 0))), advance)
+        best = torch.full(shape[:2], math.inf, dtype=t.dtype, device=t.device)  # fold by fold
+        gains = torch.ones_like(unlimited)  # whether the last cutoff improved the loss
+        idle, structure = torch.zeros_like(unlimited, dtype=torch.int64), self._finest()
         for level in reversed(range(self.levels)):
             if level == 0:
                 offered[:, 0] |= unlimited & gains
             where = (offered[:, level] & (idle < PATIENCE)).nonzero()[:, 0]
-            self._fill(values, t, where, level, 0, work)
+            self._fill(values, t, where, level, work)
             mean = torch.einsum("f,fte->te", shares, values[:, where, level])
-            own = values[:, where, level].gather(2, mean.argmin(dim=1).expand(folds, -1)[..., None])
-            gap = own[..., 0] - best[:, where]
-            centre = shares @ gap
-            gains[where] = centre < -LEAST_GAIN * (shares @ own[..., 0]).abs()
-            if float(self.cutoff(torch.tensor(float(level)))) >= finest:
+            place = mean.argmin(dim=1).expand(len(shares), -1)[..., None]
+            own = values[:, where, level].gather(2, place)[..., 0]
+            centre = shares @ (own - best[:, where])
+            gains[where] = centre < -LEAST_GAIN * (shares @ own).abs()
+            if float(self.cutoff(torch.tensor(float(level)))) >= structure:
                 idle[where] = torch.where(gains[where], 0, idle[where] + 1)
-            best[:, where] = torch.where(centre < 0, own[..., 0], best[:, where])
-        for number, (tier, after) in enumerate(itertools.pairwise(TIERS), start=1):
-            if float(RIDGES[after][-1]) < least_ridge:
-                break
-            mean = torch.einsum("f,ftle->tle", shares, values)
-            lowest = mean.amin(dim=2)
-            least = lowest.amin(dim=1, keepdim=True)
-            gain = mean[..., tier.start + 1] - mean[..., tier.start]
-            tried = (gain > LEAST_GAIN * least.abs()) & (lowest - least < MOST_LOSS * least.abs())
-            for level in range(self.levels):
-                self._fill(values, t, tried[:, level].nonzero()[:, 0], level, number, work)
+            best[:, where] = torch.where(centre < 0, own, best[:, where])
         return Losses(values, shares)
 
     def _finest(self) -> float:
@@ -269,45 +312,37 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         found = size > math.log(len(self.lattice) / CHANCE)
         return float((self.lattice.norm(dim=1) * found).max())
 
-    def _sweep_costs(self, t: Tensor, offered: Tensor, least_ridge: float) -> Tensor:
-        """Return the expected costs of tiers, times and levels: ``(3, T, levels)``."""
-        allowed = torch.tensor([float(RIDGES[tier][-1]) >= least_ridge for tier in TIERS])
-        weights = torch.tensor(TIER_COSTS, dtype=torch.float64) * allowed
-        costs = torch.zeros(len(TIERS), *offered.shape, dtype=torch.float64)
+    def _sweep_costs(self, t: Tensor, offered: Tensor) -> Tensor:
+        """Return the expected costs of times and levels: ``(T, levels)``."""
+        costs = torch.zeros(offered.shape, dtype=torch.float64)
         for level in range(self.levels):
             cutoff = float(self.cutoff(torch.tensor(float(level))))
             for k in offered[:, level].nonzero()[:, 0].tolist():
                 band = min(self._sweep_band(float(t[k]), cutoff), self.radius)
-                costs[:, k, level] = weights * band ** (1 + self.basis.dim)  # iterations × points
+                costs[k, level] = band ** (1 + self.basis.dim)  # iterations × points
         return costs
 
-    def _fill(
-        self, values: Tensor, t: Tensor, where: Tensor, level: int, number: int, work: Work
-    ) -> None:
-        """Fill in the losses of one level and one tier of ridges at some of the times."""
-        folds, cutoff = len(values), float(self.cutoff(torch.tensor(float(level))))
+    def _fill(self, values: Tensor, t: Tensor, where: Tensor, level: int, work: Work) -> None:
+        """Fill in the losses of one level at some of the times."""
+        cutoff = float(self.cutoff(torch.tensor(float(level))))
         bands = [self._sweep_band(one, cutoff) for one in t[where].tolist()]
 
         def fill(chunk: tuple[float, list[int]]) -> None:
             band, run = chunk
-            dense = self.is_dense(band, DENSE_SWEEP)
-            if dense and number:  # all ridges were tried with the first tier
-                return
-            tier = slice(None) if dense else TIERS[number]
-            found = self._path(t[where[run]], level, band, RIDGES[tier], dense=dense)
-            values[:, where[run], level, tier] = found.movedim(1, 0)
-            work.finish(slice(None) if dense else number, where[run], level)
+            values[:, where[run], level] = self._path(t[where[run]], level, band).movedim(1, 0)
+            work.finish(where[run].cpu(), level)
 
-        in_parallel(fill, list(self._chunks(bands, folds, DENSE_SWEEP)))
-        work.finish(number, slice(None), level)  # including times that were skipped
+        in_parallel(fill, list(self._chunks(bands, len(values), DENSE_SWEEP)))
+        work.finish(slice(None), level)  # including times that were skipped
 
-    def _path(self, t: Tensor, level: int, band: float, ridges: Tensor, *, dense: bool) -> Tensor:
+    def _path(self, t: Tensor, level: int, band: float) -> Tensor:
         """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``."""
         training, heldout = (self._equations(part, band) for part in ("training", "heldout"))
-        penalty = self.penalty(torch.tensor([float(level)], dtype=t.dtype), training.eigenvalues)
+        ridges = RIDGES.to(t.device)
+        penalty = self.penalty(torch.tensor([float(level)]).to(t), training.eigenvalues)
         scale = (-training.eigenvalues * penalty[0]).rsqrt()
         right, judged = -scale * training.right(t), heldout.right(t)
-        if dense:
+        if self.is_dense(band, DENSE_SWEEP):
             used = training.active
             right, judged, scale = right[..., used], judged[..., used], scale[used]
             values, vectors = torch.linalg.eigh(scale[:, None] * training.active_matrix(t) * scale)
@@ -315,21 +350,29 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             damped = along / (values.clamp(min=0)[..., None, :] + ridges[:, None])
             alpha = scale * (damped @ vectors.mT)
             quadratic = ((alpha @ heldout.active_matrix(t)) * alpha).sum(dim=-1)
-        else:
-            operator = training.operator(training.density(t).flatten(0, 1))
-            solution = ridge_path(
-                Scaled(operator, scale),
-                right.flatten(0, 1),
-                ridges,
-                tolerance=SWEEP_TOLERANCE,
-                iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
-            )
-            alpha = (scale * solution.values).reshape(*right.shape[:2], len(ridges), -1)
-            judge = heldout.operator(heldout.density(t).flatten(0, 1))
-            candidates = alpha.flatten(0, 1).unbind(dim=1)
-            quadratic = torch.stack([(judge(a) * a).sum(dim=-1) for a in candidates], dim=-1)
-            quadratic = quadratic.reshape(*right.shape[:2], -1)
-        loss: Tensor = quadratic + 2 * (alpha * judged[..., None, :]).sum(dim=-1)
+            dense: Tensor = quadratic + 2 * (alpha * judged[..., None, :]).sum(dim=-1)
+            return dense
+        path = RidgePath(
+            Scaled(training.operator(t, negligible=INTERPOLATED), scale),
+            right.flatten(0, 1),
+            ridges,
+            tolerance=SWEEP_TOLERANCE,
+            iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
+        )
+        judge = heldout.operator(t, negligible=INTERPOLATED)
+        loss = torch.full((*right.shape[:2], len(ridges)), math.inf, dtype=t.dtype, device=t.device)
+        least = LEAST_RIDGE / float(self.averages.counts[0])
+        before = torch.full_like(t, math.inf)
+        for number, ridge in reversed(list(enumerate(RIDGES.tolist()))):
+            if ridge < min(least, LARGE_RIDGE):
+                break
+            alpha = scale * path.solve(number)
+            form = (alpha * (judge(alpha) + 2 * judged.flatten(0, 1))).sum(dim=-1)
+            loss[..., number] = form.reshape(right.shape[:2]).nan_to_num(nan=math.inf)
+            mean = loss[..., number] @ self.shares
+            if ridge < LARGE_RIDGE and not bool((before - mean > LEAST_GAIN * mean.abs()).any()):
+                break
+            before = mean
         return loss
 
     def solve(
@@ -385,16 +428,16 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
                 matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[run, None])
                 y = torch.linalg.solve(matrix, right)
             else:
-                operator = equations.operator(equations.density(t[run]))
+                negligible = NEGLIGIBLE if exact else INTERPOLATED
                 found = conjugate_gradients(
-                    Scaled(operator, scale),
+                    Scaled(equations.operator(t[run], negligible=negligible), scale),
                     right,
                     ridge[run],
                     start=None if start is None else start[run, : equations.size] / scale,
                     tolerance=FINAL_TOLERANCE if exact else KNOT_TOLERANCE,
                     iterations=FINAL_ITERATIONS,
                 )
-                kept.record(run, found)
+                kept.record(run, found, 1.0 if exact else FINAL_TOLERANCE / KNOT_TOLERANCE)
                 y, used = found.values, slice(None)
             part = torch.zeros(len(run), equations.size, dtype=torch.float64)
             part[:, used] = scale * y
@@ -410,7 +453,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
 
         def size(chunk: tuple[float, list[int]]) -> Tensor:
             run = chunk[1]
-            operator = equations.operator(equations.density(t[run]))
-            return (alpha[run] * operator(alpha[run])).sum(dim=-1).clamp(min=0).sqrt()
+            image = equations.operator(t[run], negligible=INTERPOLATED)(alpha[run])
+            return (alpha[run] * image).sum(dim=-1).clamp(min=0).sqrt()
 
         return torch.cat(in_parallel(size, list(self._chunks([math.inf] * len(t), 1, 0))))
