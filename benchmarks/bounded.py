@@ -4,8 +4,8 @@ Known mixtures of Beta and Gamma distributions, some with an infinite density at
 is the Kullback-Leibler divergence from the truth, by quadrature, as mean and standard error over
 seeds. Methods:
 
-    OISM                process="auto": diffusions that end at the bounds and reflection, pooled
-                        with weights from held-out likelihoods
+    OISM                process="auto": diffusions that end at the bounds, reflection and kernels
+                        with the same bounds, pooled with weights from held-out likelihoods
     reflection          OISM on the torus, with the data reflected at their bounds
     diffusion           OISM with Jacobi's or Laguerre's diffusion alone, whose powers at the ends
                         are those of the Beta or Gamma distribution of maximal likelihood
@@ -20,7 +20,7 @@ The widths of both KDE maximise the leave-one-out likelihood over 25 widths.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -121,6 +121,42 @@ FRESH = {
 }
 """Distributions that were written down before any method was run on them."""
 
+DRAWN_SEED = 2026
+
+
+def drawn_mixtures(seed: int = DRAWN_SEED, count: int = 10) -> dict[str, Mixture]:
+    """Return random mixtures of one to three components, half of them on [0, 1].
+
+    With probability 0.4 a component has a peak at an end, otherwise it is inside. The seed was
+    fixed before any method was run on these mixtures.
+    """
+    rng, found = np.random.default_rng(seed), {}
+    for k in range(count):
+        bounded, size = k < count // 2, int(rng.integers(1, 4))
+        weights = rng.dirichlet(np.full(size, 3.0)) if size > 1 else np.ones(1)
+        peaks = rng.random(size) < 0.4
+        parts = []
+        for peak, weight in zip(peaks, weights, strict=True):
+            if bounded and peak:
+                a, b = rng.uniform(0.3, 1.0), rng.uniform(1.0, 5.0)
+                a, b = (a, b) if rng.random() < 0.5 else (b, a)
+            elif bounded:
+                mean, total = rng.uniform(0.1, 0.9), np.exp(rng.uniform(np.log(8), np.log(200)))
+                a, b = mean * total, (1 - mean) * total
+            elif peak:
+                a, b = rng.uniform(0.3, 1.0), np.exp(rng.uniform(np.log(0.2), np.log(2)))
+            else:
+                a = np.exp(rng.uniform(np.log(3), np.log(60)))
+                b = np.exp(rng.uniform(0, np.log(8))) / a
+            parts.append((round(float(a), 3), round(float(b), 3), float(weight)))
+        kind = "Beta" if bounded else "Gamma"
+        name = f"{kind} {k + 1}: {peaks.sum()} at ends, {size - peaks.sum()} inside"
+        found[name] = Mixture(tuple(parts), bounded=bounded)
+    return found
+
+
+DRAWN = drawn_mixtures()
+
 
 def reflected(x: Array, data: Array, width: float, bounded: bool) -> Array:
     """Return Gaussian kernels with their mirror images: (m, n)."""
@@ -198,12 +234,24 @@ def warped(data: Array, mixture: Mixture) -> Density:
     return density
 
 
+METHODS = (
+    "OISM",
+    "reflection",
+    "diffusion",
+    "warping",
+    "KDE, reflected",
+    "KDE, Beta or Gamma",
+)
+
+
 @dataclass(frozen=True)
 class Bounded:
     """Compare densities of one column with bounds."""
 
-    sets: tuple[str, ...] = (*MIXTURES, *FRESH)
-    """The distributions, by name; "development" and "fresh" stand for those of a kind."""
+    sets: tuple[str, ...] = ("development", "fresh", "drawn")
+    """The distributions, by name or by kind: "development", "fresh" and "drawn" at random."""
+    methods: tuple[str, ...] = METHODS
+    """The methods that are compared."""
     points: tuple[int, ...] = (500, 2000)
     """The numbers of training points."""
     seeds: int = 5
@@ -212,7 +260,9 @@ class Bounded:
     """The first seed; 0 to 99 were used in development."""
 
 
-def compare(mixture: Mixture, n: int, seed: int) -> dict[str, tuple[float, float]]:
+def compare(
+    mixture: Mixture, n: int, seed: int, names: Sequence[str]
+) -> dict[str, tuple[float, float]]:
     """Return divergence and seconds of processor time of each method."""
     data, found = mixture.sample(n, seed), {}
     methods: dict[str, Callable[[], Density]] = {
@@ -225,9 +275,9 @@ def compare(mixture: Mixture, n: int, seed: int) -> dict[str, tuple[float, float
             kde(data, mixture.bounded, natural), mixture.rule()
         ),
     }
-    for name, method in methods.items():
+    for name in names:
         start = time.process_time()
-        estimate = method()
+        estimate = methods[name]()
         seconds = time.process_time() - start
         divergence, mass = mixture.divergence(estimate)
         if abs(mass - 1) > 5e-3:
@@ -237,17 +287,19 @@ def compare(mixture: Mixture, n: int, seed: int) -> dict[str, tuple[float, float
 
 
 def main(options: Bounded) -> None:
-    mixtures = MIXTURES | FRESH
-    kinds = {"development": list(MIXTURES), "fresh": list(FRESH)}
+    mixtures = MIXTURES | FRESH | DRAWN
+    kinds = {"development": list(MIXTURES), "fresh": list(FRESH), "drawn": list(DRAWN)}
     names = [name for given in options.sets for name in kinds.get(given, [given])]
     if unknown := [name for name in names if name not in mixtures]:
         raise SystemExit(f"--sets must be among {', '.join(mixtures)}, got {unknown[0]!r}")
+    if unknown := [name for name in options.methods if name not in METHODS]:
+        raise SystemExit(f"--methods must be among {', '.join(METHODS)}, got {unknown[0]!r}")
     print(f"KL divergence from the truth in units of 0.001, {options.seeds} seeds")
     for n in options.points:
         seconds = []
         for k, name in enumerate(names):
             seeds = range(options.first_seed, options.first_seed + options.seeds)
-            runs = [compare(mixtures[name], n, seed) for seed in seeds]
+            runs = [compare(mixtures[name], n, seed, options.methods) for seed in seeds]
             if k == 0:
                 print(f"\n| {n} points | {' | '.join(runs[0])} |\n|{'---|' * (1 + len(runs[0]))}")
             errors = {

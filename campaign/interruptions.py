@@ -98,7 +98,7 @@ def judged(seed: int) -> dict[str, Any]:
             _removed(target)
         record |= {"moment": round(moment / duration, 3), "status": ended.status}
         record["failed"] = faults(ended, target, expected, replaces=replaces)
-        if record["failed"]:
+        if record["failed"] or ended.status != 130:
             record["error"] = ended.error[-600:]
             record["left"] = sorted(str(path.name) for path in Path(folder).rglob("*"))[:20]
     return record
@@ -150,7 +150,9 @@ def faults(ended: Ended, target: Path, expected: Output, *, replaces: bool) -> l
             found.append("message")
     old = replaces and target.is_file() and target.read_bytes() == OLD
     run = (target / "settings.json").exists()  # a run keeps what it has reached
-    if not (complete or old or run or (not target.exists() and not replaces)):
+    empty = target.is_dir() and not any(target.iterdir())
+    none = not replaces and (empty or not target.exists())
+    if not (complete or old or run or none):
         found.append("file")
     names = [path.name for path in target.parent.rglob("*")]
     if any(name.startswith(".oism-") or name == "run.lock" for name in names):

@@ -19,7 +19,7 @@ from typing import Any
 
 from campaign import report
 
-KINDS = {"files": 500, "kills": 50, "interruptions": 100, "concurrency": 24, "tables": 1000}
+KINDS = {"files": 500, "kills": 50, "interruptions": 100, "concurrency": 28, "tables": 1000}
 """The modules of cases, and how many there are; the shortest cases first."""
 
 CPU_SECONDS, WALL_SECONDS, MEMORY = 60.0, 600.0, 2.0

@@ -9,11 +9,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullLocator, ScalarFormatter
+from matplotlib.ticker import NullFormatter, NullLocator, ScalarFormatter
 from numpy.typing import NDArray
 
 from oism.plot import image_grid
 from studies.sampling.results import CaseResults
+from studies.study import WIDTH
 
 OURS_COLOURS = ("#1f5fa8", "#6aa5dd", "#0b2f5c")
 PEER_COLOURS = {
@@ -36,13 +37,20 @@ def colour(results: CaseResults, name: str) -> str:
 
 def curves(results: CaseResults) -> Figure:
     """Return the figure of distances to the reference, and of Fréchet distances."""
-    figure, axes = plt.subplots(1, 3, figsize=(13.5, 4.6), layout="constrained")
-    for ax, form in zip(axes, ("combined", "bare"), strict=False):
+    forms = results.forms
+    figure, axes = plt.subplots(1, len(forms) + 1, figsize=(WIDTH, 4.4), layout="constrained")
+    for ax, form in zip(axes, forms, strict=False):
         _distances(ax, results, form)
-        ax.set(title=TITLES[form])
-    _frechet(axes[2], results)
+        ax.set_title(TITLES[form], fontsize=10)
+    _frechet(axes[-1], results)
     axes[0].set(ylabel="RMSE to the reference, per dimension")
-    axes[0].legend(frameon=False, fontsize=7, ncols=2)
+    entries: dict[str, Any] = {}
+    for ax in axes:
+        entries |= dict(zip(*ax.get_legend_handles_labels()[::-1], strict=True))
+    figure.legend(
+        entries.values(), entries.keys(), loc="outside lower center", frameon=False, fontsize=8,
+        ncols=5,
+    )  # fmt: skip
     return figure
 
 
@@ -66,6 +74,7 @@ def _distances(ax: Axes, results: CaseResults, form: str) -> None:
     if finite:
         ax.set_ylim(0.7 * min(finite), 1.4 * max(finite))
     ax.set(yscale="log")
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _frechet(ax: Axes, results: CaseResults) -> None:
@@ -94,12 +103,12 @@ def _frechet(ax: Axes, results: CaseResults) -> None:
     if np.isfinite(limit):
         top = max(results.converged(results.step, "bare"), 2.2 * limit)
         ax.set_ylim(0.85 * limit, 1.05 * top if np.isfinite(top) else None)
-    ax.set(title="Fréchet distance to the images, combined", ylabel="Fréchet distance")
-    ax.legend(frameon=False, fontsize=7)
+    ax.set(ylabel="Fréchet distance to the images, combined")
 
 
 def _axis(ax: Axes, counts: Sequence[int]) -> None:
     ax.set(xscale="log", xlabel="evaluations of the network")
+    ax.tick_params(labelsize=9)
     ax.set_xticks(list(counts))
     ax.xaxis.set_major_formatter(ScalarFormatter())
     ax.xaxis.set_minor_locator(NullLocator())
@@ -115,7 +124,7 @@ def samples(results: CaseResults, pictures: Mapping[str, NDArray[np.uint8]], hig
     ]
     counts = results.evaluations
     figure = plt.figure(
-        figsize=(2.2 * (len(counts) + 1), 0.62 * (len(names) + 0.5)), layout="constrained"
+        figsize=(WIDTH, 0.27 * WIDTH / (len(counts) + 1) * (len(names) + 0.7)), layout="constrained"
     )
     axes = figure.subplots(len(names), len(counts) + 1, squeeze=False)
     for row, name in zip(axes, names, strict=True):

@@ -15,7 +15,7 @@ from studies.sampling.networks import BARE
 from studies.sampling.peers import PEERS
 from studies.sampling.stages import ALONE, CONVERGED, OWN, WITHOUT
 
-FILES = ("train", "rmse", "frechet", "times")
+FILES = ("train", "rmse", "frechet", "times", "bits")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,22 @@ class CaseResults:
     def ours(self) -> list[str]:
         """The names of the library's samplers that were measured."""
         return list(dict.fromkeys(r["method"] for r in self.rmse_rows if r["grid"] == OWN))
+
+    @property
+    def forms(self) -> list[str]:
+        """The forms of the network whose distances were measured."""
+        return list(dict.fromkeys(row["form"] for row in self.rmse_rows))
+
+    @property
+    def half_the_steps(self) -> float | None:
+        """The distance of the reference to that of half the steps, None if it was not measured."""
+        found: float | None = self.parts["rmse"].get("half_the_steps")
+        return found
+
+    def deviation(self, name: str) -> float:
+        """Return the standard deviation of bits by one probe, NaN if it was not measured."""
+        rows = self.parts["bits"].get("rows", [])
+        return next((float(row["deviation"]) for row in rows if row["name"] == name), math.nan)
 
     def best_row(self, form: str, name: str, evaluations: int) -> dict[str, Any] | None:
         """Return the row of a method with its best grid."""

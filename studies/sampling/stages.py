@@ -63,8 +63,11 @@ WITHOUT = "no network"
 
 CHECKED = 128
 
-BIT_IMAGES = 100
-"""The number of test images whose bits per dimension are computed."""
+BIT_IMAGES, BIT_EVALUATIONS = 100, (96, 48, 32, 24, 16)
+"""The number of test images whose bits per dimension are computed, and those of evaluations."""
+
+WHOLE_SCORE, DEFAULT_BITS = "whole score, fixed signs, RK4 in log t", "residual, 32 evaluations"
+"""The names of the first estimate of bits, and of the library's default."""
 
 Method = Callable[[Counted, Tensor, int], Tensor]
 
@@ -213,15 +216,17 @@ def method(name: str, grid: str) -> Method:
 
 
 def rmse(context: Context) -> None:
-    """Measure the distance of all methods to a reference from the same noise."""
-    table, noise = _distances(context, is_short=True)
-    _check_reference(context, noise, table)
+    """Measure the distance of all methods to a reference from the same noise, in float32."""
+    with networks.exactly():
+        table, noise = _distances(context, is_short=True)
+        _check_reference(context, noise, table)
 
 
 def long_grids(context: Context) -> None:
     """Measure the peers with grids over all levels of the model as well."""
     if context.case.first < peers.SHORTEST:
-        _distances(context, is_short=False)
+        with networks.exactly():
+            _distances(context, is_short=False)
 
 
 def _distances(context: Context, *, is_short: bool) -> tuple[Table, Tensor]:
@@ -248,11 +253,11 @@ def _distances(context: Context, *, is_short: bool) -> tuple[Table, Tensor]:
             }  # fmt: skip
             if row in table or _is_late(context, speed * evaluations):
                 continue
-            predictor = nets.predictor(form)
+            predictor = nets.predictor(form, exact=True)
             start = _now()
             found = run(predictor, noise, evaluations)
             seconds = _now() - start
-            speed = min(speed, seconds / evaluations)  # the first compiles
+            speed = min(speed, seconds / evaluations)  # the first measures statistics
             error, spread = distance(found, reference)
             table.add(
                 **row, calls=predictor.evaluations, rmse=error, standard_error=spread,
@@ -281,7 +286,7 @@ def _reference(context: Context, form: str, noise: Tensor, table: Table) -> Tens
     path = context.place / f"reference-{form}-{context.last}-{len(noise)}.npy"
     if path.exists():
         return torch.from_numpy(np.load(path)).to(noise)
-    predictor = context.networks.predictor(form)
+    predictor = context.networks.predictor(form, exact=True)
     start = _now()
     found = predictor.reference(noise, context.settings.reference)
     table.write(**{f"{form}_reference_seconds": _now() - start})
@@ -291,26 +296,17 @@ def _reference(context: Context, form: str, noise: Tensor, table: Table) -> Tens
 
 
 def _check_reference(context: Context, noise: Tensor, table: Table) -> None:
-    """Measure the error of the reference: of half the steps, and of half precision."""
-    settings, nets = context.settings, context.networks
-    reference = _reference(context, COMBINED, noise, table)
+    """Measure the error of the reference: its distance to that of half the steps."""
+    settings, form = context.settings, context.settings.forms[0]
+    reference = _reference(context, form, noise, table)
     size = min(len(noise), settings.batch)
-    spent = float(table.head.get(f"{COMBINED}_reference_seconds", 0.0)) * size / len(noise)
-    if "half_the_steps" not in table.head and context.left > spent + 5:
-        half = nets.predictor(COMBINED).reference(noise[:size], settings.reference // 2)
+    spent = float(table.head.get(f"{form}_reference_seconds", 0.0)) * size / len(noise)
+    if "half_the_steps" not in table.head and context.left > spent / 2 + 5:
+        predictor = context.networks.predictor(form, exact=True)
+        half = predictor.reference(noise[:size], settings.reference // 2)
         apart, _ = distance(half, reference[:size])
         table.write(half_the_steps=apart)
         context.say(f"reference with half the steps: {apart:.6f}")
-    if "full_precision" in table.head or device() != "cuda" or context.left < 45:
-        return
-    size = min(len(noise), CHECKED)
-    model = nets.models[COMBINED]
-    full = type(model)(model.predictor, model.spec, first=model.first, precision="no")
-    with torch.compiler.set_stance("force_eager"):
-        found = Counted(full, size, nets.prior).reference(noise[:size], settings.reference // 2)
-    apart, _ = distance(found, reference[:size])
-    table.write(full_precision=apart)
-    context.say(f"reference in full precision: {apart:.6f}")
 
 
 def distance(found: Tensor, reference: Tensor) -> tuple[float, float]:
@@ -509,17 +505,17 @@ def bits(context: Context) -> None:
     Each estimate is computed twice, with other probes and the same dequantisation: half the mean
     square of the difference is the variance due to one probe.
     """
-    sampled = context.networks.models[COMBINED]
+    sampled = context.networks.predictor(COMBINED).model
     precision = "bf16" if device() == "cuda" else "no"  # gradients exceed the range of float16
     model = type(sampled)(sampled.predictor, sampled.spec, first=sampled.first, precision=precision)
     values = context.images.sets.test[:BIT_IMAGES].to(device())
     table = Table(context.place / "bits.json", ("name",), images=len(values))
     whole = partial(Hutchinson, probes=1, known=None, fixed=True)
     ways: dict[str, tuple[Any, Any]] = {
-        "whole score, fixed signs, RK4 in log t": (RungeKutta4(24), whole),
+        WHOLE_SCORE: (RungeKutta4(24), whole),
         **{
             f"residual, {n} evaluations": (model.likelihood_method(n), model.divergence)
-            for n in (96, 48, 32, 24, 16)
+            for n in BIT_EVALUATIONS
         },
     }
     flow = partial(log_density, model.flow, chunk=len(values), progress=False)

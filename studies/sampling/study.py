@@ -26,11 +26,23 @@ from studies.sampling import figures
 from studies.sampling.networks import BARE, CASES, COMBINED
 from studies.sampling.peers import PEERS
 from studies.sampling.results import CaseResults, pictures
-from studies.sampling.stages import CONVERGED_EVALUATIONS, EVALUATIONS, STAGES, Context, Settings
+from studies.sampling.stages import (
+    CONVERGED_EVALUATIONS,
+    DEFAULT_BITS,
+    EVALUATIONS,
+    STAGES,
+    WHOLE_SCORE,
+    Context,
+    Settings,
+)
 from studies.study import Claim, Findings, Study, table
 
-SHARES = {5: 1 / 3, 8: 1 / 3, 10: 1 / 3, 15: 1 / 2, 20: 1 / 2}
-"""The largest distance relative to that of the best peer, by evaluations."""
+THIRD, HALF = (
+    {5: 1 / 3, 8: 1 / 3, 10: 1 / 3, 15: 1 / 2, 20: 1 / 2},
+    dict.fromkeys(EVALUATIONS, 1 / 2),
+)
+SHARES = {"cifar10": THIRD, "unet": THIRD, "mnist": HALF}
+"""The largest distance relative to that of the best peer, by case and evaluations."""
 
 WITHIN = {5: 0.05, 8: 0.02}
 """The largest relative excess of the Fréchet distance over that of converged samples."""
@@ -77,7 +89,7 @@ class Sampling(Study):
         for context in self.contexts(stored):
             for stage, run in STAGES.items():
                 name = {"classifier": "frechet", "long-grids": "rmse"}.get(stage, stage)
-                is_wanted = stage != "times" or context.case.name == self.cases[0]
+                is_wanted = stage not in ("times", "bits") or context.case.name == self.cases[0]
                 if is_wanted and not (context.place / f"{name}.json").exists():
                     run(context)
         found = [CaseResults.read(stored, name, self.evaluations) for name in self.cases]
@@ -128,9 +140,9 @@ class Sampling(Study):
         return claims
 
     def _distance_claims(self, one: CaseResults) -> Iterator[Claim]:
-        for form in (COMBINED,) if self.is_small else (COMBINED, BARE):
+        for form in one.forms:
             for n in self.evaluations if one.ours else ():
-                share = 1.0 if self.is_small or form == BARE else SHARES[n]
+                share = 1.0 if self.is_small or form == BARE else SHARES[one.name][n]
                 part = {1 / 3: "a third of ", 1 / 2: "half of "}.get(share, "")
                 best, name, _ = one.best_peer(form, n)
                 yield Claim(
@@ -155,6 +167,8 @@ class Sampling(Study):
                 main.converged(step, BARE),
             )
         yield Claim("the classifier's accuracy exceeds 93%", ACCURACY, main.accuracy)
+        words = "the deviation of bits by one probe is below 0.55 of that with the whole score"
+        yield Claim(words, main.deviation(DEFAULT_BITS), 0.55 * main.deviation(WHOLE_SCORE))
         if main.ours:
             words = "the coordinates cost less than 3% of an evaluation of the network"
             yield Claim(words, main.overhead(main.ours[0]), OVERHEAD)
@@ -176,11 +190,10 @@ class Sampling(Study):
             networks="\n".join(map(_described, found)),
             device=rmse["device"],
             diffusers=rmse["versions"]["diffusers"],
-            samples=self.samples,
+            samples=" or ".join(dict.fromkeys(str(one.parts["rmse"]["samples"]) for one in found)),
             drawn=self.drawn,
             reference=4 * self.reference,
-            half=_number(rmse.get("half_the_steps")),
-            full=_number(rmse.get("full_precision")),
+            half=", ".join(f"{_number(one.half_the_steps)} ({one.name})" for one in found),
             accuracy=f"{main.accuracy:.1%}",
             features=(frechet.get("classifier") or {}).get("features"),
             test_images=_number(frechet.get("test_images")),
@@ -190,10 +203,11 @@ class Sampling(Study):
             distances="\n\n".join(
                 f"{one.name}, {form}:\n\n{self._distance_table(one, form)}"
                 for one in found
-                for form in (COMBINED, BARE)
+                for form in one.forms
             ),
             frechet="\n\n".join(f"{one.name}:\n\n{self._frechet_table(one)}" for one in found),
             converged="\n\n".join(f"{one.name}:\n\n{_converged_table(one)}" for one in found),
+            bits=_bits_table(main),
             times=_times_table(main),
         )
 
@@ -240,6 +254,14 @@ def _times_table(one: CaseResults) -> str:
     seconds = one.parts["times"].get("seconds", {})
     rows = [[name, f"{1000 * spent:.3f}"] for name, spent in seconds.items()]
     return table(["predictor and sampler", "ms per evaluation"], rows)
+
+
+def _bits_table(one: CaseResults) -> str:
+    rows = [
+        [row["name"], f"{row['bits']:.4f}", f"{row['deviation']:.4f}"]
+        for row in one.parts["bits"].get("rows", [])
+    ]
+    return table(["estimate", "bits per dimension", "standard deviation by one probe"], rows)
 
 
 def _described(one: CaseResults) -> str:

@@ -140,7 +140,7 @@ def test_predictors_are_evaluated_in_batches_of_one_size(
     found = predictor(noise, 0.3)
     assert sizes == [4, 4]
     assert predictor.evaluations == 1
-    torch.testing.assert_close(found, nets.models[COMBINED].noise(noise, 0.3))
+    torch.testing.assert_close(found, nets.predictor(COMBINED).model.noise(noise, 0.3))
     assert not torch.allclose(found, nets.predictor(BARE)(noise, 0.3))
 
 

@@ -167,10 +167,16 @@ def test_a_mixture_is_that_of_its_members(bounded: OISM) -> None:
     model = bounded.model_
     assert isinstance(model, StackedTable)
     x = torch.tensor([[0.02], [0.5], [0.97]], dtype=torch.float64)
-    members = torch.stack([member.log_density(x) for member in model.members])
+    kernels = model.kernels
+    assert kernels is not None
+    parts = [member.log_density(x) for member in model.members]
+    members = torch.stack([*parts, kernels.log_densities(x)[:, 0]])
     shares = torch.tensor(model.shares, dtype=torch.float64)[:, None]
     torch.testing.assert_close(model.log_density(x).exp(), (shares * members.exp()).sum(dim=0))
-    assert [part["weight"] for part in model.facts()["members"]] == list(model.shares)
+    facts = model.facts()
+    weights = [part["weight"] for part in (*facts["members"], facts["kernels"])]
+    assert weights == list(model.shares)
+    assert "Beta kernels" in bounded.summary()
     with pytest.raises(ValueError, match="weights must be >= 0 with the sum 1"):
         StackedTable(model.members[:2], [0.7, 0.7])
     with pytest.raises(ValueError, match="columns must be the only one"):

@@ -8,9 +8,17 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from scipy.spatial.transform import Rotation
 
 from oism import OISM
-from oism.tables._folds import canonical_order, folds_by_content, sorted_cells
+from oism.tables import fit_rotations
+from oism.tables._folds import (
+    canonical_order,
+    folds_by_content,
+    folds_of_points,
+    folds_of_rotations,
+    sorted_cells,
+)
 
 Array = NDArray[np.float64]
 NO = torch.zeros(2, dtype=torch.bool)
@@ -102,3 +110,53 @@ def test_one_column_with_a_negative_stride() -> None:
     expected = OISM(**settings).fit(x).score_samples(x)
     found = OISM(**settings).fit(x[:, ::-1]).score_samples(x[:, ::-1])
     assert np.array_equal(found, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (0.0, None)])
+def test_units_do_not_change_densities_of_columns_with_bounds(
+    bounds: tuple[float, float | None],
+) -> None:
+    source = np.random.default_rng(0)
+    x = source.beta(0.6, 2.0, size=(150, 1)) if bounds[1] else source.gamma(0.8, size=(150, 1))
+    y, order = np.linspace(0.01, 0.9, 25)[:, None], source.permutation(150)
+    own = OISM(bounds={0: bounds}).fit(x).score_samples(y)
+    end = None if bounds[1] is None else 7 + 2.54 * bounds[1]
+    turned = OISM(bounds={0: (7.0, end)}).fit(7 + 2.54 * x).score_samples(7 + 2.54 * y)
+    np.testing.assert_allclose(turned + np.log(2.54), own, atol=1e-6)
+    mixed = OISM(bounds={0: bounds}).fit(x[order]).score_samples(y)
+    np.testing.assert_allclose(mixed, own, atol=1e-6)
+
+
+def test_folds_of_points_do_not_depend_on_units_and_are_shared_by_equal_points() -> None:
+    source = torch.Generator().manual_seed(0)
+    x = torch.randn(4000, 3, generator=source).double()
+    x = x / x.norm(dim=1, keepdim=True)
+    fold = folds_of_points(x, 5)
+    latitude, longitude = torch.asin(x[:, 2]), torch.atan2(x[:, 1], x[:, 0])
+    flat = latitude.cos()
+    again = torch.stack((flat * longitude.cos(), flat * longitude.sin(), latitude.sin()), dim=1)
+    assert torch.equal(folds_of_points(again, 5), fold)
+    counts = torch.bincount(fold, minlength=5)
+    assert float(((counts - 800).square() / 800).sum()) < 18.5
+    poles = torch.tensor([[6e-17, 0.0, 1.0], [0.0, 0.0, 1.0], [-4e-17, 4e-17, 1.0]]).double()
+    assert len(torch.unique(folds_of_points(poles, 97))) == 1
+
+
+def test_folds_of_rotations_are_those_of_both_quaternions() -> None:
+    q = torch.randn(4000, 4, generator=torch.Generator().manual_seed(0)).double()
+    q = q / q.norm(dim=1, keepdim=True)
+    fold = folds_of_rotations(q, 5)
+    assert torch.equal(folds_of_rotations(-q, 5), fold)
+    counts = torch.bincount(fold, minlength=5)
+    assert float(((counts - 800).square() / 800).sum()) < 18.5
+
+
+@pytest.mark.slow
+def test_the_form_of_rotations_does_not_change_densities() -> None:
+    turns = Rotation.from_rotvec(0.8 * np.random.default_rng(0).normal(size=(120, 3)))
+    new = Rotation.from_rotvec(0.8 * np.random.default_rng(1).normal(size=(20, 3)))
+    matrices = fit_rotations(turns.as_matrix(), degree=3).log_density(new)
+    quaternions = -turns.as_quat()
+    found = fit_rotations(quaternions, degree=3, scalar_first=False).log_density(new)
+    np.testing.assert_allclose(found, matrices, atol=1e-6)

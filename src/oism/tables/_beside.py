@@ -26,17 +26,18 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.estimation import fold_of
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.process import Clock, Process
 from oism.storage import storable
 from oism.tables._columns import Columns
 from oism.tables._contract import HeldOut, TabularModel
 from oism.tables._family import Family
+from oism.tables._folds import folds_by_content, ranges_of
 from oism.tables._joint import Coordinate, Identity, JointModel, Warp, to_normal
 from oism.tables._joint_fit import FEW_ROWS, FOLDS
 from oism.tables._mixture import MixtureModel
 from oism.tables._mixture_fit import fit_mixtures
+from oism.tables._model import TableModel
 from oism.tables._network import Part, cross_fit_network
 from oism.tables._network_model import BlendedMixture, BlendedTable
 
@@ -102,7 +103,11 @@ def torus_with_network(
     """
     if len(rows) < LEAST_ROWS:
         return model
-    held = fold_of(rows, FOLDS) if fold is None else fold % FOLDS
+    if fold is None:
+        ranges = ranges_of(cast("TableModel", model).chart)
+        held = folds_by_content(rows, *ranges, FOLDS)
+    else:
+        held = fold % FOLDS
     train = [held != one for one in range(FOLDS if len(rows) <= FEW_ROWS else 1)]
     parts = [
         Part(refit(used), rows[used], rows[~used])

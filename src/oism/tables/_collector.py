@@ -24,7 +24,6 @@ from oism.estimation import (
     SampleMeans,
     Shrinkage,
     across_processes,
-    fold_of,
     gathered,
 )
 from oism.process import Clock
@@ -71,9 +70,12 @@ class Collector(ABC):
         """The number of folds."""
         return self._settings.folds
 
-    def folds_of(self, rows: Tensor) -> Tensor:
-        """Return the folds of rows ``(n, d)`` by their content: ``(n,)``."""
-        return fold_of(rows, self.folds)
+    def folds_of(self, rows: Tensor) -> Tensor | None:  # noqa: ARG002
+        """Return the folds of rows ``(n, d)`` by their content, ``(n,)``.
+
+        None, the default, if they are found when the model is made.
+        """
+        return None
 
     @abstractmethod
     def update(

@@ -21,7 +21,7 @@ held-out likelihood.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -67,8 +67,13 @@ class EndStep:
     most: float = math.inf
 
     @classmethod
-    def of(cls, bounds: tuple[float, float], powers: Sequence[float], size: float,
-           reach: float) -> EndStep:  # fmt: skip
+    def of(
+        cls,
+        bounds: tuple[float, float],
+        powers: tuple[float, float],
+        size: float,
+        reach: float,
+    ) -> EndStep:
         """Return the step for bounds, one of which may be infinite.
 
         ``reach`` is the largest distance of a value from a single bound. It is ``size`` scales.
@@ -84,7 +89,7 @@ class EndStep:
         """Yield k log u + (m - k) log(1 - u), or k log u - u, with u, in pieces of rows."""
         u = self.chart.to_process(x)
         k = torch.arange(self.last + 1, dtype=torch.float64)
-        for piece in u.split(max(1, ENTRIES // (self.last + 1))):
+        for piece in torch.split(u, max(1, ENTRIES // (self.last + 1))):
             if self.chart.boxed:
                 yield (
                     torch.addmm(self.last * torch.log1p(-piece), torch.logit(piece), k[None]),
@@ -233,9 +238,12 @@ class EndKernelChoice:
 
 
 def choose_end_kernels(
-    bounds: tuple[float, float], powers: tuple[float, float], rows: Tensor, weights: Tensor,
+    bounds: tuple[float, float],
+    powers: tuple[float, float],
+    rows: Tensor,
+    weights: Tensor,
     fold: Tensor,
-) -> EndKernelChoice:  # fmt: skip
+) -> EndKernelChoice:
     """Return the choice of m with the largest likelihood of rows ``(n, 1)`` without their folds."""
     some = rows[:, 0].argsort()[:: math.ceil(len(rows) / CHOICE_ROWS)]
     data = rows[some], weights[some], fold[some]

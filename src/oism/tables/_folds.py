@@ -7,6 +7,9 @@ the columns, because the numbers are sorted. An affine change of units x → ax 
 ranges likewise, and no cell numbers: rounding errors, of about 10⁻¹⁶ (1 + |b|/ah) ranges, move one
 value in 10⁸ to the next cell. The offset o is irrational, because a value on the edge of a cell, as
 those of regular data, would often move.
+
+Points of a sphere have the cells of their unit vectors, and rotations, of which the quaternions q
+and -q are one, those of the products q_i q_j: in whatever form they are given.
 """
 
 from __future__ import annotations
@@ -62,6 +65,23 @@ def folds_by_content(
     True
     """
     return fold_of(sorted_cells(rows, low, width, periodic), folds)
+
+
+def folds_of_points(points: Tensor, folds: int) -> Tensor:
+    """Return the fold of each unit vector ``(n, d)``: ``(n,)``, int64.
+
+    >>> x = torch.nn.functional.normalize(torch.arange(12.0).reshape(4, 3).double(), dim=1)
+    >>> torch.equal(folds_of_points(x, 5), folds_of_points(x + 1e-15, 5))
+    True
+    """
+    ends = points.new_full((points.shape[1],), -1.0)
+    return folds_by_content(points, ends, -2 * ends, torch.zeros_like(ends) > 0, folds)
+
+
+def folds_of_rotations(q: Tensor, folds: int) -> Tensor:
+    """Return the fold of each unit quaternion ``(n, 4)``, that of its negative too: ``(n,)``."""
+    first, second = torch.triu_indices(4, 4)
+    return folds_of_points(q[:, first] * q[:, second], folds)
 
 
 def canonical_order(cells: Tensor) -> Tensor:

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from oism.basis import Wigner
-from oism.estimation import ChosenRidge, CrossValidation, fit, fold_of
+from oism.estimation import ChosenRidge, CrossValidation, fit_moments, moments_of
 from oism.process import Clock, Rotations
 from oism.score import OperatorScore
 from oism.storage import storable
 from oism.tables._collector import FEW_ROWS_RIDGE
+from oism.tables._folds import folds_of_rotations
 from oism.tables._kernels import DirectionalKernels, RotationHaar
 from oism.tables._pool import Densities, FlowDensity, Invariant, Pool, held_out_weights, notable
 from oism.tables._rotation_mixture import RotationMixture, fit_mixture, improved
@@ -105,14 +106,12 @@ def fit_pool(
     q: Tensor, weights: Tensor, degree: int, clock: Clock | None, progress: bool | None
 ) -> RotationPool:
     """Return the density of unit quaternions ``(n, 4)`` with weights ``(n,)`` > 0, in float64."""
-    fold = fold_of(q, FOLDS)
+    fold = folds_of_rotations(q, FOLDS)
     used = torch.unique(fold)
-    scores = fit(
-        q,
-        Wigner(degree),
+    scores = fit_moments(
+        moments_of(Wigner(degree), FOLDS).update(q, weights, fold=fold),
         clock=clock,
         ridge=CrossValidation(FOLDS, TIMES) if len(used) > 1 else FEW_ROWS_RIDGE,
-        sample_weight=weights,
         progress=progress,
     )
     space, floor = RotationHaar(), 1 / (1 + len(q))
@@ -124,12 +123,10 @@ def fit_pool(
 
     def fit_parts(own: Tensor) -> list[Densities]:
         rest, heavy = q[own], weights[own]
-        before = fit(
-            rest,
-            basis,
+        before = fit_moments(
+            moments_of(basis, 1).update(rest, heavy),
             clock=scores.clock,
             ridge=ChosenRidge(scores.schedule, TIMES),
-            sample_weight=heavy,
             progress=progress,
         )
         mixtures = [fit_mixture(rest, heavy, count) for count in counts]

@@ -27,7 +27,6 @@ from oism.estimation import (
     KnownKnots,
     Ridge,
     fit_moments,
-    fold_of,
     moments_of,
 )
 from oism.flow import Divergence, Flow, OrdinaryMethod, RungeKutta4, StochasticMethod, log_density
@@ -39,6 +38,7 @@ from oism.tables._columns import Columns
 from oism.tables._contract import TabularModel
 from oism.tables._directions import Directions
 from oism.tables._family import Family
+from oism.tables._folds import folds_of_points
 from oism.tables._joint_fit import MOST_ROWS
 from oism.tables._kernels import DirectionalKernels
 from oism.tables._model import converged_steps
@@ -306,8 +306,8 @@ class SphereCollector(RowCollector):
         positions: Tensor | None = None,
     ) -> None:
         """Keep rows of positive weight and their folds, by content unless given."""
-        self.directions.to_points(rows)  # raises for rows that are no points
-        fold = fold_of(rows, self.folds) if fold is None else fold
+        points = self.directions.to_points(rows)  # raises for rows that are no points
+        fold = folds_of_points(points, self.folds) if fold is None else fold
         super().update(torch.cat((rows, fold[:, None].double()), dim=1), weights, None, positions)
 
     def model(self) -> SphereModel:  # type: ignore[override]

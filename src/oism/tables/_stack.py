@@ -36,7 +36,7 @@ STEP, NEAREST = 1e-3, 1e-5
 
 @storable
 class StackedTable(TabularModel):
-    """A pool of models of one column, the ``members``, and of ``kernels``, with their ``shares``."""
+    """A pool of models of one column, ``members`` and ``kernels``, with their ``shares``."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class StackedCollector(Collector):
         if self.kernels is not None:
             self.kernels.update(rows, weights)
 
-    def folds_of(self, rows: Tensor) -> Tensor:
+    def folds_of(self, rows: Tensor) -> Tensor | None:
         """Return the folds of rows by their content: those of the first collector."""
         return self.collectors[0].folds_of(rows)
 
@@ -274,8 +274,8 @@ class StackedFamily(Family[Process]):
         if len(own) == 1:
             return chosen[0]
         smooth = kernels if len(own) > len(chosen) else None
-        found = {"members": chosen, "shares": tuple(own.tolist()), "kernels": smooth}
-        return cls(chosen[0].process, **found)
+        weights = tuple(own.tolist())
+        return cls(chosen[0].process, members=chosen, shares=weights, kernels=smooth)
 
     def check(self, columns: Columns) -> None:
         """Raise unless all members can model these columns."""

@@ -64,8 +64,9 @@ LARGE_RIDGE = 0.01
 LEAST_RIDGE = 0.3
 """Matrix-free, ridges below this share of 1/n are not tried: they are slow and not better."""
 
-LEAST_GAIN = 1e-3
-"""A smaller ridge is tried while the loss falls by this share from one to the next."""
+LEAST_GAIN, RIDGE_GAIN = 1e-3, 1e-4
+"""A larger cutoff is better if the loss falls by the first share, and a smaller ridge is tried
+while it falls by the second."""
 
 PATIENCE = 2
 """The number of consecutive cutoffs, beyond all frequencies at which the data have structure and
@@ -81,7 +82,7 @@ STRIDE, CLOSE = 4, 1.5
 """The first times of a sweep are every fourth; between two whose level and log ε differ by less
 than ``CLOSE``, choices are interpolated."""
 
-SWEEP_TOLERANCE = 3e-3
+SWEEP_TOLERANCE = 1e-3
 KNOT_TOLERANCE = 1e-4
 FINAL_TOLERANCE = 1e-11
 """Relative residuals: of a ridge path, of interpolated coefficients, of exact ones."""
@@ -370,7 +371,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             form = (alpha * (judge(alpha) + 2 * judged.flatten(0, 1))).sum(dim=-1)
             loss[..., number] = form.reshape(right.shape[:2]).nan_to_num(nan=math.inf)
             mean = loss[..., number] @ self.shares
-            if ridge < LARGE_RIDGE and not bool((before - mean > LEAST_GAIN * mean.abs()).any()):
+            if ridge < LARGE_RIDGE and not bool((before - mean > RIDGE_GAIN * mean.abs()).any()):
                 break
             before = mean
         return loss
