@@ -100,6 +100,8 @@ class Trial:
             chosen = sorted(int(j) for j in self.rng.choice(free, size=2, replace=False))
         if not chosen or (dim <= 3 and len(free) < dim) or not self.case.has_marginals:
             return True
+        if len(self.case.rows) < 10 * len(chosen):  # the points would miss a density on a line
+            return True
         density: Density = self.model
         if len(chosen) < dim:
             density = self.model.marginal([self.case.key(j) for j in chosen])

@@ -53,6 +53,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+import oism._core.forks  # noqa: F401 (every model is used through this module)
 from oism._core.atomic import StrPath, replacing
 
 FORMAT, VERSION = "oism", 3

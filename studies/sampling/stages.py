@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from oism.flow import Hutchinson, RungeKutta4, log_density
-from oism.training import FeatureMoments, features_of, frechet_distance
+from oism.training import Classifier, FeatureMoments, features_of, frechet_distance
 from studies import classifier
 from studies.images import device, device_name
 from studies.labelled import Labelled, labelled_sets
@@ -76,7 +76,7 @@ Method = Callable[[Counted, Tensor, int], Tensor]
 class Settings:
     """Sizes: samples of a reference, samples of a Fréchet distance, rows of a batch.
 
-    ``classifier`` is the time of its training in seconds.
+    ``classifier`` is the number of passes over the images in its training.
     """
 
     samples: int = 500
@@ -86,7 +86,7 @@ class Settings:
     reference: int = REFERENCE
     width: int = 64
     rounds: int = ROUNDS
-    classifier: int = 60
+    classifier: int = classifier.EPOCHS
     forms: tuple[str, ...] = (COMBINED, BARE)
 
 
@@ -182,8 +182,7 @@ def fit_classifier(context: Context) -> None:
         return
     classifier.fit(
         context.images, context.classifier_path, flip=context.case.flip,
-        seconds=min(context.settings.classifier, context.left - 5),
-        width=context.settings.width, report=context.say,
+        epochs=context.settings.classifier, width=context.settings.width, report=context.say,
     )  # fmt: skip
 
 
@@ -478,7 +477,7 @@ class Pictures:
             np.savez_compressed(file, **self.found)
 
 
-def _moments(extractor: classifier.Classifier, images: Tensor) -> FeatureMoments:
+def _moments(extractor: Classifier, images: Tensor) -> FeatureMoments:
     return features_of(extractor, torch.split(images, 1000))
 
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from oism.nn import Combined, Diffusion, trained_network
 from oism.objectives import errors_by_level
 from oism.sampling import Polynomial
-from oism.training import FeatureMoments, Loop, features_of, frechet_distance
+from oism.training import Classifier, FeatureMoments, Loop, features_of, frechet_distance
 from studies import classifier
 from studies.images import device
 from studies.labelled import Labelled
@@ -118,10 +118,10 @@ class Evaluation:
             for part in self.net.modules():
                 if getattr(part, "compiles_alone", False):
                     part.compile(dynamic=False)  # batches of CHUNK, beside those of training
-        self._features: tuple[classifier.Classifier, FeatureMoments] | None = None
+        self._features: tuple[Classifier, FeatureMoments] | None = None
 
     @property
-    def features(self) -> tuple[classifier.Classifier, FeatureMoments]:
+    def features(self) -> tuple[Classifier, FeatureMoments]:
         """The classifier, and the moments of the features of all training images."""
         if self._features is None:
             found = classifier.load(self.path)

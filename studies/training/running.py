@@ -44,9 +44,6 @@ CACHE, CLASSIFIER, IMAGES = "cache", "classifier.pt", "images.npz"
 MARGIN = 10.0
 """The seconds before the deadline that are left for files."""
 
-CLASSIFYING = 30.0
-"""The seconds of the training of the classifier."""
-
 REPORTS = 20
 """The number of losses that are kept before the first mark."""
 
@@ -121,8 +118,8 @@ class Runner:
             if not path.exists():
                 self.folder.mkdir(parents=True, exist_ok=True)
                 classifier.fit(
-                    found, path, flip=self.setup.flip, seconds=CLASSIFYING, width=self.setup.width,
-                    report=self.say,
+                    found, path, flip=self.setup.flip, epochs=self.setup.epochs,
+                    width=self.setup.width, report=self.say,
                 )  # fmt: skip
             priors = Priors(found.sets, flip=self.setup.flip, folder=self.cache)
             self._evaluation = Evaluation(self.setup, found, priors, path, compiled=self.compiled)

@@ -28,6 +28,7 @@ from oism.nn import OperatorInformed, predicting, unet_for
 from oism.objectives import DenoisingScoreMatching, NormalLogSNR, OutputMatching, UniformLogSNR
 from oism.process import Noising
 from oism.training import TrainingConfig
+from studies.classifier import EPOCHS
 from studies.images import ImageSets, device
 from studies.study import draft_of
 
@@ -105,7 +106,7 @@ class Setup:
 
     ``tested`` images measure errors, ``likelihoods`` bits per dimension; ``drawn`` samples of
     ``evaluations`` evaluations each measure Fréchet distances, and the first ``shown`` are kept.
-    ``width`` is that of the classifier whose features are compared.
+    ``width`` and ``epochs`` are those of the classifier whose features are compared.
     """
 
     sizes: Mapping[str, Any] = field(default_factory=dict)
@@ -118,6 +119,7 @@ class Setup:
     evaluations: int = 40
     shown: int = 32
     width: int = 32
+    epochs: int = EPOCHS
 
 
 class Priors:

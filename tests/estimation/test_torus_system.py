@@ -327,13 +327,13 @@ def test_small_ridges_are_tried_while_the_loss_falls(
     finite = losses.values.isfinite()
     assert torch.equal(finite.all(dim=0), finite.any(dim=0))
     mean = torch.einsum("f,ftle->tle", losses.shares, losses.values)
-    large = int((RIDGES < 0.01).sum())  # from here up all are tried
+    large = int((RIDGES < 9e-4).sum())  # from here up all are tried
     last = set()
     for path in mean[finite[0, ..., -1]]:
         first = int(path.isfinite().int().argmax())
         assert bool(path[first:].isfinite().all())
         assert first < large
-        falls = path[1:] - path[:-1] > 1e-3 * path[:-1].abs()
+        falls = path[1:] - path[:-1] > 1e-4 * path[:-1].abs()
         assert bool(falls[first + 1 : large - 1].all()), "all but the last are better"
         assert first == 0 or not bool(falls[first])
         last.add(first)
@@ -349,23 +349,25 @@ def test_dense_and_matrix_free_losses_agree(case: str, monkeypatch: pytest.Monke
     assert torch.equal(offered[..., 8:], exact.values.isfinite()[..., 8:])
     assert bool(exact.values[offered].isfinite().all())
     exact = replace(exact, values=exact.values.where(offered, math.inf))
-    # The relative residual changes the losses by about as much (over folds and levels), except at
-    # the smallest ridges: there the error of α is larger than the residual in some directions.
     scale = exact.values.abs().where(offered, 0).amax(dim=(0, 2), keepdim=True)
     error = ((exact.values - swept.values).abs() / scale)[offered]
     assert float(error.max()) < 20 * SWEEP_TOLERANCE
     error = ((exact.values - swept.values).abs() / scale)[..., 8:][offered[..., 8:]]
-    assert float(error.max()) < SWEEP_TOLERANCE
-    # The choices are the same.
-    (ridge, level, loss), (other_ridge, other_level, other_loss) = choose(exact), choose(swept)
-    assert torch.equal(level, other_level)
-    torch.testing.assert_close(ridge, other_ridge, rtol=0, atol=0.05)
-    torch.testing.assert_close(loss, other_loss, rtol=1e-3, atol=0)
+    assert float(error.max()) < 5 * SWEEP_TOLERANCE
+    # The choices are as good.
+    (_, _, loss), (ridge, level, _) = choose(exact), choose(swept)
+    mean = torch.einsum("f,ftle->tle", exact.shares, exact.values)
+    path = mean[torch.arange(len(TIMES)), level.long()]
+    chosen = path.gather(
+        1, ((ridge - RIDGES[0].log()) / RIDGES.log().diff()[0]).round().long()[:, None]
+    )
+    assert bool((chosen[:, 0] - loss <= 10 * SWEEP_TOLERANCE * loss.abs()).all())
     # With a smaller tolerance the losses agree.
     monkeypatch.setattr("oism.estimation._systems.torus.SWEEP_TOLERANCE", 1e-12)
     monkeypatch.setattr("oism.estimation._systems.torus.SWEEP_ITERATIONS", 1000)
-    error = ((exact.values - free.losses(TIMES).values).abs() / scale)[offered]
-    assert float(error.max()) < 1e-9
+    found = free.losses(TIMES).values
+    both = found.isfinite() & offered
+    assert float(((exact.values - found).abs() / scale)[both].max()) < 1e-9
 
 
 def test_matrix_free_ridges_far_below_one_row_are_not_tried(
@@ -374,11 +376,13 @@ def test_matrix_free_ridges_far_below_one_row_are_not_tried(
     dense, free = pair("circle, sharp and many")
     every = dense.losses(TIMES).values.isfinite()
     assert bool(every[..., :3].any())
-    for share in (0.0039, 0.041, 0.41, 4.1):  # of 4000 rows: between 1e-6, 1e-5, … and the next
+    monkeypatch.setattr("oism.estimation._systems.torus.RIDGE_GAIN", -math.inf)
+    for share in (0.0, 0.041, 0.41):  # of 4000 rows: above 1e-5 and 1e-4
         monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", share)
         finite = free.losses(TIMES).values.isfinite()
-        assert not bool(finite[..., share / 4000 > RIDGES].any())
-        assert bool(finite[..., int((share / 4000 > RIDGES).sum())].any())
+        least = int((share / 4000 > RIDGES).sum())
+        assert not bool(finite[..., :least].any())
+        assert torch.equal(finite[..., least], finite[..., -1])
     monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", 1e9)
     assert torch.equal(dense.losses(TIMES).values.isfinite(), every), (
         "dense algebra gives all ridges at once"

@@ -20,7 +20,7 @@ from oism.objectives import OutputMatching, UniformLogSNR, errors_by_level
 from oism.training import Loop
 from studies.study import Results, plain, run_study
 from studies.training import __main__ as command
-from studies.training import running, step_time
+from studies.training import step_time
 from studies.training.claims import claims
 from studies.training.measuring import Measured, Replayed
 from studies.training.results import Mark, Result, Store, steps_needed
@@ -47,6 +47,7 @@ FULL = TrainingStudy()
 TINY = replace(
     replace(QUICK, batch=8, tested=40, likelihoods=2, drawn=4, evaluations=3, shown=2).setup,
     sizes={"width": 8, "multipliers": (1,), "blocks": 1, "attention": ()},
+    epochs=2,
 )
 ONE = Training("noise", "noise", marks=(2, 4), points=(1,), warmup=2)
 
@@ -59,9 +60,7 @@ def names(trainings: list[Training], warmup: int, seed: int = 0) -> list[str]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a classifier, images and priors."""
     place = tmp_path_factory.mktemp("training")
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(running, "CLASSIFYING", 0.0)  # the fewest steps
-        Runner(TINY, "digits", place, report=lambda _: None).priors[GAUSSIAN]
+    Runner(TINY, "digits", place, report=lambda _: None).priors[GAUSSIAN]
     return place
 
 

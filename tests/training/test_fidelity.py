@@ -23,6 +23,7 @@ from oism.training import (
     precision_recall,
 )
 from oism.training import _fidelity as fidelity
+from oism.training._classifier import _augmented
 
 
 def cloud(n: int, seed: int, spread: float = 1.0, shift: float = 0.0) -> Tensor:
@@ -140,3 +141,13 @@ def test_images_of_any_size(shape: tuple[int, ...]) -> None:
     images = torch.randint(0, 256, (12, *shape), generator=torch.Generator().manual_seed(0)).byte()
     net = fit_classifier(images, torch.arange(12) % 2, epochs=1, width=4, flip=True)
     assert net(images).shape == (12, 32)
+
+
+def test_images_are_moved_and_mirrored_as_a_whole() -> None:
+    images = torch.arange(2 * 3 * 16 * 16, dtype=torch.float32).reshape(2, 3, 16, 16)
+    torch.manual_seed(0)
+    found = _augmented(images, flip=False)
+    assert found.shape == images.shape
+    for before, after in zip(images, found, strict=True):
+        torch.testing.assert_close(after[1] - after[0], before[1] - before[0])
+        assert float(after[0, 8, 8]) in before[0, 6:11, 6:11]

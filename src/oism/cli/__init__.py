@@ -25,6 +25,7 @@ from oism.cli.explore import Explore
 from oism.cli.export import Export
 from oism.cli.fit import Fit
 from oism.cli.fit_images import FitImages
+from oism.cli.impute import Impute
 from oism.cli.info import Info
 from oism.cli.options import Command
 from oism.cli.outliers import Outliers
@@ -39,6 +40,7 @@ COMMANDS: dict[str, type[Command]] = {
     "sample": Sample,
     "density": Density,
     "outliers": Outliers,
+    "impute": Impute,
     "evaluate": Evaluate,
     "plot": Plot,
     "info": Info,

@@ -162,11 +162,16 @@ def sphere_score(model: SphereModel, ax: Axes, noise: float = NOISE) -> Axes:
 
 
 def sphere_overview(model: OISM, rows: ArrayLike | None = None, *, random_state: int = 0) -> Figure:
-    """Return maps of a model of points of the sphere: rows if given, density, samples, score."""
-    fitted: SphereModel = model.model_
-    data = None if rows is None else np.asarray(rows, dtype=np.float64)
+    """Return maps of a model of points of the sphere: rows if given, density, samples, score.
+
+    Other columns are left out.
+    """
+    columns = list(model.model_.sphere_columns)
+    fitted: SphereModel = model.model_.marginal(columns)
+    data = None if rows is None else np.asarray(rows)[:, columns].astype(np.float64)
     count = SAMPLES if data is None else min(len(data), 4 * SAMPLES)
-    samples = np.asarray(model.sample(count, random_state=random_state), dtype=np.float64)
+    samples = np.asarray(model.sample(count, random_state=random_state))
+    samples = samples[:, columns].astype(np.float64)
     figure = plt.figure(figsize=(11.0, 6.4 if data is not None else 3.4), layout="constrained")
     shape = (2, 2) if data is not None else (1, 3)
     places = iter(range(1, 5))

@@ -20,6 +20,7 @@ from oism.tables._joint_family import JointFamily, MixtureFamily
 from oism.tables._linear import LinearFamily
 from oism.tables._ornstein_uhlenbeck import OrnsteinUhlenbeckFamily
 from oism.tables._sphere import SphereFamily
+from oism.tables._sphere_table import SphereTableFamily
 from oism.tables._torus import MOST_COLUMNS, TorusFamily
 
 PROCESSES: tuple[type[Family[Any]], ...] = (
@@ -47,7 +48,9 @@ def choose_family(
         sphere = Sphere() if process == "auto" else process
         if not isinstance(sphere, Sphere):
             raise ValueError(f"process must be 'auto' or Sphere() with sphere=, got {process!r}")
-        points = SphereFamily(sphere, **settings, directions=directions)
+        alone = len(directions.columns) == columns.count
+        kind_of = SphereFamily if alone else SphereTableFamily
+        points = kind_of(sphere, **settings, directions=directions)
         points.check(columns)
         return points
     if process == "auto":

@@ -375,6 +375,15 @@ def _bounds(pair: object, name: str) -> tuple[float, float]:
     return low, high
 
 
+def check_periodic(periodic: object) -> None:
+    """Raise for the names of columns without their periods."""
+    if isinstance(periodic, str | list | tuple):
+        raise ValueError(  # in the words of scikit-learn, which checks the other parameters
+            "The 'periodic' parameter of OISM must be a mapping from columns to periods, as "
+            f"{{'hour': 24}}, or one period for all columns. Got {periodic!r} instead."
+        )
+
+
 def by_index(
     values: Mapping[Any, Any], count: int, names: Sequence[str | int] | None, what: str
 ) -> list[tuple[int, object, Any]]:

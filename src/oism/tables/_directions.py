@@ -41,21 +41,13 @@ class Directions:
     first: float = 0.0
 
     @classmethod
-    def of(
-        cls, sphere: Sequence[object], unit: str, indices: Sequence[int], count: int
-    ) -> Directions:
-        """Return the reading of all ``count`` columns of a table; ``indices`` are those named."""
+    def of(cls, sphere: Sequence[object], unit: str, indices: Sequence[int]) -> Directions:
+        """Return the reading of the columns of a table that are named; ``indices`` are theirs."""
         named = ", ".join(map(str, sphere))
         if len(indices) not in (2, 3) or len(set(indices)) < len(indices):
             raise ValueError(
                 "sphere must be two columns, latitude and longitude, or three, the entries of unit "
                 f"vectors, got ({named})"
-            )
-        if len(indices) != count:
-            raise ValueError(
-                f"sphere must name all columns, got {len(indices)} of {count}: points of the "
-                "sphere cannot be modelled together with other columns; fit one OISM to the "
-                f"columns {named} alone, and another one to the others"
             )
         return cls(tuple(indices), unit if len(indices) == 2 else "vectors")
 
@@ -103,7 +95,10 @@ class Directions:
     def _check(allowed: Tensor, values: Tensor, rule: str, name: str, remedy: str) -> None:
         if not bool(allowed.all()):
             row = int((~allowed).nonzero()[0])
-            raise ValueError(f"{rule}, but row {row} has {name} {float(values[row]):g}: {remedy}")
+            value = float(values[row])
+            if math.isnan(value):
+                remedy = "drop rows without a point"
+            raise ValueError(f"{rule}, but row {row} has {name} {value:g}: {remedy}")
 
     def to_rows(self, points: Tensor) -> Tensor:
         """Return rows of unit vectors."""

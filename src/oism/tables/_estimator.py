@@ -57,7 +57,7 @@ from oism.tables._beside import (
 )
 from oism.tables._choices import NAMES, choose_family, choose_folds
 from oism.tables._collector import Collector, Settings
-from oism.tables._columns import Columns, index_of
+from oism.tables._columns import Columns, check_periodic, index_of
 from oism.tables._comparison import Comparison, compare_with_baselines
 from oism.tables._contract import TabularModel
 from oism.tables._copies import CopyCheck, nearest_neighbour_check
@@ -77,6 +77,7 @@ from oism.tables._frame import (
 from oism.tables._gaps import log_density
 from oism.tables._hints import warn_of_rows
 from oism.tables._html import model_html
+from oism.tables._impute import filled, with_index_of
 from oism.tables._joint import JointModel
 from oism.tables._output import write_rows
 from oism.tables._parameters import from_plain, to_plain
@@ -363,6 +364,10 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         self._model = None
         return self
 
+    def _validate_params(self) -> None:
+        check_periodic(self.periodic)
+        super()._validate_params()
+
     def __sklearn_tags__(self) -> Tags:
         """Return scikit-learn's description of the estimator.
 
@@ -439,6 +444,17 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
                 )
             stochastic = StochasticHeun(max(256, 4 * steps))
         return self._written(model.sample(n, generator, method=stochastic))
+
+    def impute(self, X: ArrayLike, random_state: RandomState = None) -> Any:  # noqa: ANN401, N803
+        """Return the rows with missing entries filled by draws given the other entries of the row.
+
+        Entries that are there stay as they are, and a frame of pandas keeps its index. Several
+        seeds give several filled tables, which show how uncertain the missing entries are.
+        """
+        rows = self._rows(X, gaps=True)
+        state = check_random_state(self.random_state if random_state is None else random_state)
+        generator = torch.Generator().manual_seed(int(state.randint(2**31 - 1)))
+        return with_index_of(X, self._written(filled(self.model_, rows, generator)))
 
     def marginal(self, columns: Sequence[Any]) -> TableDistribution:
         """Return the distribution of some columns alone, by name or index.
@@ -529,7 +545,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         )
 
     def summary(self) -> str:
-        """Return the choices that were made, as text."""
+        """Return the choices that were made, as text; docs/parameters.md explains its words."""
         return describe(self.facts())
 
     def facts(self) -> dict[str, Any]:
@@ -711,7 +727,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
             return None
         columns, named = self.columns_, list(self.sphere)
         indices = [index_of(key, columns.count, columns.names, "sphere") for key in named]
-        return Directions.of(named, self.sphere_unit, indices, columns.count)
+        return Directions.of(named, self.sphere_unit, indices)
 
     def _collector(self, rows: Tensor, weights: Tensor, folds: int) -> Collector:
         """Return an empty collector for spread rows like these."""

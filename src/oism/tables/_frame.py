@@ -45,6 +45,8 @@ class Table:
     def of(cls, X: Any) -> Table | None:  # noqa: ANN401, N803
         """Return the columns of a frame or an array, or None where there are none to be told."""
         frame = type(X).__module__.partition(".")[0]
+        if frame in ("pandas", "polars", "pyarrow") and getattr(X, "shape", ())[1:] == (0,):
+            raise ValueError(f"X must have at least one column, got a table of shape {X.shape}")
         if frame == "pandas" and hasattr(X, "iloc") and getattr(X, "ndim", 0) == 2:
             labels, dtypes = list(X.columns), list(X.dtypes)
             return cls(frame, _labels(labels), tuple(dtypes), lambda j: np.asarray(X.iloc[:, j]))

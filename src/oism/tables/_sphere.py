@@ -33,7 +33,7 @@ from oism.flow import Divergence, Flow, OrdinaryMethod, RungeKutta4, StochasticM
 from oism.process import Clock, Sphere
 from oism.score import OperatorScore
 from oism.storage import storable
-from oism.tables._collector import FEW_ROWS_RIDGE, Settings
+from oism.tables._collector import FEW_ROWS_RIDGE, Collector, Settings
 from oism.tables._columns import Columns
 from oism.tables._contract import TabularModel
 from oism.tables._directions import Directions
@@ -198,9 +198,20 @@ class SphereModel(TabularModel):
             },
         }
 
-    def marginal(self, columns: Sequence[int]) -> NoReturn:  # noqa: ARG002
-        """Raise: a point of the sphere is one thing."""
-        self._refuse()
+    @property
+    def sphere_columns(self) -> tuple[int, ...]:
+        """The positions of the columns of the points: all."""
+        return tuple(range(self.dim))
+
+    def read_as(self, directions: Directions) -> SphereModel:
+        """Return the model of the same points in other columns or units."""
+        return type(self)(**{**self.to_config(), "directions": directions})
+
+    def marginal(self, columns: Sequence[int]) -> SphereModel:
+        """Return the model itself for all columns; raise for others: a point is one thing."""
+        if tuple(columns) != self.sphere_columns:
+            self._refuse()
+        return self
 
     def conditional(self, given: Mapping[int, float]) -> NoReturn:  # noqa: ARG002
         """Raise: a point of the sphere is one thing."""
@@ -332,7 +343,7 @@ class SphereFamily(Family[Sphere]):
         """Raise unless the columns are plain numbers."""
         if columns.categorical or not columns.are_free:
             raise ValueError(
-                "sphere cannot be used together with periodic, bounds, box or categorical columns: "
+                "columns of sphere cannot be periodic, have bounds or a box, or be categorical: "
                 "longitudes are periodic and latitudes bounded already"
             )
 
@@ -342,7 +353,7 @@ class SphereFamily(Family[Sphere]):
         rows: Tensor,
         weights: Tensor,  # noqa: ARG002
         settings: Settings,
-    ) -> SphereCollector:
+    ) -> Collector:
         """Return a collector that keeps rows."""
         self.directions.to_points(rows)
         return SphereCollector(columns, settings, self.directions, self.max_eigenvalue)

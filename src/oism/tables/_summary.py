@@ -86,6 +86,8 @@ def describe(found: Facts) -> str:
             f"pool        {pool['flow']:.0%} flow, {pool['kernels']:.0%} kernels of "
             f"{pool['members']} widths, {pool['uniform']:.1%} uniform; per steradian"
         )
+    if "others" in found:
+        lines += ["others      given the point, as follows", *_pool_lines(found["others"])]
     return "\n".join([*lines, *_network_lines(found)])
 
 

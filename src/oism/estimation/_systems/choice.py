@@ -22,6 +22,11 @@ from oism.score import Losses
 TIE = 1.0
 """The number of standard errors within which a simpler level is preferred."""
 
+ROUNDING = 1e-9
+"""The relative difference of losses that rounding may cause: at late times levels differ by less,
+and the choice must not depend on the units or the order of the rows.
+"""
+
 
 def _parabola(values: Tensor, index: Tensor) -> Tensor:
     """Return the minimum of the parabola through the smallest entry and its neighbours.
@@ -51,7 +56,8 @@ def choose(losses: Losses) -> tuple[Tensor, Tensor, Tensor]:
     centred = apart - (shares[..., 0] * apart).sum(dim=0)
     error = ((shares[..., 0] * centred.square()).sum(dim=0) / max(1, folds - 1)).sqrt()
     gap = lowest - lowest.gather(-1, best)
-    tied = (gap <= TIE * error) | (gap == 0)  # False for NaN: the level is not allowed
+    equal = ROUNDING * lowest.gather(-1, best).abs()
+    tied = (gap <= TIE * error) | (gap <= equal)  # False for NaN: the level is not allowed
     order = torch.arange(mean.shape[-2], device=mean.device).expand_as(tied)
     level = torch.where(tied, order, -1).amax(dim=-1, keepdim=True)
     level = level.where(level >= 0, mean.shape[-2] - 1)  # no finite loss: the simplest level

@@ -1,0 +1,183 @@
+"""Points of the sphere beside other columns: density, samples, dependence, gaps, bad requests."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+import torch
+
+import oism
+from oism import OISM
+from oism.plot import overview
+from oism.tables._sphere_table import cylindrical, empty_axis
+
+FAST: dict[str, Any] = {"max_eigenvalue": 30, "flow_steps": 16, "cv": 2}
+
+
+def table(n: int, seed: int = 0) -> pd.DataFrame:
+    """Return places around a circle of latitude, a height that depends on them, and a level."""
+    source = np.random.default_rng(seed)
+    lon = source.uniform(-180, 180, n)
+    lat = source.normal(30, 8, n)
+    height = 2 * np.cos(2 * np.radians(lon)) + source.normal(size=n) * 0.4
+    level = np.where(source.random(n) < 0.5 + 0.4 * np.sin(np.radians(lon)), "wet", "dry")
+    return pd.DataFrame({"height": height, "lat": lat, "level": level, "lon": lon})
+
+
+def height_density(rows: pd.DataFrame) -> np.ndarray:
+    """Return the log-density of the height given the place."""
+    mean = 2 * np.cos(2 * np.radians(rows["lon"]))
+    return np.asarray(scipy.stats.norm.logpdf(rows["height"], mean, 0.4))
+
+
+@pytest.fixture(scope="module")
+def model() -> OISM:
+    found: OISM = OISM(sphere=("lat", "lon"), **FAST).fit(table(300))
+    return found
+
+
+def test_a_dependence_on_the_place_is_found(model: OISM) -> None:
+    """p(z | x) = p(x, z)/p(x): close to the truth, and far above that of independent columns."""
+    new = table(1000, seed=1)
+    place = model.marginal(["lat", "lon"]).score_samples(new[["lat", "lon"]])
+    given = model.score_samples(new) - place
+    chance = 0.5 + 0.4 * np.sin(np.radians(new["lon"]))
+    levels = np.log(np.where(new["level"] == "wet", chance, 1 - chance))
+    truth = height_density(new) + levels
+    assert (truth - given).mean() < 0.25
+    alone = OISM(process="joint").fit(table(300)[["height", "level"]])
+    independent = alone.score_samples(new[["height", "level"]])
+    assert (given - independent).mean() > 0.7
+
+
+def test_the_integral_over_the_other_columns_is_the_density_of_points(model: OISM) -> None:
+    """So the mass is that of the points, see test_sphere.py."""
+    places, heights = table(5, seed=5)[["lat", "lon"]], np.linspace(-9, 9, 361)
+    expected = np.exp(model.marginal(["lat", "lon"]).score_samples(places))
+    found = np.zeros(5)
+    for level in ("wet", "dry"):
+        for k, (lat, lon) in enumerate(places.itertuples(index=False)):
+            rows = pd.DataFrame({"height": heights, "lat": lat, "level": level, "lon": lon})
+            found[k] += 0.05 * np.exp(model.score_samples(rows)).sum()
+    np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_samples_agree_with_the_density(model: OISM) -> None:
+    """Mean log-densities of samples are those of other samples, and of wrong pairings not."""
+    drawn = model.sample(1500, random_state=0)
+    assert list(drawn.columns) == ["height", "lat", "level", "lon"]
+    assert set(drawn["level"]) == {"wet", "dry"}
+    # E log p(z | x) under the model by draws of z for given places, and by draws of both.
+    logs = model.score_samples(drawn) - model.marginal(["lat", "lon"]).score_samples(
+        drawn[["lat", "lon"]]
+    )
+    place = drawn[["lat", "lon"]].iloc[:40]
+    means = []
+    for lat, lon in place.itertuples(index=False):
+        given = model.conditional({"lat": lat, "lon": lon})
+        own = given.sample(100, random_state=1)
+        assert list(own.columns) == ["height", "level"]
+        means.append(given.score_samples(own).mean())
+    error = math.hypot(np.std(means) / math.sqrt(40), logs.std() / math.sqrt(1500))
+    assert abs(np.mean(means) - logs.mean()) < 4 * error
+    broken = drawn.assign(height=np.roll(drawn["height"], 1))
+    assert model.score_samples(broken).mean() < model.score_samples(drawn).mean() - 0.5
+    truth = table(1500, seed=4)
+    for name in ("height", "lat", "lon"):
+        assert scipy.stats.kstest(drawn[name], truth[name]).pvalue > 1e-3
+
+
+def test_conditionals_are_ratios_of_densities(model: OISM) -> None:
+    rows = table(4, seed=3)
+    for row in rows.to_dict("records"):
+        given = model.conditional({"lat": row["lat"], "lon": row["lon"]})
+        both = pd.DataFrame([row])
+        place = model.marginal(["lat", "lon"]).score_samples(both[["lat", "lon"]])
+        expected = model.score_samples(both) - place
+        found = given.score_samples(both[["height", "level"]])
+        np.testing.assert_allclose(found, expected, atol=2e-6)  # tiny components are left out
+    height = model.marginal(["lon", "height", "lat"])
+    whole = sum(np.exp(model.score_samples(rows.assign(level=level))) for level in ("wet", "dry"))
+    np.testing.assert_allclose(
+        np.exp(height.score_samples(rows[["lon", "height", "lat"]])), whole, rtol=1e-9
+    )
+    gaps = rows.assign(level=None)
+    np.testing.assert_allclose(np.exp(model.score_samples(gaps)), whole, rtol=1e-9)
+    swapped = model.marginal(["lon", "lat"]).score_samples(rows[["lon", "lat"]])
+    straight = model.marginal(["lat", "lon"]).score_samples(rows[["lat", "lon"]])
+    np.testing.assert_allclose(swapped, straight, atol=1e-12)
+
+
+def test_files_summaries_and_maps(model: OISM, tmp_path: Path) -> None:
+    rows = table(5, seed=2)
+    model.save(tmp_path / "model.safetensors")
+    again = oism.load(tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(again.score_samples(rows), model.score_samples(rows))
+    pd.testing.assert_frame_equal(again.sample(5, random_state=1), model.sample(5, random_state=1))
+    text = model.summary()
+    assert "latitude in degrees" in text
+    assert "height: free" in text
+    assert "given the point" in text
+    figure = overview(model, table(50))
+    assert len(figure.axes) == 5  # four maps and a colour bar
+    plt.close(figure)
+
+
+@pytest.mark.slow
+def test_rows_with_gaps_in_other_columns_are_fitted() -> None:
+    rows = table(120)
+    rows.loc[::4, "height"] = math.nan
+    found = OISM(sphere=("lat", "lon"), **FAST).fit(rows)
+    assert np.isfinite(found.score_samples(rows)).all()
+    rows.loc[3, "lat"] = math.nan
+    with pytest.raises(ValueError, match=r"row 3 has latitude nan: drop rows"):
+        OISM(sphere=("lat", "lon"), **FAST).fit(rows)
+
+
+def test_requests_that_have_no_answer(model: OISM) -> None:
+    for call in (
+        lambda: model.marginal(["height"]),
+        lambda: model.marginal(["height", "lat"]),
+        lambda: model.conditional({"height": 1.0}),
+    ):
+        with pytest.raises(ValueError, match="all columns of the points"):
+            call()
+    with pytest.raises(TypeError, match=r"model_.sphere has the scores of the points"):
+        model.score_function(table(2), 0.1)
+    with pytest.raises(ValueError, match="columns of sphere cannot be periodic"):
+        OISM(sphere=("lat", "lon"), periodic={"lon": 360}).fit(table(50))
+
+
+def test_coordinates_preserve_areas_and_avoid_rows() -> None:
+    source = torch.Generator().manual_seed(0)
+    x = torch.randn(2000, 3, generator=source).double()
+    x = torch.nn.functional.normalize(x + torch.tensor([0.0, 0.0, 2.0]), dim=1)  # near a pole
+    frame = empty_axis(x, torch.ones(2000).double())
+    torch.testing.assert_close(frame @ frame.mT, torch.eye(3).double())
+    assert float(torch.linalg.det(frame)) == pytest.approx(1)
+    assert float((x @ frame[2]).abs().max()) < 0.999
+    assert float((x @ frame[2]).abs().mean()) < 0.4 < float(x[:, 2].mean())
+    flat = torch.nn.functional.normalize(
+        torch.randn(20000, 3, generator=source, dtype=torch.float64), dim=1
+    )
+    s, turn = cylindrical(flat, frame).mT.numpy()
+    assert scipy.stats.kstest(s, scipy.stats.uniform(-1, 2).cdf).pvalue > 1e-3
+    assert scipy.stats.kstest(turn, scipy.stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-3
+
+
+@pytest.mark.slow
+def test_units_do_not_change_the_density() -> None:
+    rows, new = table(80).drop(columns="level"), table(10, seed=1).drop(columns="level")
+    first = OISM(sphere=("lat", "lon"), **FAST).fit(rows).score_samples(new)
+    turned = [
+        one.assign(lat=np.radians(one["lat"]), lon=np.radians(one["lon"])) for one in (rows, new)
+    ]
+    second = OISM(sphere=("lat", "lon"), sphere_unit="radians", **FAST).fit(turned[0])
+    np.testing.assert_allclose(second.score_samples(turned[1]), first, atol=1e-6)
