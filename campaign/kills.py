@@ -43,6 +43,8 @@ PATIENCE = 300.0
 WORDS = ("--batch", "8", "--width", "4", "--sample-every", "0", "--order", "2", "--seed", "1")
 
 State = dict[str, Any]
+Poll = Callable[..., int | None]
+"""Sends a signal to a process if it is given one; returns its exit status, or None."""
 
 
 def judged(seed: int) -> dict[str, Any]:
@@ -100,8 +102,8 @@ def state_of(folder: Path) -> State:
     }
 
 
-def _started(kind: str, folder: Path) -> Callable[[], int | None]:
-    """Start or resume a run; return a function that returns its exit status, or None."""
+def _started(kind: str, folder: Path) -> Poll:
+    """Start or resume a run."""
     if kind != COMMAND:
         work = partial(trained, folder, kind, steps=STEPS, save_every=SAVE_EVERY, resume=True)
         return _forked(work)
@@ -109,18 +111,21 @@ def _started(kind: str, folder: Path) -> Callable[[], int | None]:
     new = ("-o", str(folder), str(_gallery()), "--save-every", str(SAVE_EVERY), *WORDS)
     words = ("--resume", str(folder)) if known else new
     command = [sys.executable, "-m", "oism", "train", *words, "--steps", str(STEPS), "--quiet"]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    handle = process.poll
+    return as_poll(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+
+
+def as_poll(process: subprocess.Popen[bytes]) -> Poll:
+    """Return the function of a process that `_ended` calls."""
 
     def poll(number: int | None = None) -> int | None:
         if number is not None:
             process.send_signal(number)
-        return handle()
+        return process.poll()
 
     return poll
 
 
-def _forked(work: Callable[[], None]) -> Callable[..., int | None]:
+def _forked(work: Callable[[], None]) -> Poll:
     """Do some work in a child."""
     pid = os.fork()
     if not pid:
@@ -143,7 +148,7 @@ def _forked(work: Callable[[], None]) -> Callable[..., int | None]:
     return poll
 
 
-def _ended(poll: Callable[..., int | None], seconds: float) -> int:
+def _ended(poll: Poll, seconds: float) -> int:
     """Return the exit status of a run, which is killed after some seconds."""
     last = time.monotonic() + seconds
     while time.monotonic() < last:

@@ -34,7 +34,8 @@ def measured(kind: str, seed: int) -> Record:
         Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")
     start, before = time.monotonic(), _processor_seconds()
     try:
-        record: Record = importlib.import_module(f"campaign.{kind}").judged(seed)
+        name = kind if "." in kind else f"campaign.{kind}"
+        record: Record = importlib.import_module(name).judged(seed)
     except Exception:  # whatever a case raises is its result
         record = {"failed": ["error"], "error": traceback.format_exc()[-2000:]}
     record["cpu_seconds"] = round(_processor_seconds() - before, 2)

@@ -291,3 +291,58 @@ def test_a_process_that_has_not_imported_the_library_loads_a_folder(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
     assert done.stdout.strip() == "(2, 8, 8, 1)", done.stderr
+
+
+def class_model(prior: Prior) -> Diffusion:
+    """A model with four classes and random weights."""
+    torch.manual_seed(0)
+    net: Any = unet_for(prior.shape, width=8, classes=4)
+    for part in net.parameters():
+        torch.nn.init.normal_(part, std=0.1)
+    torch.nn.init.normal_(net.label.weight, std=5.0)  # so that classes differ
+    combined = Combined(net, prior)
+    combined.share.copy_(torch.linspace(1, 0, len(combined.share)))
+    return Diffusion(combined).eval()
+
+
+@pytest.mark.parametrize("guidance", [None, 1.0, 2.5, 0.0])
+def test_an_exported_model_takes_class_labels(
+    prior: Prior, guidance: float | None, tmp_path: Path
+) -> None:
+    model = class_model(prior)
+    pipeline(model).save_pretrained(tmp_path)
+    pipe, labels = loaded(tmp_path), [3, 0, 3]
+    given = model.given(labels, 1.0 if guidance is None else guidance)
+    noise = normal(3, 1, 8, 8)
+    wanted = (sampled(given, prior.gaussian_part(), noise, 6) / 2 + 0.5).clamp(0, 1)
+    asked: dict[str, Any] = {
+        "num_inference_steps": 6,
+        "class_labels": labels,
+        "guidance_scale": guidance,
+    }
+    found = images_of(pipe, **asked)
+    assert torch.allclose(found, wanted, atol=1e-4)
+    other = images_of(pipe, **{**asked, "class_labels": torch.tensor([1, 0, 3])})
+    assert torch.allclose(other[1:], found[1:], atol=1e-4)
+    assert torch.allclose(other[0], found[0], atol=1e-3) == (guidance == 0.0)
+    assert torch.allclose(
+        images_of(pipe, **{**asked, "class_labels": 3})[[0, 2]], found[[0, 2]], atol=1e-4
+    )
+
+
+def test_mistakes_with_class_labels_are_named(prior: Prior) -> None:
+    pipe = quiet(pipeline(class_model(prior)))
+    for words, labels, guidance in (
+        ("class_labels must be from 0 to 2, or 3 for no class, got 7", 7, None),
+        ("class_labels must be one number or one per row: 3 rows, 2 labels", [0, 1], None),
+        ("guidance_scale must not be given without class_labels", None, 2.0),
+    ):
+        with pytest.raises(ValueError, match=words):
+            images_of(pipe, num_inference_steps=2, class_labels=labels, guidance_scale=guidance)
+    plain = quiet(OperatorPipeline(small_unet(), OperatorScheduler(), prior))
+    with pytest.raises(ValueError, match="for a network without classes"):
+        images_of(plain, num_inference_steps=2, class_labels=1)
+    theirs = OperatorPipeline(small_unet(num_class_embeds=4), OperatorScheduler(), prior)
+    assert images_of(quiet(theirs), num_inference_steps=2, class_labels=1).isfinite().all()
+    with pytest.raises(ValueError, match="guidance_scale must be 1 for a network that does not"):
+        images_of(theirs, num_inference_steps=2, class_labels=1, guidance_scale=2.0)

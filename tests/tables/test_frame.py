@@ -71,6 +71,14 @@ def test_kinds_levels_and_codes() -> None:
     np.testing.assert_array_equal(rows[:, 0], data["size"])
 
 
+@pytest.mark.parametrize("package", ["pandas", "polars", "pyarrow"])
+def test_a_frame_without_columns_is_named(package: str) -> None:
+    module = pytest.importorskip(package)
+    empty = module.table({}) if package == "pyarrow" else module.DataFrame({})
+    with pytest.raises(ValueError, match=r"X must have at least one column, got .*\(0, 0\)"):
+        OISM().fit(empty)
+
+
 def test_a_pandas_frame_comes_back() -> None:
     data = frame()
     columns, rows = read(data)

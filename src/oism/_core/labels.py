@@ -37,13 +37,15 @@ def check_range(labels: Tensor, classes: int, name: str = "labels") -> None:
         )
 
 
-def labels_of_rows(labels: object, count: int, classes: int, device: torch.device) -> Tensor:
+def labels_of_rows(
+    labels: object, count: int, classes: int, device: torch.device, name: str = "labels"
+) -> Tensor:
     """Return a label for each of ``count`` rows, on a device: ``(count,)``."""
-    found = as_labels(labels)
-    check_range(found, classes)
+    found = as_labels(labels, name)
+    check_range(found, classes, name)
     if found.ndim and len(found) != count:
         raise ValueError(
-            f"labels must be one number or one per row: {count} rows, {len(found)} labels"
+            f"{name} must be one number or one per row: {count} rows, {len(found)} labels"
         )
     return found.to(device).expand(count)
 

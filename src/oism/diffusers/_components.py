@@ -135,6 +135,7 @@ class OperatorNetwork(StoredPart):
     """
 
     held = Diffusion
+    predicts_without_labels = True
 
     def __init__(self, model: Diffusion) -> None:
         super().__init__()
@@ -147,8 +148,9 @@ class OperatorNetwork(StoredPart):
             )
         self.timesteps = Timesteps(schedule_for(model.clock))
         self.register_to_config(
-            sample_size=list(shape[1:]), in_channels=shape[0], out_channels=shape[0]
-        )
+            sample_size=list(shape[1:]), in_channels=shape[0], out_channels=shape[0],
+            num_class_embeds=model.classes,
+        )  # fmt: skip
         self.model = model
 
     @classmethod
@@ -170,12 +172,17 @@ class OperatorNetwork(StoredPart):
         self,
         sample: Tensor,
         timestep: Tensor | float,
+        class_labels: Tensor | None = None,
         *,
         return_dict: bool = True,
     ) -> UNet2DOutput | tuple[Tensor]:
-        """Return the predicted noise of noised images at a timestep, one or one per image."""
+        """Return the predicted noise of noised images at a timestep, one or one per image.
+
+        A model with classes predicts that of all images where no labels are given.
+        """
+        model = self.model if class_labels is None else self.model.given(class_labels)
         timestep = torch.as_tensor(timestep, device=self.timesteps.times.device)
-        clock = self.model.clock
+        clock = model.clock
         tau = clock._inverse(self.timesteps.time(timestep)).clamp(0.0, clock.horizon)
-        noise = self.model.noise(sample, tau)
+        noise = model.noise(sample, tau)
         return UNet2DOutput(sample=noise) if return_dict else (noise,)

@@ -23,6 +23,7 @@ from diffusers import DiffusionPipeline, ImagePipelineOutput, ModelMixin, Schedu
 from diffusers.utils.torch_utils import randn_tensor
 
 from oism._core import checks
+from oism._core.labels import labels_of_rows
 from oism.diffusers._components import OperatorNetwork, OperatorPrior
 from oism.diffusers._scheduler import OperatorScheduler
 from oism.images import GaussianPart, Prior
@@ -91,19 +92,23 @@ class OperatorPipeline(DiffusionPipeline):
             self.scheduler.set_part(GaussianPart.isotropic(dim, 0.0, self.unet.device))
 
     @torch.no_grad()
-    def __call__(
+    def __call__(  # noqa: PLR0913
         self,
         batch_size: int = 1,
         generator: torch.Generator | list[torch.Generator] | None = None,
         num_inference_steps: int = 8,
         output_type: str = "pil",
         *,
+        class_labels: int | Sequence[int] | torch.Tensor | None = None,
+        guidance_scale: float | None = None,
         return_dict: bool = True,
     ) -> ImagePipelineOutput | tuple[Any]:
         """Return images: as "pil", as "np" arrays ``(n, h, w, c)``, or as "pt" tensors, in [0, 1].
 
         The network is evaluated ``num_inference_steps`` times, on a noise that the prior has
-        already moved to the first of these levels.
+        already moved to the first of these levels. ``class_labels``, one or one per image, are for
+        a network with classes; ``guidance_scale`` other than 1 is classifier-free guidance towards
+        them, which evaluates the network twice.
         """
         if output_type not in ("pil", "np", "pt"):
             raise ValueError(f"output_type must be 'pil', 'np' or 'pt', got {output_type!r}")
@@ -111,11 +116,12 @@ class OperatorPipeline(DiffusionPipeline):
         checks.instance(self.scheduler, OperatorScheduler, "scheduler")
         shape = (batch_size, *_image_shape(self.unet.config))
         device = self._execution_device
+        labels = self._labels(class_labels, guidance_scale, batch_size)
         noise = randn_tensor(shape, generator=generator, device=device, dtype=self.unet.dtype)
         self.scheduler.set_timesteps(num_inference_steps, device, from_noise=False)
         x = self.scheduler.start(noise)
         for timestep in self.progress_bar(self.scheduler.timesteps):
-            output = self.unet(x, timestep).sample
+            output = self._predicted(x, timestep, labels, guidance_scale)
             x = self.scheduler.step(output, timestep, x, generator=generator).prev_sample
         images: Any = (x / 2 + 0.5).clamp(0, 1)
         if output_type != "pt":
@@ -123,6 +129,35 @@ class OperatorPipeline(DiffusionPipeline):
             images = self.numpy_to_pil(images) if output_type == "pil" else images
         self.maybe_free_model_hooks()
         return ImagePipelineOutput(images=images) if return_dict else (images,)
+
+    def _labels(self, labels: Any, guidance: float | None, batch_size: int) -> torch.Tensor | None:
+        """Return one label per image, None if there are none."""
+        if labels is None:
+            if guidance is not None:
+                raise ValueError("guidance_scale must not be given without class_labels")
+            return None
+        classes = getattr(self.unet.config, "num_class_embeds", None)
+        if classes is None:
+            raise ValueError("class_labels must not be given for a network without classes")
+        if guidance not in (None, 1) and not getattr(self.unet, "predicts_without_labels", False):
+            raise ValueError(
+                "guidance_scale must be 1 for a network that does not predict without labels, got "
+                f"{guidance}"
+            )
+        place = self._execution_device
+        return labels_of_rows(labels, batch_size, classes - 1, place, "class_labels")
+
+    def _predicted(
+        self, x: torch.Tensor, timestep: Any, labels: torch.Tensor | None, guidance: float | None
+    ) -> torch.Tensor:
+        """Return the output of the network, guided towards the labels if there are any."""
+        if labels is None:
+            free: torch.Tensor = self.unet(x, timestep).sample
+            return free
+        given: torch.Tensor = self.unet(x, timestep, class_labels=labels).sample
+        if guidance in (None, 1):
+            return given
+        return torch.lerp(self.unet(x, timestep).sample, given, float(guidance or 0.0))
 
     def measure(
         self, count: int = PATHS, generator: torch.Generator | None = None

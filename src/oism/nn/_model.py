@@ -185,8 +185,7 @@ class Diffusion(PredictorModel):
             The weight of classifier-free guidance, 1 by default; see `given`.
         evaluations
             The number of evaluations of the predictor, 20 by default. Guidance other than 1 takes
-            two for one. Without a prior and without
-            this number, `Diffusion.method` is used.
+            two for one. Without a prior and without this number, `Diffusion.method` is used.
         sampler
             A method of `oism.sampling`, by default that of `plan`.
         method
@@ -246,8 +245,8 @@ class Diffusion(PredictorModel):
         """Measure the residual beside the prior along ``count`` paths; return and keep the result.
 
         It takes 48 evaluations of so many tensors, once for a trained model; a model with classes
-        is given each class in turn. Samplers then choose
-        levels and weights for any number of evaluations (`oism.sampling.Prediction`).
+        is given each class in turn. Samplers then choose levels and weights for any number of
+        evaluations (`oism.sampling.Prediction`).
         """
         generator = seeded(torch.device("cpu")) if generator is None else generator
         noise = self.flow.start(checks.integer(count, "count", minimum=1), generator=generator)

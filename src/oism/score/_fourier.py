@@ -1,8 +1,9 @@
 """The score on the torus: s = Σ α_k(t) ∇φ_k, because π is uniform.
 
-For many points with one common time on the CPU, the series are summed by FINUFFT (see
-`oism.basis._scattered`). For few points, one time per row, other devices and under
-differentiation, they are summed by matrix products.
+For points with one common time in at most three dimensions the series are summed by
+`oism.basis.ScatteredSeries`: by FINUFFT for many points on the CPU, otherwise by products of waves
+of single coordinates. For one time per row, more dimensions, and under differentiation, they are
+summed wave by wave.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -22,12 +24,15 @@ from oism.storage import storable
 POINTS = 2**18
 """The number of points per transform."""
 
-TRANSFORM_COST = {1: (15_000, 1.5, 0.0), 2: (20_000, 8.0, 3.6), 3: (30_000, 80.0, 38.0)}
-"""The cost of a transform by dimension: fixed, per point and per mode.
+TRANSFORM_COST = {1: (1_000_000, 200), 2: (2_000_000, 800), 3: (5_000_000, 3000)}
+"""The cost of a transform by dimension: fixed, and per point.
 
-The unit is the cost of one wave at one point by matrix products, for a score with its divergence;
-measured by benchmarks/scattered.py.
+The unit is the cost of one term of a product, for one field; measured by benchmarks/scattered.py.
 """
+
+NEGLIGIBLE = 1e-12
+"""On the CPU, frequencies whose coefficients of the score are all below this share of the largest
+are left out: late times need few."""
 
 
 @storable
@@ -48,64 +53,69 @@ class FourierScore(OperatorScore):
         return 1 + variance * found.loss / self.basis.dim
 
     @functools.cached_property
-    def _slopes(self) -> Tensor:
-        """The factors iξ_j and -‖ξ‖² of the derivatives of a spectrum: ``(dim + 1, m)``.
+    def _norms(self) -> Tensor:
+        """‖ξ‖, increasing: ``(m,)``."""
+        return self.basis.frequencies.norm(dim=1)
 
-        On the CPU, like all arguments of FINUFFT.
-        """
-        xi = self.basis.frequencies.cpu()
-        return torch.cat((1j * xi.mT, -xi.square().sum(dim=1)[None].to(torch.complex128)))
-
-    @functools.cached_property
-    def _scattered(self) -> ScatteredSeries:
-        return ScatteredSeries(self.basis.frequencies)
+    @functools.lru_cache(maxsize=32)  # noqa: B019 (scores live long, and series are small)
+    def _scattered(self, reach: int, device: torch.device) -> tuple[ScatteredSeries, Tensor]:
+        """Return the series of ‖ξ‖ ≤ reach, and factors iξ_j, -‖ξ‖² and 1: ``(dim + 2, m)``."""
+        xi = self.basis.frequencies[: int((self._norms <= reach).sum())].to(device)
+        square = -xi.square().sum(dim=1)[None]
+        parts = (1j * xi.mT, square, torch.ones_like(square))
+        return ScatteredSeries(xi), torch.cat([part.to(torch.complex128) for part in parts])
 
     def _is_fast(self, x: Tensor, t: Tensor) -> bool:
-        """Return whether a transform is possible and faster than matrix products."""
+        """Return whether the series are those of one time, and products of waves."""
         return (
-            x.device.type == "cpu"
-            and t.ndim == 0
+            t.ndim == 0
             and self.basis.dim <= NUFFT_DIM
             and self.basis.is_integral
             and not is_differentiated(x)
             and not is_differentiated(t)
-            and self._transform_is_faster(len(x))
-            and _has_finufft()
         )
 
-    def _transform_is_faster(self, n: int) -> bool:
-        once, per_point, per_mode = TRANSFORM_COST[self.basis.dim]
-        transform = once + per_point * n + per_mode * math.prod(self._scattered.modes)
-        return bool(n * len(self.basis.frequencies) > transform)
+    def _transform_is_faster(self, n: int, modes: Sequence[int], fields: int) -> bool:
+        once, per_point = TRANSFORM_COST[self.basis.dim]
+        terms = (modes[0] + 1) // 2 * math.prod(modes[1:])
+        return n * fields * terms > once + per_point * n * fields and _has_finufft()
 
     def _rows(self, x: Tensor, t: Tensor) -> int:
         return POINTS if self._is_fast(x, t) else super()._rows(x, t)
 
-    def _fields(self, x: Tensor, alpha: Tensor, waves: Tensor) -> Tensor:
-        """Return the real fields whose spectra are ``waves`` ``(k, m)`` times that of log ρ_t."""
+    def _fields(self, x: Tensor, alpha: Tensor, which: slice) -> Tensor:
+        """Return real fields ``(n, k)``: derivatives of log ρ_t/π by number, its Laplacian, it."""
         parts = alpha.double().reshape(-1, 2)
         # √2 (a cos + b sin)(ξ·x) = c e^{iξ·x} + its conjugate with c = (a - ib)/√2
         spectrum = torch.complex(parts[:, 0], -parts[:, 1]) / math.sqrt(2)
-        return self._scattered(x, waves * spectrum).mT.to(x.dtype)
+        on_cpu, reach = x.device.type == "cpu", math.ceil(float(self._norms[-1]))
+        if on_cpu:
+            size = spectrum.abs() * self._norms
+            kept = (size > NEGLIGIBLE * size.max()).nonzero()
+            reach = math.ceil(float(self._norms[kept[-1]])) if len(kept) else 1
+        series, factors = self._scattered(reach, x.device)
+        waves = factors[which] * spectrum[: factors.shape[1]]
+        fast = on_cpu and self._transform_is_faster(len(x), series.modes, len(waves))
+        return (series(x, waves) if fast else series.products(x, waves)).mT.to(x.dtype)
 
     def _score(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         if self._is_fast(x, t):
-            return self._fields(x, alpha, self._slopes[:-1])
+            return self._fields(x, alpha, slice(0, -2))
         return self.basis._series(x, alpha, 1)
 
     def _divergence(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         if self._is_fast(x, t):
-            return self._fields(x, alpha, self._slopes[-1:])[:, 0]
+            return self._fields(x, alpha, slice(-2, -1))[:, 0]
         return self.basis._series(x, alpha, 2)
 
     def _joint(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         if self._is_fast(x, t):
-            return self._fields(x, alpha, self._slopes)
+            return self._fields(x, alpha, slice(0, -1))
         return self.basis._gradient_and_laplacian(x, alpha)
 
     def _log_ratio(self, x: Tensor, t: Tensor, alpha: Tensor) -> Tensor:
         if self._is_fast(x, t):
-            return self._fields(x, alpha, torch.ones_like(self._slopes[:1]))[:, 0]
+            return self._fields(x, alpha, slice(-1, None))[:, 0]
         return self.basis._series(x, alpha, 0)
 
 

@@ -197,10 +197,10 @@ class ReversibleSystem(MatrixFreeSystem[ReversibleEquations]):
                 iterations=steps,
             )
             judge, found = heldout.operator(t, fold), []
-            for number in reversed(range(len(ridges))):
+            for number in range(len(ridges)):  # the smallest first: all use the same space
                 alpha = scale * path.solve(number)
                 found.append((alpha * (judge(alpha) + 2 * judged[fold])).sum(dim=-1))
-            return torch.stack(found[::-1], dim=1).nan_to_num(nan=math.inf)
+            return torch.stack(found, dim=1).nan_to_num(nan=math.inf)
 
         halves = torch.arange(len(right)).tensor_split(min(2, len(right)))
         return torch.cat(in_parallel(work, halves))

@@ -1,0 +1,1 @@
+"""The campaign: its cases, what it judges, and its records."""

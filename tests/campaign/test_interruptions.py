@@ -1,0 +1,90 @@
+"""What an interrupted command may leave and print, and what is a failure."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from campaign import interruptions
+from campaign.interruptions import OLD, Ended, Output, faults
+from oism.__main__ import main
+
+CLEAN = Ended(130, "reading: 50%\roism: error: interrupted\n", 0.1)
+TABLE = Output(".csv", {".": 3})
+
+
+def write(path: Path, lines: int) -> Path:
+    path.write_text("1,2\n" * lines)
+    return path
+
+
+def test_what_passes(tmp_path: Path) -> None:
+    table = tmp_path / "out.csv"
+    assert faults(CLEAN, table, TABLE, replaces=False) == []
+    assert faults(Ended(-2, "", 0.0), table, TABLE, replaces=False) == [], "Python's own start"
+    table.write_bytes(OLD)
+    assert faults(CLEAN, table, TABLE, replaces=True) == []
+    write(table, 3)
+    assert faults(CLEAN, table, TABLE, replaces=True) == []
+    assert faults(Ended(0, "", 0.1), table, TABLE, replaces=True) == []
+    assert faults(CLEAN, tmp_path / "none", Output("", {}), replaces=False) == []
+
+
+@pytest.mark.parametrize(
+    ("ended", "fault"),
+    [
+        (Ended(1, "oism: error: interrupted\n", 0.1), ["status"]),
+        (Ended(-9, "", 120.0), ["status", "message"]),
+        (Ended(130, "", 0.1), ["message"]),
+        (Ended(130, "Traceback (most recent call last)\noism: error: interrupted", 0), ["message"]),
+        (
+            Ended(-2, 'File "/src/oism/cli/__init__.py"\nKeyboardInterrupt', 0),
+            ["status", "message"],
+        ),
+        (Ended(0, "", 60.0), ["ignored"]),
+        (Ended(0, "", 0.1), ["ignored"]),
+    ],
+)
+def test_wrong_ends(ended: Ended, fault: list[str], tmp_path: Path) -> None:
+    assert faults(ended, tmp_path / "out.csv", TABLE, replaces=False) == fault
+
+
+def test_half_written_files(tmp_path: Path) -> None:
+    half = write(tmp_path / "out.csv", 2)
+    assert faults(CLEAN, half, TABLE, replaces=False) == ["file"]
+    half.unlink()
+    assert faults(CLEAN, half, TABLE, replaces=True) == ["file"], "the old file is gone"
+    (tmp_path / "out").mkdir()
+    folder = Output("", {"a.png": 0, "b.html": 0})
+    assert faults(CLEAN, tmp_path / "out", folder, replaces=False) == [], "an empty folder"
+    (tmp_path / "out" / "a.png").touch()
+    assert faults(CLEAN, tmp_path / "out", folder, replaces=False) == ["file"]
+    (tmp_path / "out" / "b.html").touch()
+    assert faults(CLEAN, tmp_path / "out", folder, replaces=False) == []
+    (tmp_path / ".oism-123.part").touch()
+    assert faults(CLEAN, tmp_path / "out", folder, replaces=False) == ["left behind"]
+
+
+class Interrupting(ModuleType):
+    """A module that is interrupted while it is imported."""
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyboardInterrupt
+
+
+def test_an_interruption_of_the_import(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "oism.cli", Interrupting("oism.cli"))
+    assert main() == 130
+    assert capsys.readouterr().err == "oism: error: interrupted\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["data", "sample"])
+def test_commands(name: str) -> None:
+    seed = list(interruptions.COMMANDS).index(name)
+    assert interruptions.judged(seed)["failed"] == []
