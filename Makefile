@@ -32,17 +32,11 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP)  ## ratios, side by side in one run
-	$(BIN)/python benchmarks/hermite.py
-	$(BIN)/python benchmarks/hermite.py --threads 1
-	$(BIN)/python benchmarks/moments.py
-	$(BIN)/python benchmarks/torus.py
-	$(BIN)/python benchmarks/scattered.py
-	$(BIN)/python benchmarks/estimator.py
-	$(BIN)/python benchmarks/density.py --no-flow --seeds 0
+bench: $(STAMP)  ## ratios of times, compared with the last record; make bench RECORD=1 adds one
+	$(BIN)/python benchmarks/regression.py $(if $(RECORD),--record)
 
-campaign: $(STAMP)  ## random inputs, each judged; continues where the last one ended, for SECONDS
-	$(BIN)/python -m campaign --seconds $(or $(SECONDS),3600)
+campaign: $(STAMP)  ## random cases, each judged; continues where the last one ended, for SECONDS
+	$(BIN)/python -m campaign --seconds $(or $(SECONDS),3600) --processes $(or $(PROCESSES),2)
 
 # Everything is built anew, except results of notebooks that were executed with the same sources of the library.
 docs: $(STAMP)  ## the site, in runs/site; notebooks are executed, and a warning is an error

@@ -49,31 +49,27 @@ def line(n: int, seed: int) -> Array:
 
 
 def fits(n: int) -> list[Task]:
-    """Return fits of one, two, three and six columns."""
-    more = np.random.default_rng(0).normal(size=(n // 20, 6)) ** 3
-    sets = {
-        "1 column": (line(n, 0), 3), "2 columns": (plane(n, 0), 3), "3 columns": (space(n, 0), 2),
-        "6 columns, a twentieth of the rows": (more, 2),
-    }  # fmt: skip
-    return [
-        Task(f"fit, {name}", "KDE, GridSearchCV", partial(OISM().fit, x), partial(kde, x), rounds)
-        for name, (x, rounds) in sets.items()
-    ]
-
-
-def uses(n: int) -> list[Task]:
-    """Return samples and densities of models of two and three columns."""
+    """Return fits of one, two, three and six columns; samples and densities of two and three."""
+    sets = {"1 column": line(n, 0), "2 columns": plane(n, 0), "3 columns": space(n, 0)}
+    models = {name: OISM() for name in sets}
+    found = [
+        Task(f"fit, {name}", "KDE, GridSearchCV", partial(model.fit, sets[name]),
+             partial(kde, sets[name]), rounds)
+        for (name, model), rounds in zip(models.items(), (3, 3, 2), strict=True)
+    ]  # fmt: skip
+    few = np.random.default_rng(0).normal(size=(n // 20, 6)) ** 3
+    joint = partial(OISM().fit, few), partial(kde, few)
+    found.append(Task("fit, 6 columns, fewer rows", "KDE, GridSearchCV", *joint, 2))
     side = 30 * round(n**0.5 / 3)
     matrix = torch.rand(side, side, dtype=torch.float64)
     product = partial(torch.matmul, matrix, matrix)
-    found = []
-    for name, x in (("2 columns", plane(n, 0)), ("3 columns", space(n, 0))):
-        model, kernel = OISM(max_eigenvalue=100.0).fit(x), KernelDensity(bandwidth=0.1).fit(x)
-        model.score_samples(x[:10]), model.sample(10, 0)  # what the first call prepares
-        draw, few = partial(model.sample, n, 0), x[: n // 2]
-        densities = partial(model.score_samples, few), partial(kernel.score_samples, few)
+    for name in ("2 columns", "3 columns"):
+        model, x = models[name], sets[name]  # they are fitted by then
+        kernel, half = KernelDensity(bandwidth=0.1).fit(x), x[: n // 2]
+        densities = partial(model.score_samples, half), partial(kernel.score_samples, half)
+        draw = partial(model.sample, n, 0)
         found += [
-            Task(f"samples, {name}", f"product of {side}² numbers", draw, product, 5),
+            Task(f"samples, {name}", f"product of {side}² numbers", draw, product),
             Task(f"densities, {name}", "KDE", *densities),
         ]
     return found
@@ -137,7 +133,7 @@ def main(
     known = ratios.read(file)
     last = known[-1].ratios if known else {}
     OISM().fit(line(200, 0))  # imports
-    tasks = [*start(), *parts(2 * rows, bound), *uses(rows), *fits(rows)]
+    tasks = [*start(), *parts(2 * rows, bound), *fits(rows)]
     found, slower = ratios.run(tasks, last)
     if not known:
         print("there is no record to compare with: --record makes one")

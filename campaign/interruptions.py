@@ -2,14 +2,15 @@
 
 The moment is uniform over the time that a command takes. Half of the commands replace an old file.
 
-    status       the exit status is not 130
+    status       a shell does not get the exit status 130, which it also gets if Python ends itself
+                 by the signal
     message      standard error does not end with the line of an interruption, or has a traceback
     ignored      the command went on to its end
     file         the output is neither the old file, nor none, nor complete
     left behind  a draft or a lock is left
 
-A command may also end with status 0 and a complete output if it ends shortly after the signal. A
-signal that comes before Python has begun with the library gets Python's own answer.
+A command may also end with success and a complete output if it ends shortly after the signal. A
+signal that comes before or after the function ``main`` of the command gets Python's own answer.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from campaign.small_run import pictures
 from oism import load
 from oism.cli import main
 from oism.data.files import write_images
+from oism.storage import StorageError
 
 SMALL = "--max-eigenvalue 25 --flow-steps 16"
 TINY = "--batch 8 --width 4 --sample-every 0 --order 2"
@@ -63,6 +65,17 @@ PATIENCE = 120.0
 OLD = b"the old file"
 
 
+BEGIN, END = "<begin>", "<end>"
+PROGRAM = f"""
+import sys
+from oism.__main__ import main
+print("{BEGIN}", file=sys.stderr, flush=True)
+code = main()
+print("{END}", file=sys.stderr, flush=True)
+sys.exit(code)
+"""
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a command ended: its status, what it printed, and the seconds since the signal."""
@@ -72,9 +85,19 @@ class Ended:
     later: float
 
     @property
-    def is_before_start(self) -> bool:
-        """Whether Python was interrupted before it began with the library."""
-        return self.status == -signal.SIGINT and "/oism/" not in self.error
+    def faults(self) -> list[str]:
+        """What is wrong with the status and the message of an interruption."""
+        if BEGIN not in self.error:
+            return []
+        text = self.error.replace("\r", "\n").replace(END, "").strip()
+        clear = "oism: error: interrupted" in text.splitlines()[-1] and "Traceback" not in text
+        known = self.status in (130, -signal.SIGINT) and END in self.error
+        return [] if clear and known else ["status"] * (not known) + ["message"] * (not clear)
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the command returned without an error."""
+        return END in self.error and "oism: error" not in self.error
 
 
 def judged(seed: int) -> dict[str, Any]:
@@ -129,25 +152,22 @@ class Output:
         """Return whether a path has all of the output, readable."""
         if Output.of(target) != self:
             return False
-        if self.suffix == ".safetensors":
+        if self.suffix != ".safetensors":
+            return True
+        try:
             load(target)
+        except StorageError:
+            return False
         return True
 
 
 def faults(ended: Ended, target: Path, expected: Output, *, replaces: bool) -> list[str]:
     """Return what is wrong with how an interrupted command ended."""
-    found = []
     complete = target.exists() and expected.is_complete(target)
-    written = complete or not expected.files
-    if ended.status == 0:
-        if not written or ended.later > SHORTLY:
-            found.append("ignored")
-    elif not ended.is_before_start:
-        if ended.status != 130:
-            found.append("status")
-        lines = ended.error.replace("\r", "\n").strip().splitlines() or [""]
-        if "oism: error: interrupted" not in lines[-1] or "Traceback" in ended.error:
-            found.append("message")
+    found = ended.faults
+    if ended.is_success:
+        late = ended.later > SHORTLY or not (complete or not expected.files)
+        found = ["ignored"] if late else []
     old = replaces and target.is_file() and target.read_bytes() == OLD
     run = (target / "settings.json").exists()  # a run keeps what it has reached
     empty = target.is_dir() and not any(target.iterdir())
@@ -167,7 +187,7 @@ def interrupted(words: list[str], seconds: float) -> Ended:
     """
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "oism", *words],
+            [sys.executable, "-c", PROGRAM, *words],
             cwd=workshop(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

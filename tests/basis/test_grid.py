@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism.basis import TorusGrid, half_lattice
+from oism.basis import Fourier, TorusGrid, TorusTransform, half_lattice
 
 GRIDS = [(1, 5, 2), (1, 12, 4), (2, 8, 3), (2, 9, 2), (2, 15, 6), (3, 6, 2), (3, 9, 4)]
 grids = pytest.mark.parametrize(("dim", "points", "reach"), GRIDS)
@@ -100,3 +100,20 @@ def test_columns_beyond_the_reach_are_dropped() -> None:
     field = complex_normal(12, 12).real
     kept = wide.analyse(field).reshape(12, 6)[:, :3].flatten()
     torch.testing.assert_close(narrow.analyse(field), kept, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(("dim", "bound", "points"), [(1, 16, 9), (2, 10, 8), (3, 6, 7)])
+def test_a_transform_is_that_of_the_basis(dim: int, bound: int, points: int) -> None:
+    basis = Fourier.lattice(dim, bound)
+    transform = TorusTransform(basis.frequencies, points)
+    count = transform.grid.points
+    axis = torch.arange(count, dtype=torch.float64) * (2 * math.pi / count)
+    axes = torch.meshgrid(*[axis] * dim, indexing="ij")
+    table = basis.values(torch.stack(axes[::-1], dim=-1).flatten(0, -2))  # (points, size)
+    assert table.shape == (transform.points, transform.size)
+    generator = torch.Generator().manual_seed(0)
+    alpha = torch.randn(2, 3, transform.size, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(transform.synthesise(alpha), alpha @ table.mT)
+    torch.testing.assert_close(transform.analyse(alpha @ table.mT), alpha)
+    field = torch.randn(2, transform.points, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(transform.analyse(field), field @ table / transform.points)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism.basis import ScatteredSeries, half_lattice
-from oism.basis._scattered import SINGLE_THREAD
+from oism.basis._scattered import SINGLE_THREAD, TOLERANCE
 
 
 def direct(x: Tensor, frequencies: Tensor, spectra: Tensor) -> Tensor:
@@ -47,8 +47,11 @@ def test_fields_are_direct_sums(
     got = ScatteredSeries(frequencies)(x, spectra)
     assert got.shape == (fields, n)
     assert got.dtype == torch.float64
-    size = spectra.abs().sum(dim=1, keepdim=True)
-    assert bool(((got - direct(x, frequencies, spectra)).abs() < 1e-9 * size).all())
+    size, exact = spectra.abs().sum(dim=1, keepdim=True), direct(x, frequencies, spectra)
+    assert bool(((got - exact).abs() < 10 * TOLERANCE[dim] * size).all())
+    products = ScatteredSeries(frequencies).products(x, spectra)
+    assert products.shape == (fields, n)
+    assert bool(((products - exact).abs() < 1e-13 * (1 + reach) * size).all())
 
 
 def test_a_single_wave() -> None:
@@ -77,3 +80,15 @@ def test_many_points_and_views(n: int) -> None:
     torch.testing.assert_close(got[:, :50], exact, rtol=0, atol=1e-8)
     last = direct(x.detach()[-1:], frequencies, spectra)
     torch.testing.assert_close(got[:, -1:], last, rtol=0, atol=1e-8)
+
+
+def test_products_in_blocks_and_in_single_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    frequencies = half_lattice(3, 9)
+    x = torch.rand(40, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 6
+    spectra = coefficients(4, len(frequencies), 1)
+    series, exact = ScatteredSeries(frequencies), direct(x, frequencies, spectra)
+    single = series.products(x.float(), spectra)
+    assert single.dtype == torch.float32
+    torch.testing.assert_close(single.double(), exact, rtol=0, atol=1e-3)
+    monkeypatch.setattr("oism.basis._scattered.ENTRIES", 1)
+    torch.testing.assert_close(series.products(x, spectra), exact, rtol=0, atol=1e-11)

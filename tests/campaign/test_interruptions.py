@@ -9,10 +9,12 @@ from types import ModuleType
 import pytest
 
 from campaign import interruptions
-from campaign.interruptions import OLD, Ended, Output, faults
+from campaign.interruptions import BEGIN, END, OLD, Ended, Output, faults
 from oism.__main__ import main
 
-CLEAN = Ended(130, "reading: 50%\roism: error: interrupted\n", 0.1)
+LINE = "oism: error: interrupted\n"
+CLEAN = Ended(130, f"{BEGIN}\nreading: 50%\r{LINE}{END}\n", 0.1)
+DONE = f"{BEGIN}\n{END}\n"
 TABLE = Output(".csv", {".": 3})
 
 
@@ -29,27 +31,34 @@ def test_what_passes(tmp_path: Path) -> None:
     assert faults(CLEAN, table, TABLE, replaces=True) == []
     write(table, 3)
     assert faults(CLEAN, table, TABLE, replaces=True) == []
-    assert faults(Ended(0, "", 0.1), table, TABLE, replaces=True) == []
+    assert faults(Ended(0, DONE, 0.1), table, TABLE, replaces=True) == []
+    assert faults(Ended(-2, DONE, 0.1), table, TABLE, replaces=True) == [], "Python's own end"
+    own = Ended(-2, CLEAN.error, 0.1)
+    assert faults(own, table, TABLE, replaces=True) == [], "a shell gets 130"
     assert faults(CLEAN, tmp_path / "none", Output("", {}), replaces=False) == []
 
 
 @pytest.mark.parametrize(
     ("ended", "fault"),
     [
-        (Ended(1, "oism: error: interrupted\n", 0.1), ["status"]),
-        (Ended(-9, "", 120.0), ["status", "message"]),
-        (Ended(130, "", 0.1), ["message"]),
-        (Ended(130, "Traceback (most recent call last)\noism: error: interrupted", 0), ["message"]),
-        (
-            Ended(-2, 'File "/src/oism/cli/__init__.py"\nKeyboardInterrupt', 0),
-            ["status", "message"],
-        ),
-        (Ended(0, "", 60.0), ["ignored"]),
-        (Ended(0, "", 0.1), ["ignored"]),
+        (Ended(1, CLEAN.error, 0.1), ["status"]),
+        (Ended(-9, BEGIN, 120.0), ["status", "message"]),
+        (Ended(-2, BEGIN, 0.1), ["status", "message"]),
+        (Ended(130, f"{BEGIN}\noism: error: no such file\n{END}", 0.1), ["message"]),
+        (Ended(130, f"{BEGIN}\nTraceback (most recent call last)\n{LINE}{END}", 0), ["message"]),
+        (Ended(-2, f"{BEGIN}\nTraceback\nKeyboardInterrupt", 0), ["status", "message"]),
+        (Ended(0, DONE, 60.0), ["ignored"]),
+        (Ended(0, DONE, 0.1), ["ignored"]),
     ],
 )
 def test_wrong_ends(ended: Ended, fault: list[str], tmp_path: Path) -> None:
     assert faults(ended, tmp_path / "out.csv", TABLE, replaces=False) == fault
+
+
+def test_models_that_cannot_be_read_are_not_complete(tmp_path: Path) -> None:
+    (tmp_path / "out.safetensors").write_bytes(b"half")
+    model = Output(".safetensors", {".": 0})
+    assert faults(CLEAN, tmp_path / "out.safetensors", model, replaces=False) == ["file"]
 
 
 def test_half_written_files(tmp_path: Path) -> None:

@@ -27,6 +27,11 @@ class Averages:
     shares: Tensor
     counts: Tensor
 
+    def to(self, device: torch.device) -> Averages:
+        """Return the same averages on a device; shares and counts stay on the CPU."""
+        parts = ("total", "training", "heldout")
+        return replace(self, **{name: getattr(self, name).to(device) for name in parts})
+
     def fitting(self) -> Tensor:
         """Return the total and then the training averages: ``(1 + f, *shape)``."""
         return torch.cat((self.total[None], self.training))

@@ -14,6 +14,7 @@ more sines are needed than for the sides of the box. Neither is differentiable.
 from __future__ import annotations
 
 import itertools
+import math
 
 import torch
 from torch import Tensor
@@ -32,16 +33,19 @@ ENTRIES, DEVICE_ENTRIES = 2**16, 2**26
 
 
 class ScatteredSeries:
-    """Values of real Fourier series at points, for integer frequencies ``(m, dim)``."""
+    """Values of real Fourier series at points, for integer frequencies ``(m, dim)``.
 
-    def __init__(self, frequencies: Tensor) -> None:
+    Spectra and points are on a ``device``, by default that of the frequencies.
+    """
+
+    def __init__(self, frequencies: Tensor, device: torch.device | None = None) -> None:
         xi = frequencies.long()
         reach = xi.abs().amax(dim=0)
         self.modes = tuple((2 * reach + 1).tolist())
         self._reach = reach.tolist()
-        sides = torch.tensor([*self.modes[1:], 1]).flip(0).cumprod(dim=0).flip(0).to(xi.device)
-        self._slots = ((xi + reach) * sides).sum(dim=1)
-        self._images = ((reach - xi) * sides).sum(dim=1)
+        sides = torch.tensor([*self.modes[1:], 1]).flip(0).cumprod(dim=0).flip(0).to(xi)
+        self._slots = ((xi + reach) * sides).sum(dim=1).to(device)
+        self._images = ((reach - xi) * sides).sum(dim=1).to(device)
 
     def _boxes(self, spectra: Tensor) -> Tensor:
         """Return F(ξ), and its conjugate at -ξ, on the box of all frequencies: ``(k, *modes)``."""
@@ -79,13 +83,37 @@ class ScatteredSeries:
         step = max(1, block // max(1, half[0].numel()))
         return torch.cat([self._block(part, half) for part in x.split(step)]).mT
 
+    def sums(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Return Σ_i w_i e^{-iξ·x_i} by products, for weights ``(f, n)``: ``(f, m)``, complex.
+
+        The frequencies must have ξ₁ ≥ 0.
+        """
+        half = (self._reach[0] + 1, *self.modes[1:])
+        total = torch.zeros(len(weights), math.prod(half), dtype=torch.complex128, device=x.device)
+        block = ENTRIES if x.device.type == "cpu" else DEVICE_ENTRIES
+        step = max(1, block // max(math.prod(half[1:]), len(weights) * half[0]))
+        for part, own in zip(x.split(step), weights.split(step, dim=1), strict=True):
+            first = self._waves(-part[:, 0], torch.arange(half[0], device=x.device))
+            rest = torch.ones_like(first[:, :1])
+            for j, side in enumerate(half[1:], start=1):
+                order = torch.arange(side, device=x.device) - self._reach[j]
+                rest = (rest[..., None] * self._waves(-part[:, j], order)[:, None]).flatten(1)
+            weighted = (own[..., None] * first).mT.flatten(0, 1)  # (f (1 + r₁), n)
+            total += (weighted @ rest).reshape(len(weights), -1)
+        offset = self._reach[0] * math.prod(self.modes[1:])
+        return total[:, self._slots - offset]
+
     def _block(self, x: Tensor, half: Tensor) -> Tensor:
         first, rest = half.shape[0], half.shape[1:]
         field = self._waves(x[:, 0], torch.arange(first, device=x.device)) @ half.flatten(1)
         for j, side in enumerate(rest[:-1], start=1):
             order = torch.arange(side, device=x.device) - self._reach[j]
-            field = self._waves(x[:, j], order)[:, None] @ field.reshape(len(x), side, -1)
-            field = field[:, 0]
+            field = field.reshape(len(x), side, math.prod(rest[j:]))
+            waves = self._waves(x[:, j], order)
+            if x.device.type == "cpu":
+                field = (waves[:, None] @ field)[:, 0]
+            else:  # a million products of small matrices are slow on a GPU
+                field = (waves[..., None] * field).sum(dim=1)
         return field.real
 
     @staticmethod
@@ -96,4 +124,4 @@ class ScatteredSeries:
 
     @property
     def _size(self) -> int:
-        return int(torch.tensor(self.modes).prod())
+        return math.prod(self.modes)

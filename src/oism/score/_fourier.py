@@ -24,13 +24,14 @@ from oism.storage import storable
 POINTS = 2**18
 """The number of points per transform."""
 
-TRANSFORM_COST = {1: (1_000_000, 200), 2: (2_000_000, 800), 3: (5_000_000, 3000)}
-"""The cost of a transform by dimension: fixed, and per point.
+TRANSFORM_COST = {1: (100_000, 10), 2: (1_600_000, 140), 3: (2_900_000, 360)}
+"""The cost of transforms by dimension: fixed, and per point and field.
 
-The unit is the cost of one term of a product, for one field; measured by benchmarks/scattered.py.
+The unit is the cost of one term of a product, for one point and field; measured by
+benchmarks/scattered.py.
 """
 
-NEGLIGIBLE = 1e-12
+NEGLIGIBLE = 1e-10
 """On the CPU, frequencies whose coefficients of the score are all below this share of the largest
 are left out: late times need few."""
 
@@ -57,13 +58,21 @@ class FourierScore(OperatorScore):
         """‖ξ‖, increasing: ``(m,)``."""
         return self.basis.frequencies.norm(dim=1)
 
-    @functools.lru_cache(maxsize=32)  # noqa: B019 (scores live long, and series are small)
+    @functools.cached_property
+    def _known(self) -> dict[tuple[int, torch.device], tuple[ScatteredSeries, Tensor]]:
+        return {}
+
     def _scattered(self, reach: int, device: torch.device) -> tuple[ScatteredSeries, Tensor]:
         """Return the series of ‖ξ‖ ≤ reach, and factors iξ_j, -‖ξ‖² and 1: ``(dim + 2, m)``."""
-        xi = self.basis.frequencies[: int((self._norms <= reach).sum())].to(device)
+        if (reach, device) not in self._known:
+            self._known[reach, device] = self._make_series(reach, device)
+        return self._known[reach, device]
+
+    def _make_series(self, reach: int, device: torch.device) -> tuple[ScatteredSeries, Tensor]:
+        xi = self.basis.frequencies[: int((self._norms <= reach).sum())]
         square = -xi.square().sum(dim=1)[None]
-        parts = (1j * xi.mT, square, torch.ones_like(square))
-        return ScatteredSeries(xi), torch.cat([part.to(torch.complex128) for part in parts])
+        parts = [part.to(torch.complex128) for part in (1j * xi.mT, square, square / square)]
+        return ScatteredSeries(xi, device), torch.cat(parts).to(device)
 
     def _is_fast(self, x: Tensor, t: Tensor) -> bool:
         """Return whether the series are those of one time, and products of waves."""
@@ -85,16 +94,17 @@ class FourierScore(OperatorScore):
 
     def _fields(self, x: Tensor, alpha: Tensor, which: slice) -> Tensor:
         """Return real fields ``(n, k)``: derivatives of log ρ_t/π by number, its Laplacian, it."""
-        parts = alpha.double().reshape(-1, 2)
+        on_cpu = x.device.type == "cpu"
+        parts = (alpha.double() if on_cpu else alpha).reshape(-1, 2)
         # √2 (a cos + b sin)(ξ·x) = c e^{iξ·x} + its conjugate with c = (a - ib)/√2
         spectrum = torch.complex(parts[:, 0], -parts[:, 1]) / math.sqrt(2)
-        on_cpu, reach = x.device.type == "cpu", math.ceil(float(self._norms[-1]))
+        reach = math.ceil(float(self._norms[-1]))
         if on_cpu:
             size = spectrum.abs() * self._norms
             kept = (size > NEGLIGIBLE * size.max()).nonzero()
             reach = math.ceil(float(self._norms[kept[-1]])) if len(kept) else 1
         series, factors = self._scattered(reach, x.device)
-        waves = factors[which] * spectrum[: factors.shape[1]]
+        waves = factors[which].to(spectrum) * spectrum[: factors.shape[1]]
         fast = on_cpu and self._transform_is_faster(len(x), series.modes, len(waves))
         return (series(x, waves) if fast else series.products(x, waves)).mT.to(x.dtype)
 

@@ -42,15 +42,16 @@ class FourierEquations:
         self, basis: Fourier, lattice: Tensor, means: Tensor, band: float = math.inf
     ) -> None:
         inside = basis.frequencies.square().sum(dim=1) <= band**2
+        device = means.device
         if not bool(inside.any()):
             raise ValueError(f"band must hold at least one frequency, got {band!r}")
         self.basis = basis
-        self.frequencies = basis.frequencies[inside]
+        self.frequencies = basis.frequencies[inside].to(device)
         # Internally ξ is the one of ±ξ that is in the lattice; sin changes its sign with it.
         self._canonical, self._flip = _canonical(self.frequencies)
         self.reach = int(self.frequencies.abs().max())
         needed = (lattice.abs() <= 2 * self.reach).all(dim=1)
-        self.lattice, self.means = lattice[needed], means[..., needed]
+        self.lattice, self.means = lattice[needed].to(device), means[..., needed.to(device)]
         self.squares = self.lattice.square().sum(dim=1)
         self._kept: dict[int, tuple[TorusTransform, TorusTransform, Tensor]] = {}
 
@@ -62,7 +63,7 @@ class FourierEquations:
     @cached_property
     def eigenvalues(self) -> Tensor:
         """The eigenvalues of the functions: ``(size,)``."""
-        return self.basis.eigenvalues[: self.size]
+        return self.basis.eigenvalues[: self.size].to(self.means.device)
 
     def characteristic(self, t: Tensor) -> Tensor:
         """Return c_t(ζ) for times ``(T,)``: ``(T, *batch, m)``."""
@@ -77,12 +78,12 @@ class FourierEquations:
     def _find(self, xi: Tensor) -> tuple[Tensor, Tensor]:
         """Return the position of ±ξ in the lattice (its length for 0), and the sign."""
         reach = 2 * self.reach
-        strides = (2 * reach + 1) ** torch.arange(xi.shape[-1])
-        table = torch.full(((2 * reach + 1) ** xi.shape[-1],), -1)
+        strides = (2 * reach + 1) ** torch.arange(xi.shape[-1], device=xi.device)
+        table = torch.full(((2 * reach + 1) ** xi.shape[-1],), -1, device=xi.device)
         sign = torch.zeros_like(table)
         for side in (1, -1):
             keys = ((side * self.lattice.long() + reach) * strides).sum(dim=-1)
-            table[keys], sign[keys] = torch.arange(len(keys)), side
+            table[keys], sign[keys] = torch.arange(len(keys), device=xi.device), side
         table[(reach * strides).sum()] = len(self.lattice)
         keys = ((xi.long() + reach) * strides).sum(dim=-1)
         return table[keys], sign[keys]

@@ -1,8 +1,9 @@
 """Averages of waves: E[e^{-iζ·x}] for every ζ = ξ ± η in products of gradients.
 
 For frequencies in a ball of radius r these are the integer ζ with ‖ζ‖ ≤ 2r, one of each ±ζ. Their
-sums over scattered points are a non-uniform Fourier transform of type 1: by FINUFFT in at most
-three dimensions, by direct summation above.
+sums over scattered points are a non-uniform Fourier transform of type 1: in at most three
+dimensions by FINUFFT on the CPU and by `ScatteredSeries.sums` on other devices, by direct summation
+above. Sums are kept on the CPU; the equations are solved on the device of the last rows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.transforms import in_parallel
-from oism.basis import NUFFT_DIM, Averages, Fourier, TorusGrid, product_lattice
+from oism.basis import NUFFT_DIM, Averages, Fourier, ScatteredSeries, TorusGrid, product_lattice
 from oism.basis._fourier import leading
 from oism.estimation._moments.base import Moments
 from oism.estimation._moments.rows import Scratch
@@ -63,6 +64,7 @@ class FourierMoments(Moments):
         self._sums = torch.zeros(shape, dtype=torch.complex128)
         self.low = torch.full((basis.dim,), math.inf, dtype=torch.float64)
         self.high = -self.low
+        self.device = torch.device("cpu")
 
     def _key(self) -> object:
         return (
@@ -77,12 +79,15 @@ class FourierMoments(Moments):
         self.high = torch.maximum(self.high, other.high)
 
     def _add(self, x: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
-        x, weights = x.cpu(), weights.cpu()
-        self.low = torch.minimum(self.low, x.amin(dim=0))
-        self.high = torch.maximum(self.high, x.amax(dim=0))
-        transform = self._nufft if self.basis.dim <= NUFFT_DIM else self._exponentials
+        self.device = x.device
+        self.low = torch.minimum(self.low, x.amin(dim=0).cpu())
+        self.high = torch.maximum(self.high, x.amax(dim=0).cpu())
+        transform = self._exponentials
+        if self.basis.dim <= NUFFT_DIM:
+            transform = self._nufft if x.device.type == "cpu" else self._products
         for multiple, sums in enumerate(self._sums, start=1):
-            sums.add_(self._rounded(transform(wrapped(multiple * wrapped(x)), weights)))
+            own = transform(wrapped(multiple * wrapped(x)), weights)
+            sums.add_(self._rounded(own.cpu()))
 
     def _nufft(self, x: Tensor, weights: Tensor) -> Tensor:
         """Return the sums over each fold by FINUFFT, from a grid of all |ζ_j| ≤ reach."""
@@ -111,12 +116,17 @@ class FourierMoments(Moments):
         strides = side ** torch.arange(dim - 1, -1, -1)
         return grids[:, ((self.frequencies.long() + self._reach) * strides).sum(dim=1)]
 
+    def _products(self, x: Tensor, weights: Tensor) -> Tensor:
+        """Return the sums over each fold by products of waves of single coordinates."""
+        return ScatteredSeries(self.frequencies, x.device).sums(x, weights)
+
     def _exponentials(self, x: Tensor, weights: Tensor) -> Tensor:
         """Return the sums over each fold by direct summation, in blocks of rows."""
-        total = torch.zeros_like(self._sums[0])
+        total = torch.zeros_like(self._sums[0], device=x.device)
         step = max(1, EXPONENTIALS // len(self.frequencies))
+        frequencies = self.frequencies.to(x.device)
         for start in range(0, len(x), step):
-            phase = x[start : start + step] @ self.frequencies.mT
+            phase = x[start : start + step] @ frequencies.mT
             own = weights[:, start : start + step]
             total += torch.complex(own @ phase.cos(), -(own @ phase.sin()))
         return total
@@ -174,7 +184,8 @@ class FourierMoments(Moments):
     def system(self, shrinkage: Shrinkage) -> TorusSystem:
         """Return the equations on the torus."""
         self._warn_of_span()
-        return TorusSystem(self.basis, self.frequencies, self.shrunk(shrinkage))
+        averages = self.shrunk(shrinkage).to(self.device)
+        return TorusSystem(self.basis, self.frequencies, averages)
 
     def _warn_of_span(self) -> None:
         span = self.high - self.low

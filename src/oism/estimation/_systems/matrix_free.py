@@ -53,8 +53,9 @@ class Solutions:
 
     def record(self, run: list[int], found: Solution, weight: float = 1.0) -> None:
         """Keep the diagnostics of an iterative solution, its residuals with a weight."""
-        self.smallest[run], self.largest[run] = found.smallest, found.largest
-        self._iterations[run], self._residual[run] = found.iterations, weight * found.residual
+        self.smallest[run], self.largest[run] = found.smallest.cpu(), found.largest.cpu()
+        self._iterations[run] = found.iterations.cpu()
+        self._residual[run] = weight * found.residual.cpu()
 
     def solved(self, t: Tensor) -> Solved:
         """Return the solutions; warn if the equations of some time were not solved."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from threading import Lock
 from typing import Any
 
@@ -141,7 +141,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
 
     def without_folds(self) -> TorusSystem:
         """Return the system with the averages over all rows only."""
-        averages = Averages.of_all(self.averages.total)
+        averages = Averages.of_all(self.averages.total.cpu())
         return TorusSystem(self.basis, self.lattice, averages)
 
     def to_config(self) -> dict[str, Any]:
@@ -166,13 +166,18 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
 
     def workers(self) -> AbstractContextManager[None]:
         """Return a context in which times are solved in parallel, each on one thread."""
-        return threads_apart()
+        return threads_apart() if self.device.type == "cpu" else nullcontext()
 
     def density_ratio(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ρ_t/π = 1 + Σ e^{-‖ζ‖²t} E[e^{-iζ·X}] e^{iζ·x}, which converges for t > 0."""
         decay = torch.exp(-t * self.lattice.square().sum(dim=1))
         means = self.averages.total * decay
         return 1 + ScatteredSeries(self.lattice)(x.cpu().double(), means[None])[0].to(x)
+
+    @property
+    def device(self) -> torch.device:
+        """The device on which the equations are solved; arguments and results are on the CPU."""
+        return self.averages.total.device
 
     def _make_equations(self, part: str, band: float) -> FourierEquations:
         means = getattr(self.averages, part)
@@ -210,7 +215,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         self, bands: list[float], folds: int, most_dense: int
     ) -> Iterator[tuple[float, list[int]]]:
         """Yield batches of consecutive times with the same band that fit into memory."""
-        on_cpu = self.averages.total.device.type == "cpu"
+        on_cpu = self.device.type == "cpu"
         start = 0
         while start < len(bands):
             dense = self.is_dense(bands[start], most_dense)
@@ -241,14 +246,15 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         between them is made too, with no finer level than both have but one; where they are close,
         they are interpolated, as the loss is.
         """
-        picks = torch.zeros(3, len(t), dtype=torch.float64, device=t.device)
-        many = float(self.averages.counts[0]) > MANY_ROWS
+        picks = torch.zeros(3, len(t), dtype=torch.float64)
+        # On a GPU all times take hardly longer than some of them.
+        many = float(self.averages.counts[0]) > MANY_ROWS and self.device.type == "cpu"
         first = sorted({*range(0, len(t), STRIDE if many else 1), len(t) - 1})
         picks[:, first] = torch.stack(choose(self.losses(t[first], advance=advance)))
         gaps = list(itertools.pairwise(first))
         while gaps := [(low, high) for low, high in gaps if high - low > 1]:
             for low, high in gaps:
-                share = torch.linspace(0, 1, high - low + 1, dtype=t.dtype, device=t.device)
+                share = torch.linspace(0, 1, high - low + 1, dtype=t.dtype)
                 picks[:, low:high] = torch.lerp(picks[:, [low]], picks[:, [high]], share)[:, :-1]
             ends = torch.stack([picks[:2, list(part)] for part in zip(*gaps, strict=True)])
             apart = (ends.diff(dim=0)[0].abs() >= CLOSE).any(dim=0).tolist()
@@ -278,15 +284,15 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         """
         shares = self.shares
         shape = (len(shares), len(t), self.levels, len(RIDGES))
-        values = torch.full(shape, math.inf, dtype=t.dtype, device=t.device)
-        number = torch.arange(self.levels, device=t.device)
+        values = torch.full(shape, math.inf, dtype=t.dtype)
+        number = torch.arange(self.levels)
         offered = self.cutoff(number.double()).square() * t[:, None] <= SMOOTHED
         unlimited = ~offered[:, 0]
         if finest is not None:
             offered &= number >= finest[:, None]
             unlimited &= finest <= 0
         work = Work(self._sweep_costs(t, offered | (unlimited[:, None] & (number == 0))), advance)
-        best = torch.full(shape[:2], math.inf, dtype=t.dtype, device=t.device)  # fold by fold
+        best = torch.full(shape[:2], math.inf, dtype=t.dtype)  # fold by fold
         gains = torch.ones_like(unlimited)  # whether the last cutoff improved the loss
         idle, structure = torch.zeros_like(unlimited, dtype=torch.int64), self._finest()
         for level in reversed(range(self.levels)):
@@ -310,7 +316,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         n|E e^{-iζ·x}|² of n uniform rows has the exponential distribution with mean 1, so the
         largest of m of them exceeds log(m/p) with a probability below p.
         """
-        size = self.averages.total.abs().square() * float(self.averages.counts[0])
+        size = self.averages.total.abs().square().cpu() * float(self.averages.counts[0])
         found = size > math.log(len(self.lattice) / CHANCE)
         return float((self.lattice.norm(dim=1) * found).max())
 
@@ -331,8 +337,9 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
 
         def fill(chunk: tuple[float, list[int]]) -> None:
             band, run = chunk
-            values[:, where[run], level] = self._path(t[where[run]], level, band).movedim(1, 0)
-            work.finish(where[run].cpu(), level)
+            found = self._path(t[where[run]].to(self.device), level, band)
+            values[:, where[run], level] = found.movedim(1, 0).cpu()
+            work.finish(where[run], level)
 
         in_parallel(fill, list(self._chunks(bands, len(values), DENSE_SWEEP)))
         work.finish(slice(None), level)  # including times that were skipped
@@ -371,7 +378,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             alpha = scale * path.solve(number)
             form = (alpha * (judge(alpha) + 2 * judged.flatten(0, 1))).sum(dim=-1)
             loss[..., number] = form.reshape(right.shape[:2]).nan_to_num(nan=math.inf)
-            mean = loss[..., number] @ self.shares
+            mean = loss[..., number] @ self.shares.to(t)
             if ridge < LARGE_RIDGE and not bool((before - mean > RIDGE_GAIN * mean.abs()).any()):
                 break
             before = mean
@@ -417,33 +424,34 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         def work(chunk: tuple[float, list[int]]) -> None:
             band, run = chunk
             equations = self._equations("total", band)
+            times, ridges, levels = (part[run].to(self.device) for part in (t, ridge, level))
             rates = -equations.eigenvalues
-            scale = (rates * self.penalty(level[run], equations.eigenvalues)).rsqrt()
-            right = -scale * equations.right(t[run])
+            scale = (rates * self.penalty(levels, equations.eigenvalues)).rsqrt()
+            right = -scale * equations.right(times)
             if self.is_dense(band, most_dense):
                 used = equations.active
                 right, scale = right[:, used], scale[:, used]
-                matrix = scale[..., None] * equations.active_matrix(t[run]) * scale[:, None]
+                matrix = scale[..., None] * equations.active_matrix(times) * scale[:, None]
                 if self.is_dense(band):  # few functions: eigenvalues are cheap
                     ends = torch.linalg.eigvalsh(matrix)[:, [0, -1]]
-                    kept.smallest[run], kept.largest[run] = ends.unbind(dim=1)
-                matrix.diagonal(dim1=-2, dim2=-1).add_(ridge[run, None])
+                    kept.smallest[run], kept.largest[run] = ends.cpu().unbind(dim=1)
+                matrix.diagonal(dim1=-2, dim2=-1).add_(ridges[:, None])
                 y = torch.linalg.solve(matrix, right)
             else:
                 negligible = NEGLIGIBLE if exact else INTERPOLATED
                 found = conjugate_gradients(
-                    Scaled(equations.operator(t[run], negligible=negligible), scale),
+                    Scaled(equations.operator(times, negligible=negligible), scale),
                     right,
-                    ridge[run],
-                    start=None if start is None else start[run, : equations.size] / scale,
+                    ridges,
+                    start=None if start is None else start[run, : equations.size].to(scale) / scale,
                     tolerance=FINAL_TOLERANCE if exact else KNOT_TOLERANCE,
                     iterations=FINAL_ITERATIONS,
                 )
                 kept.record(run, found, 1.0 if exact else FINAL_TOLERANCE / KNOT_TOLERANCE)
                 y, used = found.values, slice(None)
-            part = torch.zeros(len(run), equations.size, dtype=torch.float64)
+            part = right.new_zeros(len(run), equations.size)
             part[:, used] = scale * y
-            kept.alpha[run, : equations.size] = part
+            kept.alpha[run, : equations.size] = part.cpu()
             advance(len(run) / len(t))
 
         in_parallel(work, list(self._chunks(bands, 1, most_dense)))
@@ -455,7 +463,8 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
 
         def size(chunk: tuple[float, list[int]]) -> Tensor:
             run = chunk[1]
-            image = equations.operator(t[run], negligible=INTERPOLATED)(alpha[run])
-            return (alpha[run] * image).sum(dim=-1).clamp(min=0).sqrt()
+            own = alpha[run].to(self.device)
+            image = equations.operator(t[run].to(self.device), negligible=INTERPOLATED)(own)
+            return (own * image).sum(dim=-1).clamp(min=0).sqrt().cpu()
 
         return torch.cat(in_parallel(size, list(self._chunks([math.inf] * len(t), 1, 0))))
