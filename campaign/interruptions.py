@@ -16,6 +16,7 @@ signal that comes before or after the function ``main`` of the command gets Pyth
 from __future__ import annotations
 
 import atexit
+import json
 import os
 import shutil
 import signal
@@ -23,18 +24,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from campaign.small_run import pictures
 from oism import load
 from oism.cli import main
-from oism.data.files import write_images
-from oism.storage import StorageError
+from oism.data.files import read, write_images
 
 SMALL = "--max-eigenvalue 25 --flow-steps 16"
 TINY = "--batch 8 --width 4 --sample-every 0 --order 2"
@@ -150,15 +152,24 @@ class Output:
 
     def is_complete(self, target: Path) -> bool:
         """Return whether a path has all of the output, readable."""
-        if Output.of(target) != self:
-            return False
-        if self.suffix != ".safetensors":
-            return True
-        try:
-            load(target)
-        except StorageError:
-            return False
-        return True
+        return Output.of(target) == self and are_whole(target)
+
+
+def are_whole(target: Path) -> bool:
+    """Return whether a file, or all files of a folder, can be read to their ends."""
+    readers: dict[str, Callable[[Path], object]] = {
+        ".safetensors": load,
+        ".png": lambda path: Image.open(path).load(),
+        ".parquet": lambda path: read(str(path)),
+        ".json": lambda path: json.loads(path.read_text(encoding="utf-8")),
+    }
+    try:
+        for path in (target, *target.rglob("*")):
+            if path.is_file() and path.suffix in readers:
+                readers[path.suffix](path)
+    except (OSError, ValueError):  # those of storage and of tables are ValueErrors
+        return False
+    return True
 
 
 def faults(ended: Ended, target: Path, expected: Output, *, replaces: bool) -> list[str]:
@@ -169,7 +180,7 @@ def faults(ended: Ended, target: Path, expected: Output, *, replaces: bool) -> l
         late = ended.later > SHORTLY or not (complete or not expected.files)
         found = ["ignored"] if late else []
     old = replaces and target.is_file() and target.read_bytes() == OLD
-    run = (target / "settings.json").exists()  # a run keeps what it has reached
+    run = (target / "settings.json").exists() and are_whole(target)  # it keeps what it has reached
     empty = target.is_dir() and not any(target.iterdir())
     none = not replaces and (empty or not target.exists())
     if not (complete or old or run or none):

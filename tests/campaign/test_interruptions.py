@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from PIL import Image
 
 from campaign import interruptions
 from campaign.interruptions import BEGIN, END, OLD, Ended, Output, faults
@@ -55,10 +56,16 @@ def test_wrong_ends(ended: Ended, fault: list[str], tmp_path: Path) -> None:
     assert faults(ended, tmp_path / "out.csv", TABLE, replaces=False) == fault
 
 
-def test_models_that_cannot_be_read_are_not_complete(tmp_path: Path) -> None:
-    (tmp_path / "out.safetensors").write_bytes(b"half")
-    model = Output(".safetensors", {".": 0})
-    assert faults(CLEAN, tmp_path / "out.safetensors", model, replaces=False) == ["file"]
+@pytest.mark.parametrize("suffix", [".safetensors", ".png", ".parquet", ".json"])
+def test_files_that_cannot_be_read_are_not_complete(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"out{suffix}"
+    path.write_bytes(b"{ half")
+    assert faults(CLEAN, path, Output(suffix, {".": 0}), replaces=False) == ["file"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "settings.json").write_text("{}")
+    assert faults(CLEAN, tmp_path / "run", Output("", {"a": 0}), replaces=False) == []
+    path.rename(tmp_path / "run" / path.name)
+    assert faults(CLEAN, tmp_path / "run", Output("", {"a": 0}), replaces=False) == ["file"]
 
 
 def test_half_written_files(tmp_path: Path) -> None:
@@ -69,7 +76,7 @@ def test_half_written_files(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     folder = Output("", {"a.png": 0, "b.html": 0})
     assert faults(CLEAN, tmp_path / "out", folder, replaces=False) == [], "an empty folder"
-    (tmp_path / "out" / "a.png").touch()
+    Image.new("L", (2, 2)).save(tmp_path / "out" / "a.png")
     assert faults(CLEAN, tmp_path / "out", folder, replaces=False) == ["file"]
     (tmp_path / "out" / "b.html").touch()
     assert faults(CLEAN, tmp_path / "out", folder, replaces=False) == []

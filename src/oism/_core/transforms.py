@@ -91,6 +91,15 @@ def output_like(x: Tensor, shape: Sequence[int]) -> Tensor | None:
     return x.new_empty(tuple(shape))
 
 
+HOST = "cpu"
+"""The device with fast Fourier transforms at scattered points, and threads for `in_parallel`."""
+
+
+def on_host(x: Tensor) -> bool:
+    """Return whether a tensor is on the CPU; elsewhere large batches and few synchronisations."""
+    return x.device.type == HOST
+
+
 POOL: ContextVar[ThreadPoolExecutor | None] = ContextVar("POOL", default=None)
 
 

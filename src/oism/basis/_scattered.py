@@ -19,6 +19,8 @@ import math
 import torch
 from torch import Tensor
 
+from oism._core.transforms import on_host
+
 NUFFT_DIM = 3
 """The largest dimension that FINUFFT supports."""
 
@@ -79,9 +81,9 @@ class ScatteredSeries:
         half = boxes[:, self._reach[0] :].clone()
         half[:, 1:] *= 2
         half = half.movedim(0, -1)  # (1 + r₁, *other modes, k)
-        block = ENTRIES if x.device.type == "cpu" else DEVICE_ENTRIES
+        block = ENTRIES if on_host(x) else DEVICE_ENTRIES
         step = max(1, block // max(1, half[0].numel()))
-        return torch.cat([self._block(part, half) for part in x.split(step)]).mT
+        return torch.cat([self._block(part, half) for part in torch.split(x, step)]).mT
 
     def sums(self, x: Tensor, weights: Tensor) -> Tensor:
         """Return Σ_i w_i e^{-iξ·x_i} by products, for weights ``(f, n)``: ``(f, m)``, complex.
@@ -90,9 +92,10 @@ class ScatteredSeries:
         """
         half = (self._reach[0] + 1, *self.modes[1:])
         total = torch.zeros(len(weights), math.prod(half), dtype=torch.complex128, device=x.device)
-        block = ENTRIES if x.device.type == "cpu" else DEVICE_ENTRIES
+        block = ENTRIES if on_host(x) else DEVICE_ENTRIES
         step = max(1, block // max(math.prod(half[1:]), len(weights) * half[0]))
-        for part, own in zip(x.split(step), weights.split(step, dim=1), strict=True):
+        blocks = torch.split(x, step), torch.split(weights, step, dim=1)
+        for part, own in zip(*blocks, strict=True):
             first = self._waves(-part[:, 0], torch.arange(half[0], device=x.device))
             rest = torch.ones_like(first[:, :1])
             for j, side in enumerate(half[1:], start=1):
@@ -110,7 +113,7 @@ class ScatteredSeries:
             order = torch.arange(side, device=x.device) - self._reach[j]
             field = field.reshape(len(x), side, math.prod(rest[j:]))
             waves = self._waves(x[:, j], order)
-            if x.device.type == "cpu":
+            if on_host(x):
                 field = (waves[:, None] @ field)[:, 0]
             else:  # a million products of small matrices are slow on a GPU
                 field = (waves[..., None] * field).sum(dim=1)

@@ -133,7 +133,7 @@ class Fit(Command):
     seed: OptionalSeed = None
     """The seed of samples drawn without one; the fit is not random."""
     device: Device = None
-    """Where scores are evaluated, for example cuda."""
+    """Where up to three columns are fitted, for example cuda."""
     table: Table = Table()
     model: Model = Model()
     report: ReportOptions = Report()

@@ -16,13 +16,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from oism._core.transforms import is_differentiated
+from oism._core.transforms import is_differentiated, on_host
 from oism.basis import NUFFT_DIM, Fourier, ScatteredSeries
 from oism.score._base import OperatorScore
 from oism.storage import storable
 
-POINTS = 2**18
-"""The number of points per transform."""
+POINTS, DEVICE_POINTS = 2**18, 2**20
+"""The number of points per sum, on the CPU and on other devices."""
 
 TRANSFORM_COST = {1: (100_000, 10), 2: (1_600_000, 140), 3: (2_900_000, 360)}
 """The cost of transforms by dimension: fixed, and per point and field.
@@ -56,7 +56,8 @@ class FourierScore(OperatorScore):
     @functools.cached_property
     def _norms(self) -> Tensor:
         """‖ξ‖, increasing: ``(m,)``."""
-        return self.basis.frequencies.norm(dim=1)
+        norms: Tensor = self.basis.frequencies.norm(dim=1)
+        return norms
 
     @functools.cached_property
     def _known(self) -> dict[tuple[int, torch.device], tuple[ScatteredSeries, Tensor]]:
@@ -90,11 +91,12 @@ class FourierScore(OperatorScore):
         return n * fields * terms > once + per_point * n * fields and _has_finufft()
 
     def _rows(self, x: Tensor, t: Tensor) -> int:
-        return POINTS if self._is_fast(x, t) else super()._rows(x, t)
+        points = POINTS if on_host(x) else DEVICE_POINTS
+        return points if self._is_fast(x, t) else super()._rows(x, t)
 
     def _fields(self, x: Tensor, alpha: Tensor, which: slice) -> Tensor:
         """Return real fields ``(n, k)``: derivatives of log ρ_t/π by number, its Laplacian, it."""
-        on_cpu = x.device.type == "cpu"
+        on_cpu = on_host(x)
         parts = (alpha.double() if on_cpu else alpha).reshape(-1, 2)
         # √2 (a cos + b sin)(ξ·x) = c e^{iξ·x} + its conjugate with c = (a - ib)/√2
         spectrum = torch.complex(parts[:, 0], -parts[:, 1]) / math.sqrt(2)

@@ -28,6 +28,7 @@ from oism.tables._model import TableModel, converged_steps
 from oism.tables._outliers import OutlierDetector
 from oism.tables._rotations import RotationModel, fit_rotations
 from oism.tables._sphere import SphereModel
+from oism.tables._sphere_table import SphereTable
 from oism.tables._stack import StackedTable
 from oism.tables._streaming import PASSES
 from oism.tables._summary import describe
@@ -53,6 +54,7 @@ __all__ = [
     "OutlierDetector",
     "RotationModel",
     "SphereModel",
+    "SphereTable",
     "SplineFlow",
     "Spread",
     "StackedTable",

@@ -176,7 +176,7 @@ class MomentCollector(Collector):
             bar.stage("rows", len(rows))
             for start in range(0, len(rows), step):
                 part = slice(start, start + step)
-                u = self.chart.to_process(rows[part]).to(self._settings.device)
+                u = self.chart.to_process(rows[part]).to(device=self._settings.device)
                 self.moments.update(u, weights[part], fold=fold[part])
                 bar.advance(len(u))
 

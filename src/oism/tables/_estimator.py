@@ -136,8 +136,9 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         256 different values and at least 2 rows per value; () for none.
     sphere : two or three columns, optional
         Points of a sphere: the columns of latitude and longitude, or of the three entries of unit
-        vectors, by name or index. They must be all columns. Densities are then per steradian, with
-        respect to area on the unit sphere, whatever the units of the columns.
+        vectors, by name or index. Densities are then per steradian, with respect to area on the
+        unit sphere, whatever the units of the columns. Other columns, of any kind, are modelled
+        given the point.
     sphere_unit : {"degrees", "radians"}
         The unit of latitude and longitude.
     process : {"auto", "torus", "joint", "mixture", "ou"} or Process
@@ -187,8 +188,8 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         default it is doubled until log-densities change by less than 10⁻³. More steps cost time in
         proportion.
     device : str or torch.device, optional
-        Models with a flow, except on the sphere: where scores are evaluated, for densities and
-        samples; fitting runs on the CPU.
+        Models with a flow, except on the sphere: where averages are summed and scores are
+        evaluated, for densities and samples, and on the torus also where equations are solved.
     random_state : int, RandomState or None
         For `sample`, where it is given none of its own. Fitting is deterministic, but for
         ``network``.

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.progress import progress_bar
-from oism._core.transforms import in_parallel, threads_apart
+from oism._core.transforms import in_parallel, on_host, threads_apart
 from oism.flow import (
     ClosedForm,
     Divergence,
@@ -39,8 +39,8 @@ from oism.tables._line import LineFlow, converged, line_of, warn_unconverged
 from oism.tables._process import ChartedProcess
 from oism.tables._summary import table_facts
 
-LEAST_RUN, LARGEST_RUN = 2**12, 2**14
-"""The numbers of rows that a thread follows the flow with at a time."""
+LEAST_RUN, LARGEST_RUN, DEVICE_RUN = 2**12, 2**14, 2**20
+"""The numbers of rows that a thread, and another device, follow the flow with at a time."""
 
 FINE = 24
 """The number of grid points for the shortest wave of a tabulated flow: an error of 1e-5."""
@@ -214,7 +214,14 @@ class TableModel(TabularModel):
 
         def density(rows: Tensor, method: OrdinaryMethod, progress: bool | None) -> Tensor:
             flow = self.process_flow
-            return log_density(flow, rows, method=method, divergence=divergence, progress=progress)
+            return log_density(
+                flow,
+                rows,
+                method=method,
+                divergence=divergence,
+                chunk=DEVICE_RUN,
+                progress=progress,
+            )
 
         method = method or RungeKutta4(self.steps)
         name, rows = "densities along the flow", u.to(self.device)
@@ -241,7 +248,7 @@ class TableModel(TabularModel):
         A step of the flow is a handful of short operations: threads inside of them wait for each
         other more than they work, above all where another program keeps a core busy.
         """
-        if self.device.type != "cpu":
+        if not on_host(rows):
             return work(rows, method, progress)
         # A run for every thread, or several of the largest size; but none of only a few rows.
         count = max(1, min(torch.get_num_threads(), len(rows) // LEAST_RUN))
@@ -338,7 +345,7 @@ class TableModel(TabularModel):
                 )
 
         def pull(run: Tensor, method: OrdinaryMethod, progress: bool | None) -> Tensor:
-            return flow.pull(run, method=method, progress=progress)
+            return flow.pull(run, method=method, chunk=DEVICE_RUN, progress=progress)
 
         z = flow.start(n, generator=generator, dtype=dtype, device=self.device)
         return self._in_runs(pull, z, method, "following the flow", progress)

@@ -16,6 +16,7 @@ import math
 import torch
 from torch import Tensor
 
+from oism._core.transforms import on_host
 from oism.basis import Basis, Transform
 
 NEGLIGIBLE = 40.0
@@ -41,7 +42,7 @@ class ReversibleOperator:
 
     def __call__(self, alpha: Tensor) -> Tensor:
         """Return A_tα."""
-        piece = PIECE if alpha.device.type == "cpu" else DEVICE_PIECE
+        piece = PIECE if on_host(alpha) else DEVICE_PIECE
         step = max(1, piece // self._own.points)
         pieces = [
             self._apply(alpha[start : start + step], slice(start, start + step))

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism._core.transforms import in_parallel
+from oism._core.transforms import in_parallel, on_host
 from oism.basis import NUFFT_DIM, Averages, Fourier, ScatteredSeries, TorusGrid, product_lattice
 from oism.basis._fourier import leading
 from oism.estimation._moments.base import Moments
@@ -84,7 +84,7 @@ class FourierMoments(Moments):
         self.high = torch.maximum(self.high, x.amax(dim=0).cpu())
         transform = self._exponentials
         if self.basis.dim <= NUFFT_DIM:
-            transform = self._nufft if x.device.type == "cpu" else self._products
+            transform = self._nufft if on_host(x) else self._products
         for multiple, sums in enumerate(self._sums, start=1):
             own = transform(wrapped(multiple * wrapped(x)), weights)
             sums.add_(self._rounded(own.cpu()))

@@ -21,6 +21,8 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
+from oism._core.transforms import on_host
+
 Operator = Callable[[Tensor], Tensor]
 
 LOOK = 8
@@ -92,7 +94,7 @@ class RidgePath:
     ) -> None:
         self._operator, self._shifts = operator, shifts.to(right)
         self._tolerance, self._most = tolerance, iterations
-        self._look = 1 if right.device.type == "cpu" else LOOK
+        self._look = 1 if on_host(right) else LOOK
         self._size = right.norm(dim=1, keepdim=True)
         self._vector = right / self._size.where(self._size > 0, 1.0)
         self._before = torch.zeros_like(right)
@@ -113,7 +115,7 @@ class RidgePath:
             for _ in range(min(self._look, self._most - len(self._diagonal))):
                 self._extend()
         if not self._diagonal:
-            return self._vector * 0
+            return torch.zeros_like(self._vector)
         count = len(self._diagonal)
         diagonal, beside = (torch.cat(part, dim=1) for part in (self._diagonal, self._beside[:-1]))
         # After an exhausted space T continues as a separate block, with copies of its first entry.
@@ -125,7 +127,8 @@ class RidgePath:
         weights = torch.linalg.solve_ex(matrix, first)[0]
         weights = weights.where(self._positive[:, number, None] & weights.isfinite(), math.nan)
         weights = weights.where(self._size > 0, 0.0)
-        return (weights[:, None] @ self._vectors[:count].movedim(0, 1))[:, 0]
+        solution: Tensor = (weights[:, None] @ self._vectors[:count].movedim(0, 1))[:, 0]
+        return solution
 
     def _extend(self) -> None:
         """Add a vector to the space."""
@@ -175,7 +178,7 @@ def conjugate_gradients(
     energy, scale = _dot(residual, residual), _dot(right, right).clamp(min=NOTHING)
     used = torch.zeros(len(right), dtype=torch.int64, device=right.device)
     going = torch.ones_like(used, dtype=torch.bool)
-    look = 1 if right.device.type == "cpu" else LOOK
+    look = 1 if on_host(right) else LOOK
     steps: list[Tensor] = []
     ratios: list[Tensor] = []
     for number in range(iterations):

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oism._core.transforms import in_parallel, threads_apart
+from oism._core.transforms import in_parallel, on_host, threads_apart
 from oism.basis import Averages, Fourier, ScatteredSeries, product_lattice
 from oism.estimation._equations.fourier import NEGLIGIBLE, FourierEquations
 from oism.estimation._systems.choice import choose
@@ -166,7 +166,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
 
     def workers(self) -> AbstractContextManager[None]:
         """Return a context in which times are solved in parallel, each on one thread."""
-        return threads_apart() if self.device.type == "cpu" else nullcontext()
+        return threads_apart() if on_host(self.averages.total) else nullcontext()
 
     def density_ratio(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ρ_t/π = 1 + Σ e^{-‖ζ‖²t} E[e^{-iζ·X}] e^{iζ·x}, which converges for t > 0."""
@@ -215,7 +215,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         self, bands: list[float], folds: int, most_dense: int
     ) -> Iterator[tuple[float, list[int]]]:
         """Yield batches of consecutive times with the same band that fit into memory."""
-        on_cpu = self.device.type == "cpu"
+        on_cpu = on_host(self.averages.total)
         start = 0
         while start < len(bands):
             dense = self.is_dense(bands[start], most_dense)
@@ -248,7 +248,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         """
         picks = torch.zeros(3, len(t), dtype=torch.float64)
         # On a GPU all times take hardly longer than some of them.
-        many = float(self.averages.counts[0]) > MANY_ROWS and self.device.type == "cpu"
+        many = float(self.averages.counts[0]) > MANY_ROWS and on_host(self.averages.total)
         first = sorted({*range(0, len(t), STRIDE if many else 1), len(t) - 1})
         picks[:, first] = torch.stack(choose(self.losses(t[first], advance=advance)))
         gaps = list(itertools.pairwise(first))
