@@ -18,7 +18,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -70,26 +70,21 @@ def fitted(rows: Array, device: str, **settings: object) -> tuple[OISM, float]:
 
 def compare_fit(
     draw: Callable[[int, int], Array], device: str, n: int, **settings: object
-) -> dict[str, float]:
-    """Return seconds and held-out log-likelihoods of the same fit on a device and on the CPU."""
+) -> Iterator[dict[str, float]]:
+    """Yield seconds and the held-out log-likelihood of a fit on a device, and then on the CPU."""
     train, test = draw(n, 0), draw(2000, 1)
     fitted(draw(min(n, 1000), 2), device)  # compiles and loads what the fit needs
     model, took = fitted(train, device, **settings)
-    other, slow = fitted(train, "cpu", **settings)
-    means = [float(one.score_samples(test).mean()) for one in (model, other)]
+    mean = float(model.score_samples(test).mean())
     functions = model.model_.operator_score.basis.size
-    return {
-        "functions": functions,
-        "seconds": took,
-        "cpu_seconds": slow,
-        "loglik": means[0],
-        "cpu_loglik": means[1],
-        "difference": abs(means[0] - means[1]),
-    }
+    yield {"functions": functions, "seconds": took, "loglik": mean}
+    other, slow = fitted(train, "cpu", **settings)
+    expected = float(other.score_samples(test).mean())
+    yield {"cpu_seconds": slow, "cpu_loglik": expected, "difference": abs(mean - expected)}
 
 
-def densities(device: str, n: int, many: int) -> dict[str, float]:
-    """Return the seconds of many densities in the plane, and their difference from the CPU's."""
+def densities(device: str, n: int, many: int) -> Iterator[dict[str, float]]:
+    """Yield the seconds of many densities in the plane, and their difference from the CPU's."""
     model, _ = fitted(plane(n, 0), device)
     own = model.model_
     x = torch.from_numpy(plane(many, 1))
@@ -98,14 +93,14 @@ def densities(device: str, n: int, many: int) -> dict[str, float]:
     found: list[torch.Tensor] = []
     took = seconds(lambda: found.append(own.log_density(near)), device)
     again = seconds(lambda: own.sample(min(many, 100_000)), device)
+    yield {"count": many, "seconds": took, "sample_seconds": again}
     exact = own.to("cpu").log_density(x[:1000])
-    apart = float((found[0][:1000].cpu() - exact).abs().max())
-    return {"count": many, "seconds": took, "difference": apart, "sample_seconds": again}
+    yield {"difference": float((found[0][:1000].cpu() - exact).abs().max())}
 
 
 def main() -> None:
     """Run the tasks and write their results."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="the JSON file of the results")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--rows", type=int, default=10_000)
@@ -116,7 +111,7 @@ def main() -> None:
     faulthandler.dump_traceback_later(arguments.seconds, exit=True)
     warnings.simplefilter("ignore", UserWarning)
     device, rows = arguments.device, arguments.rows
-    tasks: dict[str, Callable[[], dict[str, float]]] = {
+    tasks: dict[str, Callable[[], Iterator[dict[str, float]]]] = {
         "plane": lambda: compare_fit(plane, device, rows),
         "densities": lambda: densities(device, rows, arguments.many),
         "space": lambda: compare_fit(space, device, rows, max_eigenvalue=arguments.bound),
@@ -125,12 +120,15 @@ def main() -> None:
     if device.startswith("cuda"):
         results["name"] = torch.cuda.get_device_name()
     for name, task in tasks.items():
+        results[name] = {"goal": GOALS[name]}
         try:
-            results[name] = {**task(), "goal": GOALS[name]}
-        except Exception as error:  # noqa: BLE001 (the other tasks are of use)
-            results[name] = {"error": f"{type(error).__name__}: {error}"}
+            for part in task():
+                results[name] |= part
+                arguments.out.write_text(json.dumps(results, indent=1))
+        except Exception as error:  # the other tasks are of use
+            results[name]["error"] = f"{type(error).__name__}: {error}"
+            arguments.out.write_text(json.dumps(results, indent=1))
         print(name, json.dumps(results[name]), flush=True)
-        arguments.out.write_text(json.dumps(results, indent=1))
     faulthandler.cancel_dump_traceback_later()
 
 

@@ -27,7 +27,7 @@ from oism import (
 from oism.basis import Basis, OrthogonalFrame, ScatteredSeries
 from oism.basis._scattered import TOLERANCE
 from oism.score import Curve, FourierScore, OperatorScore, Table, soft_clamp
-from oism.score._fourier import TRANSFORM_COST, _has_finufft
+from oism.score._fourier import TRANSFORM_COST, WAVE_COST, _has_finufft
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 
@@ -424,7 +424,8 @@ def test_the_cheaper_of_transform_and_products_is_used(dim: int, transforms: Tra
     terms = (1 + score.bandwidth) * (1 + 2 * score.bandwidth) ** (dim - 1)
     assert score._scattered(reach, torch.device("cpu"))[0].modes == (2 * score.bandwidth + 1,) * dim
     once, per_point = TRANSFORM_COST[dim]
-    crossing = once // (dim * (terms - per_point))  # n·fields·terms = once + per_point·n·fields
+    tables = WAVE_COST * (1 + score.bandwidth + (dim - 1) * (2 * score.bandwidth + 1))
+    crossing = once // (dim * (terms - per_point) + tables)  # where both cost the same
     score.score(many(dim, crossing - 1), t)
     assert transforms.count == 0
     score.score(many(dim, crossing + 1), t)

@@ -142,7 +142,7 @@ def test_bad_rows(message: str) -> None:
 
 def test_bad_arguments(model: OISM) -> None:
     rows = angles(50)
-    with pytest.raises(ValueError, match="together with periodic"):
+    with pytest.raises(ValueError, match="columns of sphere cannot be periodic"):
         OISM(sphere=(0, 1), periodic={1: 360.0}).fit(rows)
     with pytest.raises(ValueError, match="process must be 'auto' or Sphere"):
         OISM(sphere=(0, 1), process="torus").fit(rows)

@@ -31,6 +31,9 @@ The unit is the cost of one term of a product, for one point and field; measured
 benchmarks/scattered.py.
 """
 
+WAVE_COST = 25
+"""The cost of a wave of a single coordinate at a point, in the same unit."""
+
 NEGLIGIBLE = 1e-10
 """On the CPU, frequencies whose coefficients of the score are all below this share of the largest
 are left out: late times need few."""
@@ -87,8 +90,9 @@ class FourierScore(OperatorScore):
 
     def _transform_is_faster(self, n: int, modes: Sequence[int], fields: int) -> bool:
         once, per_point = TRANSFORM_COST[self.basis.dim]
-        terms = (modes[0] + 1) // 2 * math.prod(modes[1:])
-        return n * fields * terms > once + per_point * n * fields and _has_finufft()
+        half = (modes[0] + 1) // 2
+        products = fields * half * math.prod(modes[1:]) + WAVE_COST * (half + sum(modes[1:]))
+        return n * products > once + per_point * n * fields and _has_finufft()
 
     def _rows(self, x: Tensor, t: Tensor) -> int:
         points = POINTS if on_host(x) else DEVICE_POINTS

@@ -52,8 +52,10 @@ class ReversibleOperator:
 
     def _apply(self, alpha: Tensor, where: slice) -> Tensor:
         ratio, generated = self._ratio[where], self._generated[where]
-        f, lf = self._own.synthesise(torch.stack((alpha, self._rates * alpha)))
-        mixed = torch.stack((torch.addcmul(f * generated, ratio, lf, value=-1), ratio * f))
+        both = self._own.synthesise(torch.stack((alpha, self._rates * alpha)))
+        mixed, (f, lf) = torch.empty_like(both), both
+        torch.mul(f, generated, out=mixed[0]).addcmul_(ratio, lf, value=-1)
+        torch.mul(ratio, f, out=mixed[1])
         mixed, product = self._own.analyse(mixed)
         image: Tensor = 0.5 * (mixed - self._rates * product)
         return image

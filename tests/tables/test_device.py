@@ -1,0 +1,65 @@
+"""Fits on a device: everything but sums and tables runs there, with the numbers of the CPU."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from oism import OISM
+from oism._core import transforms
+from oism.basis import Fourier, ScatteredSeries
+from oism.estimation import FourierMoments
+
+
+def rows(n: int, dim: int, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, dim, generator=generator, dtype=torch.float64)
+    x[:, -1] += x[:, 0].square()
+    return x
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors count as those of another device, and FINUFFT is not installed."""
+    monkeypatch.setattr(transforms, "HOST", "none")
+    monkeypatch.setitem(sys.modules, "finufft", None)
+
+
+@pytest.mark.parametrize(("dim", "bound"), [(1, 400.0), (2, 90.0), (3, 12.0)])
+def test_a_fit_elsewhere_has_the_numbers_of_the_cpu(
+    dim: int, bound: float, request: pytest.FixtureRequest
+) -> None:
+    x, test = rows(300, dim).numpy(), rows(50, dim, seed=1).numpy()
+    model = OISM(max_eigenvalue=bound, flow_steps=32).fit(x)
+    expected, samples = model.score_samples(test), model.sample(20, random_state=0)
+    request.getfixturevalue("elsewhere")
+    other = OISM(max_eigenvalue=bound, flow_steps=32).fit(x)
+    assert abs(float((other.score_samples(test) - expected).mean())) < 2e-4
+    # A loaded model follows the same flow, whatever sums its series.
+    assert model.score_samples(test) == pytest.approx(expected, abs=1e-6)
+    assert model.sample(20, random_state=0) == pytest.approx(samples, abs=1e-5)
+
+
+@pytest.mark.parametrize("dim", [1, 2, 3])
+@pytest.mark.usefixtures("elsewhere")
+def test_sums_of_waves_elsewhere_are_direct_sums(dim: int) -> None:
+    x, basis = rows(60, dim), Fourier.lattice(dim, 6)
+    weight = torch.linspace(0.5, 2, len(x), dtype=torch.float64)
+    moments = FourierMoments(basis, folds=3).update(x, weight)
+    waves = torch.exp(-1j * (x @ moments.frequencies.mT))
+    expected = (weight[:, None] * waves).sum(dim=0) / weight.sum()
+    torch.testing.assert_close(moments.averages().total, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_sums_are_the_adjoint_of_series() -> None:
+    frequencies = Fourier.lattice(3, 9).frequencies
+    series, x = ScatteredSeries(frequencies), rows(40, 3)
+    generator = torch.Generator().manual_seed(1)
+    spectrum = torch.randn(1, len(frequencies), generator=generator, dtype=torch.complex128)
+    weights = torch.randn(1, len(x), generator=generator, dtype=torch.float64)
+    inner = (weights * series.products(x, spectrum)).sum()
+    adjoint = 2 * (series.sums(x, weights) * spectrum.conj()).sum().real
+    torch.testing.assert_close(inner, adjoint, rtol=1e-12, atol=0)
