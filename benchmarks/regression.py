@@ -21,7 +21,7 @@ from baselines import Array
 from estimator import plane, space
 from moments import exponentials
 from ratios import Task
-from scattered import by_products, by_transform
+from scattered import direct, spectra
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KernelDensity
 from torus import choose, ring
@@ -85,12 +85,11 @@ def parts(n: int, bound: float) -> list[Task]:
     series = ScatteredSeries(basis.frequencies)
     free, dense = (partial(choose, moments, t, dense=dense) for dense in (False, True))
     averages = partial(FourierMoments(basis).update, x, fold=fold)
-    direct = partial(exponentials, x, moments.frequencies, fold)
-    scores = partial(by_transform, series, basis, x, alpha)
-    products = partial(by_products, basis, x, alpha)
+    sums = partial(exponentials, x, moments.frequencies, fold)
+    scores, products = partial(series, x, spectra(basis, alpha)), partial(direct, basis, x, alpha)
     return [
         Task("choice of ridge and cutoff", "dense algebra", free, dense),
-        Task("averages", "sums of exponentials", averages, direct, 5),
+        Task("averages", "sums of exponentials", averages, sums, 5),
         Task("scores at scattered points", "sums of exponentials", scores, products, 5),
     ]
 

@@ -34,6 +34,6 @@ def x_axis() -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 4, 5])
+@pytest.mark.parametrize("seed", [1, 4])
 def test_cases(seed: int) -> None:
     assert concurrency.judged(seed)["failed"] == []

@@ -9,7 +9,6 @@ from types import ModuleType
 import pytest
 from PIL import Image
 
-from campaign import interruptions
 from campaign.interruptions import BEGIN, END, OLD, Ended, Output, faults
 from oism.__main__ import main
 
@@ -97,10 +96,3 @@ def test_an_interruption_of_the_import(
     monkeypatch.setitem(sys.modules, "oism.cli", Interrupting("oism.cli"))
     assert main() == 130
     assert capsys.readouterr().err == "oism: error: interrupted\n"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["data", "sample"])
-def test_commands(name: str) -> None:
-    seed = list(interruptions.COMMANDS).index(name)
-    assert interruptions.judged(seed)["failed"] == []

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,8 +11,6 @@ import pytest
 
 from campaign import kills
 from campaign.small_run import trained
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_differences_and_damaged_checkpoints_are_seen(tmp_path: Path) -> None:
@@ -38,13 +34,3 @@ def test_a_process_is_killed_in_time() -> None:
     assert kills._ended(started(60), 0.2) == -9
     assert time.monotonic() - start < 20
     assert kills._ended(started(0.01), 60) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(os.name != "posix", reason="there is no fork")
-def test_a_killed_run_ends_with_the_same_bits() -> None:
-    words = [sys.executable, "-m", "campaign", "--kinds", "kills", "--only", "2"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=300)
-    record = json.loads(done.stdout)
-    assert record["failed"] == []
-    assert record["killed after"]

@@ -420,6 +420,8 @@ def test_moments_that_no_density_has_give_a_warning() -> None:
         RuntimeWarning, match="the ridge is too small, or the moments are not those of a density"
     ):
         own.solve(zero + 1e-3, zero, zero)
+    with pytest.warns(RuntimeWarning, match="the ridge is too small"):  # for interpolation too
+        own.diagnose(zero + 1e-3, zero, zero)
 
 
 @pytest.mark.parametrize("dim", [1, 2])

@@ -82,7 +82,7 @@ STRIDE, CLOSE = 4, 1.5
 """The first times of a sweep are every fourth; between two whose level and log ε differ by less
 than ``CLOSE``, choices are interpolated."""
 
-SWEEP_TOLERANCE = 2e-3
+SWEEP_TOLERANCE = 1e-3
 KNOT_TOLERANCE = 1e-4
 FINAL_TOLERANCE = 1e-11
 """Relative residuals: of a ridge path, of interpolated coefficients, of exact ones. Losses of a
@@ -447,7 +447,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
                     tolerance=FINAL_TOLERANCE if exact else KNOT_TOLERANCE,
                     iterations=FINAL_ITERATIONS,
                 )
-                kept.record(run, found, 1.0 if exact else FINAL_TOLERANCE / KNOT_TOLERANCE)
+                kept.record(run, found, 1.0 if exact else 1e-2)
                 y, used = found.values, slice(None)
             part = right.new_zeros(len(run), equations.size)
             part[:, used] = scale * y
