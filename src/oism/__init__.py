@@ -11,30 +11,12 @@ and `oism.cli`.
 Names are imported when they are first used; ``__init__.pyi`` lists them.
 """
 
-import ast
-from importlib import import_module
-from pathlib import Path
+from pkgutil import iter_modules
+
+import lazy_loader
 
 __version__ = "0.2.0"
 
-_stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
-_home = {  # the module of each name; None for a module itself
-    alias.name: node.module
-    for node in _stub.body
-    if isinstance(node, ast.ImportFrom)
-    for alias in node.names
-}
-__all__ = [name for name, module in _home.items() if module]  # `import *` brings no modules
-
-
-def __getattr__(name: str) -> object:
-    if name not in _home:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(f"{__name__}.{_home[name] or name}")
-    value = getattr(module, name) if _home[name] else module
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted(_home)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_modules = {module.name for module in iter_modules(__path__)}
+__all__ = [name for name in __all__ if name not in _modules]  # `import *` brings no modules
