@@ -66,6 +66,8 @@ def judged(seed: int) -> dict[str, Any]:
                 record["failed"].append("checkpoint")
         if _ended(_started(kind, folder), PATIENCE) != 0:
             record["failed"].append("not ended")
+            log = folder.with_suffix(".log")
+            record["error"] = log.read_text(encoding="utf-8")[-600:] if log.exists() else ""
             return record
         found = state_of(folder)
         differing = sorted(name for name in expected if found[name] != expected[name])
@@ -111,7 +113,8 @@ def _started(kind: str, folder: Path) -> Poll:
     new = ("-o", str(folder), str(_gallery()), "--save-every", str(SAVE_EVERY), *WORDS)
     words = ("--resume", str(folder)) if known else new
     command = [sys.executable, "-m", "oism", "train", *words, "--steps", str(STEPS), "--quiet"]
-    return as_poll(subprocess.Popen(command, stderr=subprocess.DEVNULL))
+    with folder.with_suffix(".log").open("wb") as log:
+        return as_poll(subprocess.Popen(command, stderr=log))
 
 
 def as_poll(process: subprocess.Popen[bytes]) -> Poll:
