@@ -26,6 +26,8 @@ document.addEventListener("DOMContentLoaded", () => {
     mark();
   };
   document.querySelectorAll("article :is(.table-wrapper, div.highlight pre, .output.text_html)").forEach(follow);
+  for (const cell of document.querySelectorAll("article table.docutils td"))
+    cell.classList.toggle("long", cell.textContent.length > 24);
   for (const image of document.querySelectorAll("article :is(p, .cell_output .output, .cell_output) > img")) {
     const show = () => {
       const ratio = image.naturalWidth / image.naturalHeight;

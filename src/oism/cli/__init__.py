@@ -7,8 +7,10 @@ are imported where they are used, so that the help is printed at once.
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import field, fields, make_dataclass
 from inspect import cleandoc
 from typing import Annotated, Any, Union, get_type_hints
@@ -100,11 +102,25 @@ def parse(words: Sequence[str]) -> Command:
         "args": ["--help" if word == HELP_ALL else word for word in words],
         "config": (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
     }
-    command: Command
-    command, unknown = tyro.cli(one, return_unknown_args=True, **arguments)
-    if unknown and (hint := command.hint(unknown[0])):
-        raise UsageError(f"unexpected {unknown[0]!r}: {hint}")
-    return tyro.cli(one, **arguments) if unknown else command  # its message names similar options
+    try:
+        command: Command = tyro.cli(one, **arguments)
+    except SystemExit as end:
+        if end.code and (hint := _hint(one, arguments)):
+            raise UsageError(hint) from end
+        raise
+    return command
+
+
+def _hint(one: Any, arguments: dict[str, Any]) -> str:  # noqa: ANN401
+    """Return what a command says of the first word that it does not take, if anything."""
+    silent = io.StringIO()
+    try:
+        with redirect_stdout(silent), redirect_stderr(silent):
+            command, unknown = tyro.cli(one, return_unknown_args=True, **arguments)
+    except SystemExit:
+        return ""
+    hint = command.hint(unknown[0]) if unknown else ""
+    return f"unexpected {unknown[0]!r}: {hint}" if hint else ""
 
 
 def _without_further(command: type[Command]) -> Any:  # noqa: ANN401

@@ -75,7 +75,8 @@ class Metrics:
         if not self.path.exists():
             return
         kept = [line for line in read_metrics(self.folder) if line["step"] <= after]
-        if after and all(line["step"] != after for line in kept):  # it was on the disk before the checkpoint
+        # The line of a checkpoint's step was on the disk before the checkpoint.
+        if after and all(line["step"] != after for line in kept):
             warnings.warn(f"{self.path}: step {after} is missing", UserWarning, stacklevel=2)
         with replacing(self.path) as draft:
             draft.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
