@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
-os.environ.setdefault("OMP_NUM_THREADS", "2")
+# Two notebooks run at once. More threads would wait for each other much longer than they work.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 project = "oism"
 author = "The oism developers"

@@ -103,10 +103,14 @@ def parse(words: Sequence[str]) -> Command:
         "config": (tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
     }
     try:
-        command: Command = tyro.cli(one, **arguments)
+        with redirect_stderr(io.StringIO()):  # a hint replaces the message
+            command: Command = tyro.cli(one, **arguments)
     except SystemExit as end:
-        if end.code and (hint := _hint(one, arguments)):
+        if not end.code:
+            raise
+        if hint := _hint(one, arguments):
             raise UsageError(hint) from end
+        tyro.cli(one, **arguments)  # exits, with its message
         raise
     return command
 
