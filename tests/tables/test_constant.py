@@ -38,3 +38,16 @@ def test_a_spread_of_few_roundings_is_a_spread(process: str) -> None:
     assert np.abs(near - own).max() < 2e-12
     normal = -0.5 * np.log(2 * np.pi * np.e) * 2 - np.log(x.std(axis=0)).sum()
     assert model.score(x) / len(x) == pytest.approx(normal, abs=0.5)
+
+
+@pytest.mark.filterwarnings(FLAT)
+def test_a_constant_column_does_not_decide_about_the_others() -> None:
+    """In warped coordinates it is 0 up to rounding, which was its scale beside an outlier."""
+    x = np.random.default_rng(0).normal(size=(168, 4))
+    x[:, 2] = 0.3231814
+    x[0, [0, 1, 3]] += 1e4
+    others = OISM().fit(x).conditional({2: 0.3231814})
+    found = others.score_samples(x[1:, [0, 1, 3]])
+    assert abs(found.mean() + 1.5 * np.log(2 * np.pi * np.e)) < 0.3  # three normal columns
+    drawn = others.sample(200, random_state=0)
+    assert np.median(np.abs(drawn)) < 1

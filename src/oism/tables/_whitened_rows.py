@@ -60,7 +60,9 @@ class WhitenedRows:
             low, high = torch.quantile(y, torch.tensor([tail, 1 - tail]).to(y), dim=0)
             scale = torch.where(scale > 1e-3 * (high - low), scale, 0.5 * (high - low))
         flat = is_constant(y.amin(dim=0), y.amax(dim=0)) | (scale == 0)
-        scale = torch.where(flat, torch.where(centre != 0, centre.abs(), 1.0), scale)
+        # A warped column has the unit 1, and is 0 up to rounding if it is constant.
+        own = torch.where(linear & (centre != 0), centre.abs(), 1.0)
+        scale = torch.where(flat, own, scale)
         u = (y - centre) / scale
         inner = u[(u.abs() < INNER).all(dim=1)]
         inner = inner if len(inner) > 1 else u
