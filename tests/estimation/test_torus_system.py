@@ -354,14 +354,11 @@ def test_dense_and_matrix_free_losses_agree(case: str, monkeypatch: pytest.Monke
     assert float(error.max()) < 20 * SWEEP_TOLERANCE
     error = ((exact.values - swept.values).abs() / scale)[..., 8:][offered[..., 8:]]
     assert float(error.max()) < 5 * SWEEP_TOLERANCE
-    # The choices are as good.
-    (_, _, loss), (ridge, level, _) = choose(exact), choose(swept)
-    mean = torch.einsum("f,ftle->tle", exact.shares, exact.values)
-    path = mean[torch.arange(len(TIMES)), level.long()]
-    chosen = path.gather(
-        1, ((ridge - RIDGES[0].log()) / RIDGES.log().diff()[0]).round().long()[:, None]
-    )
-    assert bool((chosen[:, 0] - loss <= 10 * SWEEP_TOLERANCE * loss.abs()).all())
+    # The choices are the same.
+    (ridge, level, loss), (other_ridge, other_level, other_loss) = choose(exact), choose(swept)
+    assert torch.equal(level, other_level)
+    torch.testing.assert_close(ridge, other_ridge, rtol=0, atol=0.05)
+    torch.testing.assert_close(loss, other_loss, rtol=1e-3, atol=0)
     # With a smaller tolerance the losses agree.
     monkeypatch.setattr("oism.estimation._systems.torus.SWEEP_TOLERANCE", 1e-12)
     monkeypatch.setattr("oism.estimation._systems.torus.SWEEP_ITERATIONS", 1000)

@@ -82,11 +82,11 @@ STRIDE, CLOSE = 4, 1.5
 """The first times of a sweep are every fourth; between two whose level and log ε differ by less
 than ``CLOSE``, choices are interpolated."""
 
-SWEEP_TOLERANCE = 1e-3
-KNOT_TOLERANCE = 1e-4
-FINAL_TOLERANCE = 1e-11
-"""Relative residuals: of a ridge path, of interpolated coefficients, of exact ones. Losses of a
-path have relative errors of up to five times as much."""
+SWEEP_TOLERANCE, MANY_TOLERANCE = 1e-5, 1e-3
+KNOT_TOLERANCE, FINAL_TOLERANCE = 1e-5, 1e-11
+"""Relative residuals: of a ridge path, the second above ``MANY_ROWS`` rows, of interpolated
+coefficients, of exact ones. Losses of a path have relative errors of up to five times as much; so
+the first keeps the choices of few rows from depending on rounding, and with it on units."""
 
 INTERPOLATED = 1e-8
 """The decay of frequencies of ρ_t that are left out of losses and of interpolated coefficients."""
@@ -196,6 +196,11 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         steps = math.floor(BANDS * math.log2(self.radius / max(wanted, 1.0)) + 1e-9)
         return max(self.radius * 2 ** (-steps / BANDS), least) + 1e-9
 
+    @property
+    def _has_many_rows(self) -> bool:
+        """Whether choices are made with fewer folds and times, and to a larger tolerance."""
+        return float(self.averages.counts[0]) > MANY_ROWS
+
     def is_dense(self, band: float, most: int = DENSE) -> bool:
         """Return whether dense algebra is used for the functions of a band."""
         if self._dense is not None:
@@ -235,7 +240,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
     def shares(self) -> Tensor:
         """The shares of the rows in the folds that are judged."""
         own = self.averages.shares
-        own = own[: JUDGED if float(self.averages.counts[0]) > MANY_ROWS else len(own)]
+        own = own[: JUDGED if self._has_many_rows else len(own)]
         return own / own.sum()
 
     def choices(self, t: Tensor, *, advance: Advance = ignore) -> tuple[Tensor, Tensor, Tensor]:
@@ -248,7 +253,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         """
         picks = torch.zeros(3, len(t), dtype=torch.float64)
         # On a GPU all times take hardly longer than some of them.
-        many = float(self.averages.counts[0]) > MANY_ROWS and on_host(self.averages.total)
+        many = self._has_many_rows and on_host(self.averages.total)
         first = sorted({*range(0, len(t), STRIDE if many else 1), len(t) - 1})
         picks[:, first] = torch.stack(choose(self.losses(t[first], advance=advance)))
         gaps = list(itertools.pairwise(first))
@@ -365,7 +370,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             Scaled(training.operator(t, negligible=INTERPOLATED), scale),
             right.flatten(0, 1),
             ridges,
-            tolerance=SWEEP_TOLERANCE,
+            tolerance=MANY_TOLERANCE if self._has_many_rows else SWEEP_TOLERANCE,
             iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
         )
         judge = heldout.operator(t, negligible=INTERPOLATED)
