@@ -36,7 +36,7 @@ class Gallery(Study):
     def quick(cls, seed: int = 0) -> Self:
         """Return three of the distributions, with fewer points and coarser maps."""
         three = ("moons", "pinwheel", "checkerboard")
-        return cls(seed, distributions=three, points=1000, tested=500, shown=1000, side=41)
+        return cls(seed, distributions=three, points=1000, tested=500, shown=1000, side=61)
 
     def run(self) -> Findings:
         """Compare the methods on every distribution, and draw samples of OISM by ODE and SDE."""
