@@ -25,7 +25,6 @@ from oism import (
     fit_linear,
 )
 from oism.basis import Basis, OrthogonalFrame, ScatteredSeries
-from oism.basis._scattered import TOLERANCE
 from oism.score import Curve, FourierScore, OperatorScore, Table, soft_clamp
 from oism.score._fourier import TRANSFORM_COST, WAVE_COST, _has_finufft
 
@@ -360,11 +359,10 @@ def test_transforms_and_products_agree(
         for one, other in zip(fast, plain, strict=True):
             assert one.shape == other.shape
             assert one.dtype == other.dtype
-            assert float((one - other).abs().max()) < 10 * TOLERANCE[dim] * float(other.abs().max())
+            assert float((one - other).abs().max()) < 1e-8 * float(other.abs().max())
         rows = parts(score, x[:5], torch.as_tensor(t, dtype=torch.float64).expand(5))
         for one, other in zip(fast, rows, strict=True):
-            error = max(1e-7, 10 * TOLERANCE[dim])
-            torch.testing.assert_close(one[:5], other, rtol=error, atol=error)
+            torch.testing.assert_close(one[:5], other, rtol=1e-7, atol=1e-7)
 
 
 def test_products_are_used_where_transforms_are_not_possible(transforms: Transforms) -> None:

@@ -24,8 +24,8 @@ from oism._core.transforms import on_host
 NUFFT_DIM = 3
 """The largest dimension that FINUFFT supports."""
 
-TOLERANCE = {1: 1e-10, 2: 1e-10, 3: 1e-7}
-"""Errors relative to the coefficients, by dimension; digits cost time in three dimensions only."""
+TOLERANCE = 1e-10
+"""Relative to the coefficients: log-densities must agree with direct sums to 1e-7."""
 
 SINGLE_THREAD = 2**15
 """The number of points up to which one thread is fastest."""
@@ -66,7 +66,7 @@ class ScatteredSeries:
         pairs = boxes[::2].clone()
         pairs[: len(spectra) // 2] += 1j * boxes[1::2]
         threads = 1 if len(x) <= SINGLE_THREAD else torch.get_num_threads()
-        eps = TOLERANCE[x.shape[1]]
+        eps = TOLERANCE
         found = torch.from_numpy(
             transform(*columns, pairs.numpy(), eps=eps, isign=1, nthreads=threads)
         ).reshape(len(pairs), len(x))

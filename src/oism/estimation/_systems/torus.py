@@ -452,7 +452,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
                     tolerance=FINAL_TOLERANCE if exact else KNOT_TOLERANCE,
                     iterations=FINAL_ITERATIONS,
                 )
-                kept.record(run, found, 1.0 if exact else 1e-2)
+                kept.record(run, found, 1.0 if exact else 0.1)
                 y, used = found.values, slice(None)
             part = right.new_zeros(len(run), equations.size)
             part[:, used] = scale * y
