@@ -242,7 +242,8 @@ def _distances(context: Context, *, is_short: bool) -> tuple[Table, Tensor]:
     for form in settings.forms:
         reference = _reference(context, form, noise, table)
         pictures.add(f"{form}|reference", reference)
-        wanted = [(n, *one) for n in settings.evaluations for one in methods(is_short=is_short)]
+        # One method after another, so that a run that ends early has all numbers of evaluations.
+        wanted = [(n, *one) for one in methods(is_short=is_short) for n in settings.evaluations]
         if is_short:
             wanted.append((CONVERGED_EVALUATIONS, *CONVERGING, method(*CONVERGING)))
         for evaluations, name, grid, run in wanted:
