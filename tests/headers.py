@@ -10,7 +10,7 @@ from typing import Any
 import safetensors
 import safetensors.torch
 
-from oism import storage
+from oism.storage._header import digest_of
 
 
 def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -20,7 +20,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     change(about)
     described = {name: about.get(name) for name in ("class", "config")}
-    about["sha256"] = storage._digest(described, tensors)
+    about["sha256"] = digest_of(described, tensors)
     safetensors.torch.save_file(tensors, path, metadata={"oism": json.dumps(about)})
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from oism import storage
 from oism.storage import External, Storable, StorageError, storable
+from oism.storage._registry import CLASSES
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -913,7 +914,7 @@ def test_an_object_whose_class_is_not_registered_here_can_be_given(tmp_path: Pat
     kind: Any = type("Net", (Net,), {"__module__": "trained"})
     old = storable("trained.Net")(kind)(2)
     content = storage.to_bytes(Score(Basis(torch.ones(1)), None, {"net": old}))
-    del storage._CLASSES["trained.Net"]
+    del CLASSES["trained.Net"]
     mine = Net(2)
     assert "'extra.net' holds an object of class 'trained.Net', which is not" in refusal(
         content, tmp_path
@@ -923,7 +924,7 @@ def test_an_object_whose_class_is_not_registered_here_can_be_given(tmp_path: Pat
 
     other: Any = storable("trained.Basis")(type("Basis", (Basis,), {"__module__": "trained"}))
     content = storage.to_bytes(Score(Basis(torch.ones(1)), None, other(torch.ones(2))))
-    del storage._CLASSES["trained.Basis"]
+    del CLASSES["trained.Basis"]
     basis = Basis(torch.ones(3))
     assert load(content, tmp_path, given={"extra": basis}).extra is basis
 
@@ -949,7 +950,7 @@ def random_json(rng: random.Random) -> Any:
         [1, 2],
     ]
     marks = [{mark: rng.choice(simple)} for mark in ("$tensor", "$object", "$external", "$dtype")]
-    known = {"$object": {"class": rng.choice(sorted(storage._CLASSES)), "config": {}}}
+    known = {"$object": {"class": rng.choice(sorted(CLASSES)), "config": {}}}
     return rng.choice([*simple, *marks, {"$float": "nan"}, {"$list": [1]}, {"a": {"$x": 1}}, known])
 
 
