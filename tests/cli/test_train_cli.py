@@ -29,8 +29,10 @@ from oism.cli import parse
 from oism.cli.exit_codes import Terminated
 from oism.cli.options import given
 from oism.cli.reports import decimals
-from oism.cli.runs import CONFIG, FORM, SIZES, Lines, config_of
 from oism.cli.train import Train
+from oism.cli.train_form import FORM, SIZES
+from oism.cli.train_plan import CONFIG, config_of
+from oism.cli.train_progress import Lines
 from oism.data.files import write_images
 from oism.flow import Adams, Adaptive, TensorSpec
 from oism.images import DEFAULT_GATE, ByError, Open, Prior, as_images

@@ -194,6 +194,7 @@ def test_training_names_the_extra_that_it_needs(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_accelerate_is_imported_by_training_alone() -> None:
-    code = "import sys, oism.training, oism.cli.runs; print('accelerate' in sys.modules)"
+    imports = "import sys, oism.training, oism.cli.train_parts, oism.cli.train_progress"
+    code = f"{imports}; print('accelerate' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

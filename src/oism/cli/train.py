@@ -26,7 +26,8 @@ from oism.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from oism.cli.runs import Plan, Prepared
+    from oism.cli.train_parts import Prepared
+    from oism.cli.train_plan import Plan
     from oism.training import Run
 
 Prediction = Literal["noise", "v", "x0", "edm", "operator"]
@@ -164,30 +165,32 @@ class Train(Command):
 
     def run(self) -> None:
         """Read, fit the prior, train and report."""
-        from oism.cli import runs
+        from oism.cli.train_parts import accelerator_on, prepare
+        from oism.cli.train_plan import can_resume, new_plan, resumed_plan
+        from oism.cli.train_progress import Lines, draw, stopping_gently
         from oism.training import Run
 
         folder = run_folder(self.data, self.output, self.resume)
         found = given(self)
-        if self.resume is not None and runs.can_resume(folder, self.data):
-            plan = runs.resumed_plan(folder, self.data, found, self.images)
+        if self.resume is not None and can_resume(folder, self.data):
+            plan = resumed_plan(folder, self.data, found, self.images)
         else:
             assert self.data is not None
-            plan = runs.new_plan(folder, self.data, found, self.images)
-        accelerator = runs.accelerator_on(self.device)
+            plan = new_plan(folder, self.data, found, self.images)
+        accelerator = accelerator_on(self.device)
         is_main = bool(accelerator.is_main_process)
         has_lines = is_main and not self.report.quiet and not sys.stderr.isatty()
         with self.report.bars(also=is_main):
-            prepared = runs.prepare(plan, accelerator)
+            prepared = prepare(plan, accelerator)
             run = Run(
                 plan.folder, prepared.predictor, prepared.rows, plan.config, clock=prepared.clock,
-                resume=plan.resumes, draw=runs.draw, accelerator=accelerator, notes=prepared.notes,
-                listener=runs.Lines() if has_lines else None,
+                resume=plan.resumes, draw=draw, accelerator=accelerator, notes=prepared.notes,
+                listener=Lines() if has_lines else None,
             )  # fmt: skip
             begun, start = run.loop.step_number, time.perf_counter()
             if has_lines and begun < plan.config.steps:
                 print(f"oism: {_start(plan, prepared, begun)}", file=sys.stderr, flush=True)
-            with runs.stopping_gently(run):
+            with stopping_gently(run):
                 run.run()
         if is_main:
             seconds = time.perf_counter() - start
