@@ -27,10 +27,9 @@ from torch import Tensor
 
 from oism._core import checks
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
-from oism.process import Clock, Process
 from oism.storage import storable
 from oism.tables._columns import Columns
-from oism.tables._contract import HeldOut, TabularModel
+from oism.tables._contract import HeldOut, ModelWithoutProcess, TabularModel
 from oism.tables._family import Family
 from oism.tables._folds import folds_by_content, ranges_of
 from oism.tables._joint import Coordinate, Identity, JointModel, Warp, to_normal
@@ -211,7 +210,7 @@ class WarpedModel(torch.nn.Module):
 
 
 @storable
-class PooledModel(TabularModel):
+class PooledModel(ModelWithoutProcess):
     """The closed-form model of a table pooled with one that has networks.
 
     Parameters
@@ -253,19 +252,8 @@ class PooledModel(TabularModel):
         """The shape of a row, one axis."""
         return self.joint.shape
 
-    @property
-    def process(self) -> Process:
-        """Not defined, see `JointModel`."""
-        return self.joint.process
-
-    @property
-    def clock(self) -> Clock:
-        """Not defined, see `JointModel`."""
-        return self.joint.clock
-
-    def score(self, x: Tensor, t: Tensor | float) -> Tensor:
-        """Not defined at noise levels, see `JointModel`."""
-        return self.joint.score(x, t)
+    def _no_process(self) -> NoReturn:
+        self.joint._no_process()
 
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return the facts of the closed-form model, and those of the networks."""

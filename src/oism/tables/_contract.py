@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
 from oism.flow import FittedModel
+from oism.process import Clock, Process
 
 
 class Density(Protocol):
@@ -81,6 +82,28 @@ class TabularModel(FittedModel):
     @abstractmethod
     def conditional(self, given: Mapping[int, float]) -> Density:
         """Return the density of the other columns, in their order, given values of some."""
+
+
+class ModelWithoutProcess(TabularModel):
+    """A model of parts that are noised by different processes, or by none: it has no single one."""
+
+    @property
+    def process(self) -> Process:
+        """Not defined: the parts have no process in common."""
+        self._no_process()
+
+    @property
+    def clock(self) -> Clock:
+        """Not defined: the parts have no process in common."""
+        self._no_process()
+
+    def score(self, x: Tensor, t: Tensor | float) -> Tensor:  # noqa: ARG002
+        """Not defined at noise levels: the parts have no process in common."""
+        self._no_process()
+
+    @abstractmethod
+    def _no_process(self) -> NoReturn:
+        """Raise a TypeError that names the parts, and what has scores at noise levels."""
 
 
 def distinct_columns(columns: Sequence[int], dim: int, name: str) -> list[int]:

@@ -26,10 +26,9 @@ from torch import Tensor
 
 from oism._core import checks
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
-from oism.process import Clock, Process
 from oism.storage import storable
 from oism.tables._column import Column
-from oism.tables._contract import ColumnMap, TabularModel, distinct_columns
+from oism.tables._contract import ColumnMap, ModelWithoutProcess, distinct_columns
 from oism.tables._gaps import patterns
 from oism.tables._margin import Margin
 from oism.tables._mixture import MixtureModel
@@ -227,7 +226,7 @@ class Part(torch.nn.Module):
 
 
 @storable
-class JointModel(TabularModel):
+class JointModel(ModelWithoutProcess):
     """The density of a table whose columns are of any kind, as a pool of mixtures.
 
     Parameters
@@ -278,20 +277,6 @@ class JointModel(TabularModel):
     def shape(self) -> tuple[int, ...]:
         """The shape of a row, one axis."""
         return (len(self.columns),)
-
-    @property
-    def process(self) -> Process:
-        """Not defined: the coordinates of the parts differ."""
-        self._no_process()
-
-    @property
-    def clock(self) -> Clock:
-        """Not defined: the coordinates of the parts differ."""
-        self._no_process()
-
-    def score(self, x: Tensor, t: Tensor | float) -> Tensor:  # noqa: ARG002
-        """Not defined at noise levels: the coordinates of the parts differ."""
-        self._no_process()
 
     def _no_process(self) -> NoReturn:
         raise TypeError(

@@ -24,12 +24,11 @@ from torch import Tensor
 
 from oism._core import checks
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
-from oism.process import Clock, Process
 from oism.storage import storable
 from oism.tables._collector import Collector, Settings
 from oism.tables._column import Column
 from oism.tables._columns import Columns
-from oism.tables._contract import Density, TabularModel, distinct_columns
+from oism.tables._contract import Density, ModelWithoutProcess, distinct_columns
 from oism.tables._directions import Directions
 from oism.tables._joint import JointModel
 from oism.tables._rows import RowCollector
@@ -72,7 +71,7 @@ def cylindrical(points: Tensor, frame: Tensor) -> Tensor:
 
 
 @storable
-class SphereTable(TabularModel):
+class SphereTable(ModelWithoutProcess):
     """The density of points of the sphere, per steradian, and of other columns.
 
     Parameters
@@ -114,20 +113,6 @@ class SphereTable(TabularModel):
     def shape(self) -> tuple[int, ...]:
         """The shape of a row, one axis."""
         return (len(self.sphere_columns) + self.others.dim - len(COORDINATES),)
-
-    @property
-    def process(self) -> Process:
-        """Not defined: only the points have one."""
-        self._no_process()
-
-    @property
-    def clock(self) -> Clock:
-        """Not defined: only the points have one."""
-        self._no_process()
-
-    def score(self, x: Tensor, t: Tensor | float) -> Tensor:  # noqa: ARG002
-        """Not defined at noise levels: only the points have a process."""
-        self._no_process()
 
     def _no_process(self) -> NoReturn:
         raise TypeError(

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from oism._core import checks
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
-from oism.process import Clock, Process
+from oism.process import Process
 from oism.storage import storable
 from oism.tables._chart import Chart
 from oism.tables._collector import Collector, Settings
 from oism.tables._columns import Columns
-from oism.tables._contract import TabularModel
+from oism.tables._contract import ModelWithoutProcess
 from oism.tables._end_kernels import EndKernelChoice, EndKernels, EndKernelSums
 from oism.tables._family import Family
 from oism.tables._model import TableModel
@@ -35,7 +35,7 @@ STEP, NEAREST = 1e-3, 1e-5
 
 
 @storable
-class StackedTable(TabularModel):
+class StackedTable(ModelWithoutProcess):
     """A pool of models of one column, ``members`` and ``kernels``, with their ``shares``."""
 
     def __init__(
@@ -68,16 +68,6 @@ class StackedTable(TabularModel):
         """The kernel density estimate, if it has a share: the last one."""
         rest = self.pool.parts[len(self.members) :]
         return cast("EndKernels", rest[0]) if rest else None
-
-    @property
-    def process(self) -> Process:
-        """Not defined: the members have different ones."""
-        self._no_process()
-
-    @property
-    def clock(self) -> Clock:
-        """Not defined: the members have different ones."""
-        self._no_process()
 
     def _no_process(self) -> NoReturn:
         names = ", ".join(repr(member.process.inner) for member in self.members)
