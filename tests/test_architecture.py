@@ -125,10 +125,6 @@ def test_modules_inside_of_packages_are_private(name: str) -> None:
     assert public <= set(PUBLIC), "public names live in packages"
 
 
-REPEATED = {"describe"}
-"""Names that two packages define: `oism.storage.describe` and `oism.tables.describe`."""
-
-
 def test_every_public_name_has_one_import_path() -> None:
     """A name stands in one package; the top level repeats names, and defines none."""
     homes: dict[str, str] = {}
@@ -137,9 +133,7 @@ def test_every_public_name_has_one_import_path() -> None:
             continue
         module = importlib.import_module(name)
         for public in getattr(module, "__all__", ()):
-            assert public not in homes or public in REPEATED, (
-                f"{public} in {homes.get(public)} and {name}"
-            )
+            assert public not in homes, f"{public} in {homes[public]} and {name}"
             homes[public] = name
     assert set(oism.__all__) <= homes.keys()
 

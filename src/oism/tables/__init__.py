@@ -31,7 +31,6 @@ from oism.tables._sphere import SphereModel
 from oism.tables._sphere_table import SphereTable
 from oism.tables._stack import StackedTable
 from oism.tables._streaming import PASSES
-from oism.tables._summary import describe
 
 __all__ = [
     "KDE",
@@ -64,7 +63,6 @@ __all__ = [
     "WhiteChart",
     "compare_with_baselines",
     "converged_steps",
-    "describe",
     "fit_flow",
     "fit_kde",
     "fit_margin",
