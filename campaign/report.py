@@ -14,10 +14,11 @@ from typing import Any
 
 HEAD = """# Reliability
 
-Random cases, each judged, with the seeds of all failures. `make campaign` runs the cases that have
-no record yet, for an hour at most, and writes this page; `make campaign SECONDS=600` for ten
-minutes. `python -m campaign --kinds tables --only 7` repeats one case. `campaign/` has what is
-drawn and what is judged.
+This page shows how the library handles random and damaged input. Each case is random, and a test
+judges its result; seeds of all failures are listed. `make campaign` runs the cases that have no
+record yet, for an hour at most, and writes this page; `make campaign SECONDS=600` stops after ten
+minutes. `python -m campaign --kinds tables --only 7` repeats one case. `campaign/` defines how
+cases are drawn and judged.
 
 | cases | planned | run | passed | failed, by what | CPU seconds, median and largest |
 |---|---|---|---|---|---|
@@ -25,20 +26,21 @@ drawn and what is judged.
 
 ABOUT = {
     "tables": "a random table through every method of `OISM`, in any frame and dtype, with "
-    "weights, gaps, bounds and periods. The model must be finite, in range, of mass one, not more "
-    "than 0.5 nats below a Gaussian, consistent in its marginals and conditionals, and the same "
-    "bits after it was saved or pickled. Wrong arguments must raise an error that names them.",
+    "weights, gaps, bounds and periods. The log-density must be finite and at most 0.5 "
+    "nats below that of a Gaussian, the mass one, samples in range, and marginals and conditionals "
+    "consistent. A saved or pickled model must return the same bits. Wrong arguments must raise an "
+    "error that names them.",
     "files": "a model, checkpoint, folder of a run, table or image that is cut, extended, emptied, "
-    "replaced, or has bits or blocks changed. Reading it must be an error that names the file, or "
-    "return the same content. Formats without checksums (CSV, NPY) cannot reveal a changed digit: "
-    "what is read must then be what another reader finds in the damaged file.",
-    "kills": "a training that is killed (SIGKILL) at a random moment and resumed. Weights, "
-    "optimiser and model must be those of a run that was not killed, bit by bit.",
+    "replaced, or has bits or blocks changed. Reading it must raise an error that names the file, "
+    "or return the same content. Formats without checksums (CSV, NPY) cannot reveal a changed "
+    "digit: the result must then be what another reader finds in the damaged file.",
+    "kills": "a training run that is killed (SIGKILL) at a random moment and resumed. Weights, "
+    "optimiser and model must equal those of an uninterrupted run, bit by bit.",
     "interruptions": "a command that is interrupted (SIGINT) at a random moment. It must end with "
     "status 130 and one line, and leave the old files or complete new ones.",
     "concurrency": "fits and densities in eight threads, in forked and spawned processes and by "
-    "`GridSearchCV(n_jobs=2)`; copies by pickle, clone and deepcopy. The results must be those of "
-    "one thread.",
+    "`GridSearchCV(n_jobs=2)`; copies by pickle, clone and deepcopy. The results must equal "
+    "those of one thread.",
 }
 """What a case is, and when it passes."""
 
@@ -105,7 +107,9 @@ def page(records: Sequence[dict[str, Any]], planned: dict[str, int]) -> str:
 
 def _versions(records: Sequence[dict[str, Any]]) -> str:
     commits = sorted({one["commit"] for one in records if one.get("commit")})
-    of_commits = f" Commits: {', '.join(commits)}; + marks changes after it." if commits else ""
+    of_commits = (
+        f" Commits: {', '.join(commits)}; + marks a commit with local changes." if commits else ""
+    )
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     return (
         f"Python {platform.python_version()} on {platform.system()}, {os.cpu_count()} cores; "
