@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism.estimation._systems.conjugate import Operator, RidgePath, conjugate_gradients
+from oism.estimation._systems.direct import DirectPath
 
 SHIFTS = torch.tensor([1e-3, 0.02, 1.0, 30.0], dtype=torch.float64)
 
@@ -345,3 +346,63 @@ def test_a_path_has_no_solution_where_the_matrix_is_not_positive() -> None:
     assert bool(found[0, 0].isnan().all())
     torch.testing.assert_close(found[0, 1], 1 / torch.tensor([3.0, 2.0, 0.5]).double())
     torch.testing.assert_close(found[1], right[1:] / (1 + shifts[:, None]))
+
+
+def test_a_preconditioner_saves_steps_and_measures_the_error() -> None:
+    spectra = torch.logspace(-4, 0, 200, dtype=torch.float64).expand(3, 200)
+    matrix, right = matrices(spectra), normal(3, 200, seed=1)
+    shift = torch.tensor([1e-4, 1e-3, 1e-2], dtype=torch.float64)
+    whole = shifted(matrix, shift)
+    exact = torch.linalg.solve(whole, right)
+    rough = torch.linalg.inv(matrices(spectra * (1 + 0.5 * torch.rand(200).double())) + whole) * 2
+
+    def error(y: Tensor) -> Tensor:
+        """In the norm of B + εI, relative to that of the solution."""
+        form = [
+            ((part[:, None] @ whole) @ part[..., None]).flatten() for part in (y - exact, exact)
+        ]
+        return (form[0] / form[1]).sqrt()
+
+    plain = conjugate_gradients(product(matrix), right, shift, tolerance=1e-4, iterations=999)
+    for start in (None, torch.zeros_like(right), 0.9 * exact):
+        found = conjugate_gradients(
+            product(matrix),
+            right,
+            shift,
+            start=start,
+            preconditioner=product(rough),
+            tolerance=1e-4,
+            iterations=999,
+        )
+        assert bool((found.iterations < plain.iterations / 4).all())
+        assert bool((found.residual <= 1e-4).all())
+        torch.testing.assert_close(error(found.values), found.residual, rtol=0.5, atol=0)
+        assert bool((found.smallest >= spectra[:, 0] - 1e-12).all())
+        assert bool((found.largest <= spectra[:, -1] + 1e-12).all())
+    done = conjugate_gradients(
+        product(matrix),
+        right,
+        shift,
+        start=exact,
+        preconditioner=product(rough),
+        tolerance=1e-4,
+        iterations=999,
+    )
+    assert done.iterations.tolist() == [0, 0, 0]
+    assert bool(done.smallest.isnan().all())
+
+
+def test_a_direct_path_leaves_out_unknowns_and_reports_what_is_not_positive() -> None:
+    spectra = torch.logspace(-1, 1, 12, dtype=torch.float64).repeat(2, 1)
+    spectra[1, 0] = -0.5  # positive with the two largest shifts only
+    matrix, right = matrices(spectra), normal(2, 24, seed=1)
+    own = DirectPath(matrix, right, SHIFTS, slice(None, None, 2))
+    expected = direct_path(matrix, right[:, ::2])
+    for number in range(len(SHIFTS)):
+        found = own.solve(number)
+        assert relative(found[:1, ::2], expected[:1, number]) < 1e-12
+        assert bool((found[:, 1::2] == 0).all())
+        if number < 2:
+            assert bool(found[1, ::2].isnan().all())
+        else:
+            assert relative(found[1:, ::2], expected[1:, number]) < 1e-12

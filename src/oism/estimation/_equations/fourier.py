@@ -53,7 +53,7 @@ class FourierEquations:
         needed = (lattice.abs() <= 2 * self.reach).all(dim=1)
         self.lattice, self.means = lattice[needed].to(device), means[..., needed.to(device)]
         self.squares = self.lattice.square().sum(dim=1)
-        self._kept: dict[int, tuple[TorusTransform, TorusTransform, Tensor]] = {}
+        self._kept: dict[tuple[int, int], tuple[TorusTransform, TorusTransform, Tensor]] = {}
 
     @property
     def size(self) -> int:
@@ -142,14 +142,31 @@ class FourierEquations:
         reach = math.sqrt(-math.log(negligible) / max(t, 1e-300))
         return min(2 * self.reach, math.ceil(reach))
 
-    def _transforms(self, width: int) -> tuple[TorusTransform, TorusTransform, Tensor]:
-        """Return the transforms of f and of ρ_t with frequencies up to k, and which ζ these are."""
-        if width not in self._kept:
+    def _transforms(
+        self, width: int, points: int | None = None
+    ) -> tuple[TorusTransform, TorusTransform, Tensor]:
+        """Return the transforms of f and of ρ_t with frequencies up to k, and which ζ these are.
+
+        By default the grid has as many points as exact products need.
+        """
+        points = 2 * self.reach + width + 1 if points is None else points
+        if (width, points) not in self._kept:
             kept = (self.lattice.abs() <= width).all(dim=1)
-            points = 2 * self.reach + width + 1
             own, wide = (TorusTransform(xi, points) for xi in (self._canonical, self.lattice[kept]))
-            self._kept[width] = own, wide, kept
-        return self._kept[width]
+            self._kept[width, points] = own, wide, kept
+        return self._kept[width, points]
+
+    def _series(self, t: Tensor, where: Tensor | slice, kept: Tensor) -> Tensor:
+        """Return the coefficients of ρ_t, without the constant 1, as pairs: ``(S, m, 2)``."""
+        means = self.means.reshape(-1, self.means.shape[-1])[where][:, kept]
+        evolved = (torch.exp(-t[:, None] * self.squares[kept])[:, None] * means).flatten(0, 1)
+        # ρ = 1 + 2 Re Σ c e^{iζ·x}, so the coefficients of √2 cos and √2 sin are √2 (Re c, -Im c).
+        return math.sqrt(2) * torch.view_as_real(evolved.conj().resolve_conj())
+
+    def _in_order(self, operator: Operator) -> Operator:
+        """Return an operator on canonical frequencies as one on those of the basis."""
+        flip = self._flip
+        return operator if flip is None else lambda alpha: flip * operator(flip * alpha)
 
     def operator(
         self, t: Tensor, where: Tensor | slice = slice(None), negligible: float = NEGLIGIBLE
@@ -159,17 +176,23 @@ class FourierEquations:
         ``where`` selects rows. Frequencies of ρ_t that have decayed below ``negligible`` at all
         times are left out, and need no points of the grid.
         """
-        own, wide, kept = self._transforms(self.width(float(t.min()), negligible))
-        means = self.means.reshape(-1, self.means.shape[-1])[where][:, kept]
-        rates = -self.squares[kept]
-        evolved = (torch.exp(t[:, None] * rates)[:, None] * means).flatten(0, 1)
-        # ρ = 1 + 2 Re Σ c e^{iζ·x}, so the coefficients of √2 cos and √2 sin are √2 (Re c, -Im c).
-        series = math.sqrt(2) * torch.view_as_real(evolved.conj().resolve_conj())
+        width = self.width(float(t.min()), negligible)
+        own, wide, kept = self._transforms(width)
+        series = self._series(t, where, kept)
         ratio = wide.synthesise(series.flatten(-2)).add_(1.0)
-        generated = wide.synthesise((rates[:, None] * series).flatten(-2))
-        operator = ReversibleOperator(own, self.eigenvalues, ratio, generated)
-        flip = self._flip
-        return operator if flip is None else lambda alpha: flip * operator(flip * alpha)
+        generated = wide.synthesise((-self.squares[kept][:, None] * series).flatten(-2))
+        return self._in_order(ReversibleOperator(own, self.eigenvalues, ratio, generated))
+
+    def reciprocal(self, t: Tensor, floor: float) -> Operator:
+        """Return f ↦ f/(max(ρ_t, 0) + floor), projected to the span: ``(S, size)``, S as above.
+
+        Symmetric and positive definite. On 2r + 1 points, with the frequencies of ρ_t up to r: an
+        approximation that is sufficient for a preconditioner.
+        """
+        own, wide, kept = self._transforms(self.reach, 2 * self.reach + 1)
+        ratio = wide.synthesise(self._series(t, slice(None), kept).flatten(-2)).add_(1.0)
+        weight = ratio.clamp_(min=0.0).add_(floor).reciprocal_()
+        return self._in_order(lambda alpha: own.analyse(own.synthesise(alpha).mul_(weight)))
 
 
 def _canonical(xi: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -6,7 +6,8 @@ gradients; Jegerlehner, hep-lat/9612014, 1996). This requires a zero start. The 
 is stored and combined for each ε, instead of updating a solution for every ε in every step; so the
 space can be extended for a smaller ε after the solutions for larger ones are known.
 `conjugate_gradients` solves for one shift per system with any start, for example the solution at a
-neighbouring time.
+neighbouring time, and with a preconditioner M ≈ (B + εI)⁻¹. Residuals r are then measured by
+(rᵀMr)^½, which is close to the error of y in the norm of B + εI.
 
 SciPy's solvers take one system and one shift, hence this implementation.
 """
@@ -37,8 +38,9 @@ class Solution:
     """Solutions with their diagnostics, one entry per system.
 
     ``residual`` is relative to the right-hand side. ``smallest`` and ``largest`` are the extreme
-    Ritz values of the operator without shift, which lie between its extreme eigenvalues; NaN for a
-    system without a step.
+    Ritz values of the operator without shift, or with a preconditioner the extreme Rayleigh
+    quotients of the search directions. Both lie between its extreme eigenvalues; NaN for a system
+    without a step.
     """
 
     values: Tensor
@@ -71,6 +73,14 @@ def _extremes(steps: list[Tensor], ratios: list[Tensor], used: Tensor) -> tuple[
                 found = scipy.linalg.eigvalsh_tridiagonal(*pair, select="i", select_range=(i, i))
                 end[system] = float(found[0])
     return ends[0].to(used.device), ends[1].to(used.device)
+
+
+def _ends(values: list[Tensor], like: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest of values ``(S,)``, NaN where there are none."""
+    every = torch.stack((torch.full_like(like, math.nan), *values))
+    low = every.nan_to_num(nan=math.inf).amin(dim=0)
+    high = every.nan_to_num(nan=-math.inf).amax(dim=0)
+    return low.where(low.isfinite(), math.nan), high.where(high.isfinite(), math.nan)
 
 
 class RidgePath:
@@ -155,12 +165,13 @@ class RidgePath:
         self._beside.append(beside)
 
 
-def conjugate_gradients(
+def conjugate_gradients(  # noqa: PLR0913
     operator: Operator,
     right: Tensor,
     shift: Tensor,
     *,
     start: Tensor | None = None,
+    preconditioner: Operator | None = None,
     tolerance: float,
     iterations: int,
 ) -> Solution:
@@ -172,33 +183,43 @@ def conjugate_gradients(
     def shifted(y: Tensor) -> Tensor:
         return torch.addcmul(operator(y), shift[:, None], y)
 
+    improved = preconditioner or torch.clone
     solution = torch.zeros_like(right) if start is None else start.clone()
     residual = right.clone() if start is None else right - shifted(solution)
-    direction = residual.clone()
-    energy, scale = _dot(residual, residual), _dot(right, right).clamp(min=NOTHING)
+    direction = improved(residual)
+    energy = _dot(residual, direction)
+    whole = energy if start is None else _dot(right, improved(right))
+    scale = whole.clamp(min=NOTHING)
     used = torch.zeros(len(right), dtype=torch.int64, device=right.device)
     going = torch.ones_like(used, dtype=torch.bool)
     look = 1 if on_host(right) else LOOK
     steps: list[Tensor] = []
     ratios: list[Tensor] = []
+    quotients: list[Tensor] = []
     for number in range(iterations):
         live = going & (energy > tolerance**2 * scale)
         if number % look == 0 and not bool(live.any()):
             break
         image = shifted(direction)
         curvature = _dot(direction, image)
+        if preconditioner is not None:
+            quotients.append((curvature / _dot(direction, direction)).where(live, math.nan))
         going = going & ~(live & ~(curvature > 0))  # not positive: there is no further step
         live = live & going
         step = torch.where(live, energy / curvature.where(live, 1.0), 0.0)
         solution.addcmul_(step[:, None], direction)
         residual.addcmul_(step[:, None], image, value=-1)
-        new = _dot(residual, residual)
+        ahead = residual if preconditioner is None else preconditioner(residual)
+        new = _dot(residual, ahead)
         ratio = torch.where(live, new / energy.where(live, 1.0), 0.0)
         energy = torch.where(live, new, energy)
-        direction.mul_(ratio[:, None]).add_(residual)
+        direction.mul_(ratio[:, None]).add_(ahead)
         used += live
         steps.append(step)
         ratios.append(ratio)
-    low, high = _extremes(steps, ratios, used)
+    if preconditioner is None:
+        low, high = _extremes(steps, ratios, used)
+    else:
+        low, high = _ends(quotients, energy)
     left = (energy / scale).sqrt()
     return Solution(solution, used, left, low - shift, high - shift)

@@ -11,8 +11,8 @@ cutoff has no effect at scales that diffusion has smoothed: c is a candidate onl
 Functions with negligible coefficients are left out: those far above the cutoff, where the penalty
 is large, and those that have decayed. b decays like e^{-‖ξ‖²t}, but the coefficients of a logarithm
 decay like e^{-‖ξ‖t} (exactly so for a point mass), so an exact solution keeps
-‖ξ‖ ≤ max(√(160/t), 25/t). For interpolated coefficients √(160/t) is sufficient, and for losses of
-candidates √(80/t).
+‖ξ‖ ≤ max(√(160/t), 25/t) and 3c. For interpolated coefficients √(160/t) and 2.5c are sufficient,
+and for losses of candidates √(80/t) and 1.5c.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from threading import Lock
 from typing import Any
 
@@ -31,8 +32,9 @@ from oism._core.transforms import in_parallel, on_host, threads_apart
 from oism.basis import Averages, Fourier, ScatteredSeries, product_lattice
 from oism.estimation._equations.fourier import NEGLIGIBLE, FourierEquations
 from oism.estimation._systems.choice import choose
-from oism.estimation._systems.conjugate import RidgePath, conjugate_gradients
-from oism.estimation._systems.matrix_free import MatrixFreeSystem, Scaled, Solutions
+from oism.estimation._systems.conjugate import Operator, RidgePath, Solution, conjugate_gradients
+from oism.estimation._systems.direct import DirectPath
+from oism.estimation._systems.matrix_free import UNSOLVED, MatrixFreeSystem, Scaled, Solutions
 from oism.process import Clock
 from oism.score import RIDGES, Advance, FourierScore, Losses, Solved, Table, ignore
 from oism.storage import storable
@@ -59,7 +61,8 @@ TIMES = 3
 """The largest number of times per batch on the CPU: those that have converged wait for others."""
 
 LARGE_RIDGE = 1e-3
-"""Ridges down to this are always tried: they need few iterations."""
+"""Ridges down to this are always tried, because they need few iterations; above ``MANY_ROWS`` rows
+not after the loss has risen twice."""
 
 LEAST_RIDGE = 0.3
 """Matrix-free, ridges below this share of 1/n are not tried: they are slow and not better."""
@@ -82,11 +85,19 @@ STRIDE, CLOSE = 4, 1.5
 """The first times of a sweep are every fourth; between two whose level and log ε differ by less
 than ``CLOSE``, choices are interpolated."""
 
-SWEEP_TOLERANCE, MANY_TOLERANCE = 1e-5, 1e-3
-KNOT_TOLERANCE, FINAL_TOLERANCE = 1e-5, 1e-11
+SWEEP_TOLERANCE, MANY_TOLERANCE = 1e-5, 3e-3
+KNOT_TOLERANCE, FINAL_TOLERANCE = 1e-4, 1e-11
 """Relative residuals: of a ridge path, the second above ``MANY_ROWS`` rows, of interpolated
 coefficients, of exact ones. Losses of a path have relative errors of up to five times as much; so
-the first keeps the choices of few rows from depending on rounding, and with it on units."""
+the first keeps the choices of few rows from depending on rounding, and with it on units. That of
+interpolated coefficients is preconditioned: errors in the norm of the equations are a few times as
+much, which is small beside those of interpolation."""
+
+FLOOR = 0.1
+"""Added to the density ratio where a preconditioner divides by it."""
+
+RITZ = 24
+"""The number of steps without a preconditioner, for Ritz values."""
 
 INTERPOLATED = 1e-8
 """The decay of frequencies of ρ_t that are left out of losses and of interpolated coefficients."""
@@ -214,7 +225,9 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
     def _final_band(self, t: float, cutoff: float, *, exact: bool) -> float:
         t = max(t, 1e-300)
         late = math.sqrt(2 * GAUSSIAN_DECAY / t)
-        return self._band(3 * cutoff, max(late, EXPONENTIAL_DECAY / t) if exact else late)
+        if exact:
+            return self._band(3 * cutoff, max(late, EXPONENTIAL_DECAY / t))
+        return self._band(2.5 * cutoff, late)
 
     def _chunks(
         self, bands: list[float], folds: int, most_dense: int
@@ -366,17 +379,11 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             quadratic = ((alpha @ heldout.active_matrix(t)) * alpha).sum(dim=-1)
             dense: Tensor = quadratic + 2 * (alpha * judged[..., None, :]).sum(dim=-1)
             return dense
-        path = RidgePath(
-            Scaled(training.operator(t, negligible=INTERPOLATED), scale),
-            right.flatten(0, 1),
-            ridges,
-            tolerance=MANY_TOLERANCE if self._has_many_rows else SWEEP_TOLERANCE,
-            iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
-        )
+        path = self._ridge_path(training, t, band, scale, right.flatten(0, 1))
         judge = heldout.operator(t, negligible=INTERPOLATED)
         loss = torch.full((*right.shape[:2], len(ridges)), math.inf, dtype=t.dtype, device=t.device)
         least = min(LEAST_RIDGE / float(self.averages.counts[0]), LARGE_RIDGE)
-        before = torch.full_like(t, math.inf)
+        before, rises = torch.full_like(t, math.inf), 0
         for number, ridge in reversed(list(enumerate(RIDGES.tolist()))):
             if ridge < least:
                 break
@@ -384,10 +391,30 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             form = (alpha * (judge(alpha) + 2 * judged.flatten(0, 1))).sum(dim=-1)
             loss[..., number] = form.reshape(right.shape[:2]).nan_to_num(nan=math.inf)
             mean = loss[..., number] @ self.shares.to(t)
-            if ridge < LARGE_RIDGE and not bool((before - mean > RIDGE_GAIN * mean.abs()).any()):
+            falls = bool((before - mean > RIDGE_GAIN * mean.abs()).any())
+            rises = 0 if falls else rises + 1
+            if not falls and (ridge < LARGE_RIDGE or (rises > 1 and self._has_many_rows)):
                 break
             before = mean
         return loss
+
+    def _ridge_path(
+        self, training: FourierEquations, t: Tensor, band: float, scale: Tensor, right: Tensor
+    ) -> RidgePath | DirectPath:
+        """Return the solutions of all folds for one ridge after another."""
+        ridges = RIDGES.to(t)
+        if self._has_many_rows and self.is_dense(band, DENSE_SOLVE):  # small ridges are tried
+            used = training.active
+            own = scale[used]
+            matrix = own[:, None] * training.active_matrix(t).flatten(0, 1) * own
+            return DirectPath(matrix, right, ridges, used)
+        return RidgePath(
+            Scaled(training.operator(t, negligible=INTERPOLATED), scale),
+            right,
+            ridges,
+            tolerance=MANY_TOLERANCE if self._has_many_rows else SWEEP_TOLERANCE,
+            iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
+        )
 
     def solve(
         self,
@@ -444,15 +471,23 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
                 y = torch.linalg.solve(matrix, right)
             else:
                 negligible = NEGLIGIBLE if exact else INTERPOLATED
-                found = conjugate_gradients(
-                    Scaled(equations.operator(times, negligible=negligible), scale),
-                    right,
-                    ridges,
-                    start=None if start is None else start[run, : equations.size].to(scale) / scale,
-                    tolerance=FINAL_TOLERANCE if exact else KNOT_TOLERANCE,
-                    iterations=FINAL_ITERATIONS,
-                )
-                kept.record(run, found, 1.0 if exact else 0.1)
+                operator = Scaled(equations.operator(times, negligible=negligible), scale)
+                if exact:
+                    found = conjugate_gradients(
+                        operator,
+                        right,
+                        ridges,
+                        tolerance=FINAL_TOLERANCE,
+                        iterations=FINAL_ITERATIONS,
+                    )
+                    kept.record(run, found)
+                else:
+                    inverse = self._inverse(equations, times, ridges, levels)
+                    guess = (
+                        None if start is None else start[run, : equations.size].to(scale) / scale
+                    )
+                    found = self._approximate(operator, right, ridges, guess, inverse)
+                    kept.record(run, found, UNSOLVED / (10 * KNOT_TOLERANCE))
                 y, used = found.values, slice(None)
             part = right.new_zeros(len(run), equations.size)
             part[:, used] = scale * y
@@ -461,6 +496,58 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
 
         in_parallel(work, list(self._chunks(bands, 1, most_dense)))
         return kept.solved(t)
+
+    def _inverse(
+        self, equations: FourierEquations, t: Tensor, ridge: Tensor, level: Tensor
+    ) -> Operator:
+        """Return M ≈ (DAD + εI)⁻¹ for times ``(T,)``.
+
+        A_t is close to Λ^½ ρ_t Λ^½, and ρ_t to 1 on average, so in the coordinates Λ^½α a product
+        of inverses is close to the inverse of A_t + εP: (1 + εP)^-½ (ρ_t + δ)⁻¹ (1 + εP)^-½. Below
+        the cutoff c details of ρ_t finer than 1/c do not matter, and the noise of an empirical
+        density does harm: ρ at the time t + 1/c² takes its place.
+        """
+        penalty = self.penalty(level, equations.eigenvalues)
+        weight = equations.reciprocal(t + self.cutoff(level).square().reciprocal(), FLOOR)
+        return Scaled(weight, (penalty / (1 + ridge[:, None] * penalty)).sqrt())
+
+    @staticmethod
+    def _approximate(
+        operator: Operator,
+        right: Tensor,
+        ridge: Tensor,
+        start: Tensor | None,
+        inverse: Operator,
+    ) -> Solution:
+        """Return solutions for interpolation, from a guess or else with extreme eigenvalues.
+
+        Ritz values need conjugate gradients without a preconditioner. Few steps are sufficient for
+        the largest, and they bring the solution as far as those with one do at first.
+        """
+        if start is not None:
+            first = None
+        else:
+            first = conjugate_gradients(
+                operator, right, ridge, tolerance=KNOT_TOLERANCE, iterations=RITZ
+            )
+            start = first.values
+        found = conjugate_gradients(
+            operator,
+            right,
+            ridge,
+            start=start,
+            preconditioner=inverse,
+            tolerance=KNOT_TOLERANCE,
+            iterations=FINAL_ITERATIONS,
+        )
+        if first is None:
+            return found
+        return replace(
+            found,
+            iterations=first.iterations + found.iterations,
+            smallest=torch.fmin(first.smallest, found.smallest),
+            largest=torch.fmax(first.largest, found.largest),
+        )
 
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½: ``(T,)``."""
