@@ -394,6 +394,18 @@ def test_dense_and_matrix_free_losses_agree(case: str, monkeypatch: pytest.Monke
     assert float(((exact.values - found).abs() / scale)[both].max()) < 1e-9
 
 
+@pytest.mark.parametrize("spread", [0.15, 0.5])
+def test_short_paths_of_many_rows_have_the_same_levels_and_losses(spread: float) -> None:
+    basis, x = Fourier.lattice(2, 100), points(2, 6000, spread)
+    t = torch.tensor([1e-4, 0.01, 0.5], dtype=torch.float64)
+    every, short = (system(basis, x, dense=dense).losses(t) for dense in (True, None))
+    tried = short.values.isfinite().sum()
+    assert int(tried) < 0.8 * int(every.values.isfinite().sum())
+    (_, level, loss), (_, other_level, other_loss) = choose(every), choose(short)
+    assert torch.equal(level, other_level)
+    torch.testing.assert_close(other_loss, loss, rtol=3e-3, atol=0)
+
+
 def test_matrix_free_ridges_far_below_one_row_are_not_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -61,8 +61,8 @@ TIMES = 3
 """The largest number of times per batch on the CPU: those that have converged wait for others."""
 
 LARGE_RIDGE = 1e-3
-"""Ridges down to this are always tried, because they need few iterations; above ``MANY_ROWS`` rows
-not after the loss has risen twice."""
+"""Ridges down to this are always tried: they need few iterations. Above ``MANY_ROWS`` rows the loss
+decides, see `TorusSystem._path`."""
 
 LEAST_RIDGE = 0.3
 """Matrix-free, ridges below this share of 1/n are not tried: they are slow and not better."""
@@ -212,6 +212,14 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         """Whether choices are made with fewer folds and times, and to a larger tolerance."""
         return float(self.averages.counts[0]) > MANY_ROWS
 
+    @property
+    def _times_per_path(self) -> int:
+        """The largest number of times per batch of ridge paths, which end at the same ridge.
+
+        From many rows the best ridges of two times differ by several steps.
+        """
+        return 1 if self._has_many_rows else CHUNK
+
     def is_dense(self, band: float, most: int = DENSE) -> bool:
         """Return whether dense algebra is used for the functions of a band."""
         if self._dense is not None:
@@ -241,8 +249,8 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             points = (4 * equations.reach + 1) ** self.basis.dim
             work = folds * (equations.size**2 if dense else points)
             most = max(1, (CHUNK if on_cpu else DEVICE_CHUNK) // work)
-            if folds == 1 and not dense and on_cpu:
-                most = min(most, TIMES)
+            if not dense and on_cpu:
+                most = min(most, TIMES if folds == 1 else self._times_per_path)
             stop = start
             while stop < len(bands) and stop - start < most and bands[stop] == bands[start]:
                 stop += 1
@@ -317,7 +325,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             if level == 0:
                 offered[:, 0] |= unlimited & gains
             where = (offered[:, level] & (idle < PATIENCE)).nonzero()[:, 0]
-            self._fill(values, t, where, level, work)
+            self._fill(values, t, where, level, best, work)
             mean = torch.einsum("f,fte->te", shares, values[:, where, level])
             place = mean.argmin(dim=1).expand(len(shares), -1)[..., None]
             own = values[:, where, level].gather(2, place)[..., 0]
@@ -348,22 +356,29 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
                 costs[k, level] = band ** (1 + self.basis.dim)  # iterations × points
         return costs
 
-    def _fill(self, values: Tensor, t: Tensor, where: Tensor, level: int, work: Work) -> None:
-        """Fill in the losses of one level at some of the times."""
+    def _fill(
+        self, values: Tensor, t: Tensor, where: Tensor, level: int, best: Tensor, work: Work
+    ) -> None:
+        """Fill in the losses of one level at some of the times, given the best of others."""
         cutoff = float(self.cutoff(torch.tensor(float(level))))
         bands = [self._sweep_band(one, cutoff) for one in t[where].tolist()]
 
         def fill(chunk: tuple[float, list[int]]) -> None:
             band, run = chunk
-            found = self._path(t[where[run]].to(self.device), level, band)
+            lowest = (self.shares @ best[:, where[run]]).to(self.device)
+            found = self._path(t[where[run]].to(self.device), level, band, lowest)
             values[:, where[run], level] = found.movedim(1, 0).cpu()
             work.finish(where[run], level)
 
         in_parallel(fill, list(self._chunks(bands, len(values), DENSE_SWEEP)))
         work.finish(slice(None), level)  # including times that were skipped
 
-    def _path(self, t: Tensor, level: int, band: float) -> Tensor:
-        """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``."""
+    def _path(self, t: Tensor, level: int, band: float, lowest: Tensor) -> Tensor:
+        """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``.
+
+        ``lowest`` ``(T,)`` are the lowest losses of other levels. From many rows a path ends after
+        the loss has risen once, if it is above these, and twice otherwise.
+        """
         training, heldout = (self._equations(part, band) for part in ("training", "heldout"))
         ridges = RIDGES.to(t.device)
         penalty = self.penalty(torch.tensor([float(level)]).to(t), training.eigenvalues)
@@ -393,7 +408,8 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             mean = loss[..., number] @ self.shares.to(t)
             falls = bool((before - mean > RIDGE_GAIN * mean.abs()).any())
             rises = 0 if falls else rises + 1
-            if not falls and (ridge < LARGE_RIDGE or (rises > 1 and self._has_many_rows)):
+            enough = 1 if bool((torch.minimum(before, mean) > lowest).all()) else 2
+            if not falls and (ridge < LARGE_RIDGE or (rises >= enough and self._has_many_rows)):
                 break
             before = mean
         return loss
