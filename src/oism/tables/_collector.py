@@ -221,10 +221,11 @@ class MomentCollector(Collector):
                 opening=chart.opening,
                 outside=self.outside,
             )
+        auto = isinstance(settings.steps, str)
+        # On the CPU, where the solutions are: its few points are slower on a GPU.
+        steps = converged_steps(score, span) if auto else int(settings.steps)
         if settings.device is not None:
             score = score.to(settings.device)
-        auto = isinstance(settings.steps, str)
-        steps = converged_steps(score, span) if auto else int(settings.steps)
         return TableModel(score, chart, background, span, steps)
 
     def _choose_ridge(self, moments: Moments) -> Ridge | float:

@@ -22,6 +22,7 @@ import scipy.linalg
 import torch
 from torch import Tensor
 
+from oism._core.repetition import Repeated
 from oism._core.transforms import on_host
 
 Operator = Callable[[Tensor], Tensor]
@@ -54,15 +55,13 @@ def _dot(x: Tensor, y: Tensor) -> Tensor:
     return (x[:, None] @ y[..., None])[:, 0, 0]
 
 
-def _extremes(steps: list[Tensor], ratios: list[Tensor], used: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the extreme Ritz values from the steps a and ratios b of conjugate gradients.
+def _extremes(steps: Tensor, ratios: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the extreme Ritz values from the steps a and ratios b ``(S, k)``.
 
     The Lanczos matrix has the diagonal 1/aₙ + bₙ₋₁/aₙ₋₁ and the off-diagonal √bₙ/aₙ.
     """
     ends = torch.full((2, len(used)), math.nan, dtype=torch.float64)
-    if not steps:
-        return ends[0].to(used.device), ends[1].to(used.device)
-    every_a, every_b = (torch.stack(many, dim=1).cpu() for many in (steps, ratios))
+    every_a, every_b = steps.cpu(), ratios.cpu()
     for system, count in enumerate(used.tolist()):
         if count:
             a, b = every_a[system, :count], every_b[system, :count]
@@ -75,9 +74,9 @@ def _extremes(steps: list[Tensor], ratios: list[Tensor], used: Tensor) -> tuple[
     return ends[0].to(used.device), ends[1].to(used.device)
 
 
-def _ends(values: list[Tensor], like: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest and the largest of values ``(S,)``, NaN where there are none."""
-    every = torch.stack((torch.full_like(like, math.nan), *values))
+def _ends(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the smallest and the largest of values ``(k, S)``, NaN where there are none."""
+    every = torch.nn.functional.pad(values, (0, 0, 1, 0), value=math.nan)
     low = every.nan_to_num(nan=math.inf).amin(dim=0)
     high = every.nan_to_num(nan=-math.inf).amax(dim=0)
     return low.where(low.isfinite(), math.nan), high.where(high.isfinite(), math.nan)
@@ -108,31 +107,37 @@ class RidgePath:
         self._size = right.norm(dim=1, keepdim=True)
         self._vector = right / self._size.where(self._size > 0, 1.0)
         self._before = torch.zeros_like(right)
-        self._vectors = right.new_empty(0, *right.shape)
-        self._diagonal: list[Tensor] = []
-        self._beside = [right.new_zeros(len(right), 1)]
+        # On a GPU the memory is fixed, because steps are recorded.
+        self._vectors = right.new_empty(0 if on_host(right) else iterations, *right.shape)
+        self._diagonal = right.new_zeros(len(right), iterations)
+        self._beside = right.new_zeros(len(right), iterations + 1)  # β₀ = 0, β₁, …
+        self._last = right.new_zeros(len(right), 1)
+        self._count, self._place = 0, right.new_zeros(1, dtype=torch.int64)
         # Of T + εI = LDLᵀ for all ε: the last pivot, and the residual Π β_j/pivot_j.
         self._pivot = right.new_ones(len(right), len(shifts))
-        self.residual = (self._size > 0).to(right).expand_as(self._pivot)
+        self.residual = (self._size > 0).to(right).repeat(1, len(shifts))
         self._positive = torch.ones_like(self._pivot, dtype=torch.bool)
         self.iterations = torch.zeros_like(self._pivot, dtype=torch.int64)
+        self._extend = Repeated(self._step, right.device)
 
     def solve(self, number: int) -> Tensor:
         """Return y for one of the shifts: ``(S, n)``; NaN where B + εI is not positive."""
-        while len(self._diagonal) < self._most:
+        while self._count < self._most:
             if not bool((self.residual[:, number] > self._tolerance).any()):
                 break
-            for _ in range(min(self._look, self._most - len(self._diagonal))):
-                self._extend()
-        if not self._diagonal:
+            more = min(self._look, self._most - self._count)
+            self._reserve(self._count + more)
+            self._extend(more)
+            self._count += more
+        if not self._count:
             return torch.zeros_like(self._vector)
-        count = len(self._diagonal)
-        diagonal, beside = (torch.cat(part, dim=1) for part in (self._diagonal, self._beside[:-1]))
+        count = self._count
+        diagonal, beside = self._diagonal[:, :count], self._beside[:, 1:count]
         # After an exhausted space T continues as a separate block, with copies of its first entry.
-        joined = torch.cat((torch.ones_like(diagonal[:, :1]), (beside[:, 1:] > 0).to(diagonal)), 1)
+        joined = torch.cat((torch.ones_like(diagonal[:, :1]), (beside > 0).to(diagonal)), 1)
         diagonal = diagonal.where(joined.cumprod(dim=1) > 0, diagonal[:, :1])
         matrix = torch.diag_embed(diagonal + self._shifts[number])
-        matrix += torch.diag_embed(beside[:, 1:], 1) + torch.diag_embed(beside[:, 1:], -1)
+        matrix += torch.diag_embed(beside, 1) + torch.diag_embed(beside, -1)
         first = torch.nn.functional.pad(self._size, (0, count - 1))
         weights = torch.linalg.solve_ex(matrix, first)[0]
         weights = weights.where(self._positive[:, number, None] & weights.isfinite(), math.nan)
@@ -140,29 +145,105 @@ class RidgePath:
         solution: Tensor = (weights[:, None] @ self._vectors[:count].movedim(0, 1))[:, 0]
         return solution
 
-    def _extend(self) -> None:
-        """Add a vector to the space."""
-        count = len(self._diagonal)
-        self.iterations += self.residual > self._tolerance
-        if count == len(self._vectors):  # few large allocations: fresh pages are slow
-            more = self._vector.new_empty(min(2 * count + 32, self._most), *self._vector.shape)
-            more[:count] = self._vectors
+    def _reserve(self, count: int) -> None:
+        """Make memory for so many vectors: few large allocations, since fresh pages are slow."""
+        if count > len(self._vectors):
+            size = max(count, min(2 * self._count + 32, self._most))
+            more = self._vector.new_empty(size, *self._vector.shape)
+            more[: self._count] = self._vectors[: self._count]
             self._vectors = more
-        vector = self._vectors[count].copy_(self._vector)
-        beside = self._beside[-1]
+
+    def _step(self) -> None:
+        """Add a vector to the space."""
+        vector, beside = self._vector, self._last
+        self.iterations += self.residual > self._tolerance
+        self._vectors.index_copy_(0, self._place, vector[None])
         image = self._operator(vector).addcmul_(beside, self._before, value=-1)
         diagonal = _dot(vector, image)[:, None]
         image.addcmul_(diagonal, vector, value=-1)
-        self._pivot = diagonal + self._shifts - beside.square() / self._pivot
-        self._positive &= (self._pivot > 0) | (self.residual <= 0)
+        pivot = diagonal + self._shifts - beside.square() / self._pivot
+        self._positive &= (pivot > 0) | (self.residual <= 0)
+        self._pivot.copy_(pivot.where(pivot > 0, 1.0))
         beside = image.norm(dim=1, keepdim=True)
         # If the Krylov space is exhausted, this and all later vectors are zero.
         beside = torch.where(beside > 1e-14 * diagonal.abs(), beside, 0.0)
-        self._pivot = self._pivot.where(self._pivot > 0, 1.0)
-        self.residual = self.residual * beside / self._pivot
-        self._vector, self._before = image.div_(beside.where(beside > 0, math.inf)), vector
-        self._diagonal.append(diagonal)
-        self._beside.append(beside)
+        self.residual.mul_(beside / self._pivot)
+        self._diagonal.index_copy_(1, self._place, diagonal)
+        self._place += 1
+        self._beside.index_copy_(1, self._place, beside)
+        self._last.copy_(beside)
+        self._before.copy_(vector)
+        torch.div(image, beside.where(beside > 0, math.inf), out=self._vector)
+
+
+class _Descent:
+    """The state of conjugate gradients for systems g ``(S, n)``; `step` changes it in place."""
+
+    def __init__(  # noqa: PLR0913
+        self,
+        operator: Operator,
+        right: Tensor,
+        shift: Tensor,
+        *,
+        start: Tensor | None,
+        preconditioner: Operator | None,
+        tolerance: float,
+        iterations: int,
+    ) -> None:
+        self._operator, self._shift, self._preconditioner = operator, shift, preconditioner
+        improved = preconditioner or torch.clone
+        self.solution = torch.zeros_like(right) if start is None else start.clone()
+        self._residual = right.clone() if start is None else right - self._shifted(self.solution)
+        self._direction = improved(self._residual)
+        self.energy = _dot(self._residual, self._direction)
+        whole = self.energy if start is None else _dot(right, improved(right))
+        self.scale = whole.clamp(min=NOTHING)
+        self._enough = tolerance**2 * self.scale
+        self.used = torch.zeros(len(right), dtype=torch.int64, device=right.device)
+        self._going = torch.ones_like(self.used, dtype=torch.bool)
+        # Of every step: its length a and the ratio b of energies, or the Rayleigh quotient.
+        entries = 2 if preconditioner is None else 1
+        self._history = right.new_full((iterations, entries, len(right)), math.nan)
+        self._place = self.used.new_zeros(1)
+
+    def _shifted(self, y: Tensor) -> Tensor:
+        return torch.addcmul(self._operator(y), self._shift[:, None], y)
+
+    @property
+    def live(self) -> Tensor:
+        """Which systems are not solved yet, and can be."""
+        return self._going & (self.energy > self._enough)
+
+    def step(self) -> None:
+        """Take one step in all live systems."""
+        live, direction = self.live, self._direction
+        image = self._shifted(direction)
+        curvature = _dot(direction, image)
+        if self._preconditioner is not None:
+            kept = (curvature / _dot(direction, direction)).where(live, math.nan)[None]
+        self._going &= ~(live & ~(curvature > 0))  # not positive: there is no further step
+        live = live & self._going
+        step = torch.where(live, self.energy / curvature.where(live, 1.0), 0.0)
+        self.solution.addcmul_(step[:, None], direction)
+        self._residual.addcmul_(step[:, None], image, value=-1)
+        residual = self._residual
+        ahead = residual if self._preconditioner is None else self._preconditioner(residual)
+        new = _dot(residual, ahead)
+        ratio = torch.where(live, new / self.energy.where(live, 1.0), 0.0)
+        self.energy.copy_(torch.where(live, new, self.energy))
+        if self._preconditioner is None:
+            kept = torch.stack((step, ratio))
+        direction.mul_(ratio[:, None]).add_(ahead)
+        self.used += live
+        self._history.index_copy_(0, self._place, kept[None])
+        self._place += 1
+
+    def extremes(self, taken: int) -> tuple[Tensor, Tensor]:
+        """Return Ritz values, or with a preconditioner Rayleigh quotients, after all steps."""
+        kept = self._history[:taken]
+        if self._preconditioner is None:
+            return _extremes(kept[:, 0].mT, kept[:, 1].mT, self.used)
+        return _ends(kept[:, 0])
 
 
 def conjugate_gradients(  # noqa: PLR0913
@@ -179,47 +260,21 @@ def conjugate_gradients(  # noqa: PLR0913
 
     A system stops at a direction along which B + εI is not positive; its residual is then large.
     """
-
-    def shifted(y: Tensor) -> Tensor:
-        return torch.addcmul(operator(y), shift[:, None], y)
-
-    improved = preconditioner or torch.clone
-    solution = torch.zeros_like(right) if start is None else start.clone()
-    residual = right.clone() if start is None else right - shifted(solution)
-    direction = improved(residual)
-    energy = _dot(residual, direction)
-    whole = energy if start is None else _dot(right, improved(right))
-    scale = whole.clamp(min=NOTHING)
-    used = torch.zeros(len(right), dtype=torch.int64, device=right.device)
-    going = torch.ones_like(used, dtype=torch.bool)
-    look = 1 if on_host(right) else LOOK
-    steps: list[Tensor] = []
-    ratios: list[Tensor] = []
-    quotients: list[Tensor] = []
-    for number in range(iterations):
-        live = going & (energy > tolerance**2 * scale)
-        if number % look == 0 and not bool(live.any()):
-            break
-        image = shifted(direction)
-        curvature = _dot(direction, image)
-        if preconditioner is not None:
-            quotients.append((curvature / _dot(direction, direction)).where(live, math.nan))
-        going = going & ~(live & ~(curvature > 0))  # not positive: there is no further step
-        live = live & going
-        step = torch.where(live, energy / curvature.where(live, 1.0), 0.0)
-        solution.addcmul_(step[:, None], direction)
-        residual.addcmul_(step[:, None], image, value=-1)
-        ahead = residual if preconditioner is None else preconditioner(residual)
-        new = _dot(residual, ahead)
-        ratio = torch.where(live, new / energy.where(live, 1.0), 0.0)
-        energy = torch.where(live, new, energy)
-        direction.mul_(ratio[:, None]).add_(ahead)
-        used += live
-        steps.append(step)
-        ratios.append(ratio)
-    if preconditioner is None:
-        low, high = _extremes(steps, ratios, used)
-    else:
-        low, high = _ends(quotients, energy)
-    left = (energy / scale).sqrt()
-    return Solution(solution, used, left, low - shift, high - shift)
+    descent = _Descent(
+        operator,
+        right,
+        shift,
+        start=start,
+        preconditioner=preconditioner,
+        tolerance=tolerance,
+        iterations=iterations,
+    )
+    descend = Repeated(descent.step, right.device)
+    look, taken = 1 if on_host(right) else LOOK, 0
+    while taken < iterations and bool(descent.live.any()):
+        more = min(look, iterations - taken)
+        descend(more)
+        taken += more
+    low, high = descent.extremes(taken)
+    left = (descent.energy / descent.scale).sqrt()
+    return Solution(descent.solution, descent.used, left, low - shift, high - shift)

@@ -57,6 +57,10 @@ EXPONENTIAL_DECAY = 25.0
 CHUNK, DEVICE_CHUNK = 2**16, 2**26
 """The number of grid points per batch, on the CPU and on other devices."""
 
+SHARED = 2**22
+"""The number of grid points up to which a GPU takes one band for all times: launching operations
+takes longer than they do."""
+
 TIMES = 3
 """The largest number of times per batch on the CPU: those that have converged wait for others."""
 
@@ -242,7 +246,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
     ) -> Iterator[tuple[float, list[int]]]:
         """Yield batches of consecutive times with the same band that fit into memory."""
         on_cpu = on_host(self.averages.total)
-        start = 0
+        bands, start = bands if on_cpu else self._shared(bands, folds), 0
         while start < len(bands):
             dense = self.is_dense(bands[start], most_dense)
             equations = self._equations("training" if folds > 1 else "total", bands[start])
@@ -256,6 +260,13 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
                 stop += 1
             yield bands[start], list(range(start, stop))
             start = stop
+
+    def _shared(self, bands: list[float], folds: int) -> list[float]:
+        """Return the largest band for all times, if that is little work for a GPU."""
+        largest = max(bands, default=0.0)
+        reach = min(largest, self.radius)
+        points = folds * len(bands) * (4 * reach + 1) ** self.basis.dim
+        return [largest] * len(bands) if points <= SHARED else bands
 
     @property
     def shares(self) -> Tensor:

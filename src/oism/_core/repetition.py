@@ -1,0 +1,65 @@
+"""A short sequence of operations that is repeated many times, recorded once on a GPU.
+
+An iteration of conjugate gradients has about thirty short operations. Launching them one by one
+takes several times as long as a fast device needs for them; a CUDA graph launches all at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+WARM_UPS = 2
+"""The number of repetitions before the recording: libraries choose their methods at first use."""
+
+
+class Repeated:
+    """Repetitions of ``work``, a function without arguments that changes tensors in place.
+
+    ``work`` must not read a number from the device, and what it reads and changes must stay in the
+    same memory. On other devices than CUDA it is called.
+    """
+
+    def __init__(self, work: Callable[[], None], device: torch.device) -> None:
+        self._work, self._is_recorded = work, device.type == "cuda"
+        self._left = WARM_UPS
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def __call__(self, times: int) -> None:
+        """Repeat the work."""
+        for _ in range(times):
+            if not self._is_recorded:
+                self._work()
+            elif self._left:
+                self._left -= 1
+                self._warm_up()
+            else:
+                self._graph = self._graph or self._record()
+                self._graph.replay()
+
+    def _warm_up(self) -> None:
+        with _aside():
+            self._work()
+
+    def _record(self) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        # Not `torch.cuda.graph`, which returns all free memory to the device before it records.
+        with _aside():
+            graph.capture_begin(capture_error_mode="thread_local")  # others may use the device
+            try:
+                self._work()
+            finally:
+                graph.capture_end()
+        return graph
+
+
+@contextmanager
+def _aside() -> Iterator[None]:
+    """Within, operations run on a stream of their own, which recordings need."""
+    main, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(main)
+    with torch.cuda.stream(side):
+        yield
+    main.wait_stream(side)
