@@ -58,8 +58,9 @@ class Diagnostics:
     ``loss`` is the cross-validated score-matching loss (NaN without cross-validation), up to the
     constant E‖∇ log ρ_t/π‖². ``level`` is the truncation, 0 for none (torus: the cutoff is
     r·2^{-level/2}; Hermite: the order is lowered by it). ``smallest`` and ``condition`` are the
-    smallest eigenvalue and the condition number of the scaled matrix (NaN if nothing was solved),
-    ``iterations`` those of conjugate gradients. ``interpolation`` is the largest relative error of
+    smallest eigenvalue and the condition number of the scaled matrix (NaN if nothing was solved);
+    where it is solved by iteration, the first is an upper and the second a lower estimate.
+    ``iterations`` are those of conjugate gradients. ``interpolation`` is the largest relative error of
     the table between its knots, measured when the knots were placed (NaN if it was not measured).
     """
 

@@ -90,7 +90,7 @@ STRIDE, CLOSE = 4, 1.5
 than ``CLOSE``, choices are interpolated."""
 
 SWEEP_TOLERANCE, MANY_TOLERANCE = 1e-5, 3e-3
-KNOT_TOLERANCE, FINAL_TOLERANCE = 1e-4, 1e-11
+KNOT_TOLERANCE, FINAL_TOLERANCE = 1e-5, 1e-11
 """Relative residuals: of a ridge path, the second above ``MANY_ROWS`` rows, of interpolated
 coefficients, of exact ones. Losses of a path have relative errors of up to five times as much; so
 the first keeps the choices of few rows from depending on rounding, and with it on units. That of
