@@ -361,7 +361,8 @@ def test_a_preconditioner_saves_steps_and_measures_the_error() -> None:
         form = [
             ((part[:, None] @ whole) @ part[..., None]).flatten() for part in (y - exact, exact)
         ]
-        return (form[0] / form[1]).sqrt()
+        found: Tensor = (form[0] / form[1]).sqrt()
+        return found
 
     plain = conjugate_gradients(product(matrix), right, shift, tolerance=1e-4, iterations=999)
     for start in (None, torch.zeros_like(right), 0.9 * exact):
