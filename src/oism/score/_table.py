@@ -60,8 +60,9 @@ class Diagnostics:
     r·2^{-level/2}; Hermite: the order is lowered by it). ``smallest`` and ``condition`` are the
     smallest eigenvalue and the condition number of the scaled matrix (NaN if nothing was solved);
     where it is solved by iteration, the first is an upper and the second a lower estimate.
-    ``iterations`` are those of conjugate gradients. ``interpolation`` is the largest relative error of
-    the table between its knots, measured when the knots were placed (NaN if it was not measured).
+    ``iterations`` are those of conjugate gradients. ``interpolation`` is the largest relative error
+    of the table between its knots, measured when the knots were placed (NaN if it was not
+    measured).
     """
 
     tau: Tensor
