@@ -158,6 +158,21 @@ def test_as_a_process(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "out" / "here").iterdir()) == FILES
 
 
+@pytest.mark.parametrize("call", ["OISM.save", "overview", "Report.page", "Report.numbers"])
+def test_an_interruption_leaves_all_files_or_none(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are written one after another, and each takes time."""
+
+    def interrupted(*_arguments: object, **_options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"oism.cli.demo_report.{call}", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run("moons", 50, 20, 0, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_numbers_as_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 import threading
 from pathlib import Path
 
 import pytest
 
-from oism._core.atomic import _passes_through, check_writable, replacing
+from oism._core.atomic import _passes_through, check_writable, replacing, replacing_together
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def write_together(paths: list[Path]) -> None:
+    with replacing_together(*paths) as drafts:
+        for draft in drafts:
+            draft.write_text("new")
 
 
 def test_a_new_file_gets_the_permissions_of_the_umask(tmp_path: Path) -> None:
@@ -78,6 +85,54 @@ def test_a_missing_draft_is_an_error_and_keeps_the_old_file(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError):
         write()
     assert path.read_text() == "old"
+
+
+def test_an_interruption_keeps_all_old_files(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+
+    def write() -> None:
+        with replacing_together(tmp_path / "a.txt", tmp_path / "b.txt") as (a, b):
+            a.write_text("new")
+            b.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write()
+    assert names(tmp_path) == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_an_interruption_of_the_renaming_keeps_all_new_files(
+    at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal comes just before one of three renames, and is not lost."""
+    paths = [tmp_path / f"{name}.txt" for name in "abc"]
+    rename = Path.replace
+    done: list[Path] = []
+
+    def interrupted(self: Path, target: Path) -> Path:
+        if len(done) == at:
+            signal.raise_signal(signal.SIGINT)
+        done.append(target)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        write_together(paths)
+    assert names(tmp_path) == ["a.txt", "b.txt", "c.txt"]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_files_are_replaced_together_in_other_threads(tmp_path: Path) -> None:
+    """Only the main thread may set handlers, and only it is interrupted."""
+
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    thread = threading.Thread(target=write_together, args=(paths,))
+    thread.start()
+    thread.join(timeout=30)
+    assert names(tmp_path) == ["a.txt", "b.txt"]
 
 
 def test_links_are_followed(tmp_path: Path) -> None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import signal
 import stat
+import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 StrPath = str | os.PathLike[str]
 
@@ -34,30 +37,101 @@ def replacing(path: StrPath) -> Iterator[Path]:
     >>> Path("letter.txt").read_text()
     'Dear reader'
     """
-    check_writable(path)
-    if _passes_through(path):
-        yield Path(path)
-        return
-    target = Path(os.path.realpath(path))
-    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
-    draft = _draft(target)
-    try:
-        os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
-        if mode is not None:
-            draft.chmod(mode | stat.S_IWUSR)  # before anything is written
+    with replacing_together(path) as (draft,):
         yield draft
-        with draft.open("rb+") as file:
-            os.fsync(file.fileno())
-        if mode is not None:
-            draft.chmod(mode)
-        draft.replace(target)
-        _flush_folder(target.parent)
+
+
+@contextmanager
+def replacing_together(*paths: StrPath) -> Iterator[list[Path]]:
+    """Yield paths to write to; at the end of the block the files there replace ``paths``.
+
+    All are on the disk before the first is renamed, and signals wait until the last is: an error or
+    an interrupt leaves all old files, or all new ones.
+
+    >>> with replacing_together("letter.txt", "answer.txt") as (letter, answer):
+    ...     sizes = letter.write_text("Dear reader"), answer.write_text("Dear author")
+    >>> Path("answer.txt").read_text()
+    'Dear author'
+    """
+    for path in paths:
+        check_writable(path)
+    drafts = [_Draft(path) for path in paths]
+    try:
+        for draft in drafts:
+            draft.create()
+        yield [draft.path for draft in drafts]
+        for draft in drafts:
+            draft.finish()
+        with _signals_wait():
+            for draft in drafts:
+                draft.rename()
+        for folder in {draft.target.parent for draft in drafts if not draft.is_direct}:
+            _flush_folder(folder)
     except OSError as error:
         if error.errno is not None and error.filename is None:  # for example a full disk
-            error.filename = str(path)
+            error.filename = ", ".join(map(str, paths))
         raise
     finally:
-        draft.unlink(missing_ok=True)
+        for draft in drafts:
+            draft.remove()
+
+
+class _Draft:
+    """The draft of a file; that of a pipe or a device is itself."""
+
+    def __init__(self, path: StrPath) -> None:
+        self.is_direct = _passes_through(path)
+        self.target = Path(os.path.realpath(path))
+        self.path = Path(path) if self.is_direct else _draft(self.target)
+        self.mode: int | None = None
+
+    def create(self) -> None:
+        """Create the file, with the permissions of the target before anything is written."""
+        if self.is_direct:
+            return
+        os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+        if self.target.exists():
+            self.mode = stat.S_IMODE(self.target.stat().st_mode)
+            self.path.chmod(self.mode | stat.S_IWUSR)
+
+    def finish(self) -> None:
+        """Flush the file to the disk."""
+        if self.is_direct:
+            return
+        with self.path.open("rb+") as file:
+            os.fsync(file.fileno())
+        if self.mode is not None:
+            self.path.chmod(self.mode)
+
+    def rename(self) -> None:
+        """Replace the target."""
+        if not self.is_direct:
+            self.path.replace(self.target)
+
+    def remove(self) -> None:
+        """Remove the file if it was not renamed."""
+        if not self.is_direct:
+            self.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Within, SIGINT and SIGTERM wait for the end of the block; other threads never get them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    before: dict[int, Any] = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not None:  # None: a handler that is not Python's
+                before[number] = signal.signal(number, lambda one, _frame: received.append(one))
+        yield
+    finally:
+        for own, handler in before.items():
+            signal.signal(own, handler)
+        for one in received:
+            signal.raise_signal(one)
 
 
 @contextmanager

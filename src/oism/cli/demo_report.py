@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 import oism
-from oism._core.atomic import check_writable, replacing
+from oism._core.atomic import check_writable, replacing_together
 from oism._core.plain import plain
 from oism.cli import html_page
 from oism.cli.models import frame
@@ -43,6 +43,9 @@ from oism.plot import (
 from oism.tables import KDE, OISM
 
 Array = NDArray[np.float64]
+
+FILES = ("report.html", "picture.png", "numbers.json", "model.safetensors")
+"""What is written, all of it or nothing."""
 
 NOISES = (0.05, 0.2, 0.8)
 """The noise levels whose scores are drawn, in the coordinates of the box, whose half width is π."""
@@ -201,7 +204,8 @@ class Report:
 def run(name: str, rows: int, test_rows: int, seed: int, folder: Path) -> Report:
     """Fit, compare and write to a folder; return the results."""
     folder.mkdir(parents=True, exist_ok=True)
-    check_writable(folder / "report.html")
+    for file in FILES:
+        check_writable(folder / file)
     generator = torch.Generator().manual_seed(seed)
     distribution = PLANE[name]
     train, test = (distribution.sample(n, generator).numpy() for n in (rows, test_rows))
@@ -213,12 +217,12 @@ def run(name: str, rows: int, test_rows: int, seed: int, folder: Path) -> Report
     model.sample(rows, random_state=seed)
     seconds = time.perf_counter() - start
     report = Report(name, rows, test_rows, seed, model, -float(exact.mean()), fit, other, seconds)
-    model.save(folder / "model.safetensors")
-    with replacing(folder / "picture.png") as draft:
-        overview(model, train, random_state=seed).savefig(draft, dpi=DPI, format="png")
-    _write(folder / "report.html", report.page(train))
-    numbers = plain(report.numbers(), DIGITS)
-    _write(folder / "numbers.json", json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
+    with replacing_together(*(folder / name for name in FILES)) as (page, picture, numbers, stored):
+        page.write_text(report.page(train), encoding="utf-8")
+        overview(model, train, random_state=seed).savefig(picture, dpi=DPI, format="png")
+        content = json.dumps(plain(report.numbers(), DIGITS), indent=1, ensure_ascii=False)
+        numbers.write_text(content + "\n", encoding="utf-8")
+        model.save(stored)
     return report
 
 
@@ -297,8 +301,3 @@ def _curves(model: OISM) -> dict[str, Figure]:
     for panel in (error, traces):
         panel.set_xlabel("noise σ, in units of the box (side 2π)")
     return {"Held-out error by noise level": left, "Coefficients by noise level": right}
-
-
-def _write(path: Path, content: str) -> None:
-    with replacing(path) as draft:
-        draft.write_text(content, encoding="utf-8")
