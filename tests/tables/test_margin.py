@@ -184,6 +184,33 @@ def test_constant_columns_are_narrow(value: float) -> None:
     assert float(at_bound.masses[0]) == 0
 
 
+@pytest.mark.parametrize("bounds", [(0.0, None), (None, 7.5), (0.1, 7.5), (3 - 2e-5, 3.1)])
+def test_a_constant_column_is_possible_up_to_its_bounds(
+    bounds: tuple[float | None, float | None],
+) -> None:
+    """Its table ended after five narrow standard deviations: other values had the density 0."""
+    own = fit_margin(torch.full((7,), 3.0), bounds=bounds)
+    low, high = (
+        3 + away if end is None else end for end, away in zip(bounds, (-9, 9), strict=True)
+    )
+    inside = torch.linspace(low, high, 1001, dtype=torch.float64)
+    assert bool(own.log_density(inside).isfinite().all())
+    assert bool((own.cdf(inside).diff() >= 0).all())
+    assert float(own.cdf(torch.tensor(3.0).double())) == pytest.approx(0.5, abs=1e-5)
+    for end, sign, total in zip(bounds, (-1, 1), (0.0, 1.0), strict=True):
+        if end is not None:
+            x = torch.tensor([end, end + sign * 1e-9], dtype=torch.float64)
+            assert own.log_density(x).isfinite().tolist() == [True, False]
+            assert own.cdf(x).tolist() == pytest.approx([total, total], abs=1e-12)
+
+
+def test_a_value_at_a_bound_is_possible() -> None:
+    """The bound 0.1 was rounded to 0.1000000015, and values below that had the density 0."""
+    x = torch.linspace(0.1, 0.7, 50, dtype=torch.float64)
+    own = fit_margin(x, bounds=(0.1, 0.7))
+    assert bool(own.log_density(x).isfinite().all())
+
+
 def test_weights_count_as_copies() -> None:
     x = draw("normal", 500)
     weights = (torch.arange(500) % 3).double()

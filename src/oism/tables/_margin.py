@@ -82,6 +82,9 @@ LEAST_SCALE = 0.05
 REACH = 5.0
 """The half width of the table of a constant column, in standard deviations."""
 
+TAIL_INTERVALS = 256
+"""The number of intervals of the tail of a constant column up to a bound."""
+
 LEAST_LOG = -600.0
 """The least log-density of a node relative to the largest: its exponential stays positive."""
 
@@ -309,17 +312,29 @@ def fit_margins(
 
 
 def _constant(value: float, low: float | None, high: float | None) -> Margin:
-    """Return a narrow normal distribution at a value, within bounds."""
+    """Return a narrow normal distribution at a value, with tails of power laws up to bounds."""
     deviation = float(constant_scale(torch.tensor(value, dtype=torch.float64)))
-    first, last = value - REACH * deviation, value + REACH * deviation
-    first = first if low is None else max(first, low)
-    last = last if high is None else min(last, high)
-    nodes = torch.linspace(first, last, INTERVALS + 1, dtype=torch.float64)
+    ends = [value - REACH * deviation, value + REACH * deviation]
+    for side, bound in enumerate((low, high)):
+        # A bound that is just beyond the table is its end: nodes are apart.
+        if bound is not None and abs(bound - value) < (REACH + 1) * deviation:
+            ends[side] = bound
+    nodes = torch.linspace(ends[0], ends[1], INTERVALS + 1, dtype=torch.float64)
     logs = -0.5 * ((nodes - value) / deviation).square()
-    pair = torch.ones(2, dtype=torch.float64)
-    is_open = torch.tensor([low is None, high is None]).double()
-    mass = 0.5 * math.erfc(REACH / math.sqrt(2))
-    return Margin.of(nodes, logs, mass * is_open, deviation * pair, POWER * pair)
+    logs = logs - math.log(deviation * math.sqrt(2 * math.pi))
+    mass, pair = 0.5 * math.erfc(REACH / math.sqrt(2)), torch.ones(2, dtype=torch.float64)
+    for side, bound in enumerate((low, high)):
+        if bound is not None and bound != ends[side]:  # the tail is tabulated, to end there
+            share = torch.linspace(0, 1, TAIL_INTERVALS + 1, dtype=torch.float64)[1:]
+            gap = torch.expm1(share * math.log1p(abs(bound - ends[side]) / deviation))
+            own = ends[side] + math.copysign(deviation, bound - value) * gap
+            own[-1] = bound
+            tail = math.log(mass * POWER / deviation) - (POWER + 1) * gap.log1p()
+            nodes = torch.cat((nodes, own) if side else (own.flip(0), nodes))
+            logs = torch.cat((logs, tail) if side else (tail.flip(0), logs))
+    outside = [mass if bound is None else 0.0 for bound in (low, high)]
+    masses = torch.tensor(outside, dtype=torch.float64)
+    return Margin.of(nodes, logs, masses, deviation * pair, POWER * pair)
 
 
 def _fit_periodic(x: Tensor, w: Tensor, period: float, choice: Choice) -> Margin:
@@ -345,7 +360,10 @@ def _fit(x: Tensor, w: Tensor, low: float | None, high: float | None, choice: Ch
     """Return the margin of a column that is not periodic."""
     warp = AsinhMap.of(x, w, low, high)
     z, total, count = warp(x), float(w.sum()), _count(w)
-    ends = [None if end is None else float(warp(torch.tensor(end).double())) for end in (low, high)]
+    ends = [
+        None if end is None else float(warp(torch.tensor(end, dtype=torch.float64)))
+        for end in (low, high)
+    ]
     chart = _chart(z, w, ends[0], ends[1])
     first, last = float(chart.low), float(chart.low + chart.width)
     used = (z >= first) & (z <= last)
