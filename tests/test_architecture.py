@@ -109,6 +109,18 @@ def test_a_package_imports_only_lower_layers(package: str) -> None:
             assert ".".join(one.target.split(".")[:2]) in allowed, str(one)
 
 
+def test_numbers_are_not_rounded_to_float32_on_their_way_to_float64() -> None:
+    """``torch.tensor(0.1).double()`` is 0.10000000149: the dtype must be an argument."""
+    rounding = re.compile(r"torch\.(as_)?(tensor|full|linspace)\((?!.*dtype).*\)\.double\(\)")
+    found = [
+        f"{path.name}:{node.lineno}"
+        for path in (PROJECT / "src").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and rounding.fullmatch(ast.unparse(node))
+    ]
+    assert not found
+
+
 def test_every_package_has_its_layer() -> None:
     assert set(CHECKOUT.top_level()) == set(LAYERS) - {"__main__"}
 

@@ -51,3 +51,24 @@ def test_a_constant_column_does_not_decide_about_the_others() -> None:
     assert abs(found.mean() + 1.5 * np.log(2 * np.pi * np.e)) < 0.3  # three normal columns
     drawn = others.sample(200, random_state=0)
     assert np.median(np.abs(drawn)) < 1
+
+
+def test_a_given_value_is_not_rounded() -> None:
+    """It was rounded to float32, which for a column of this spread is another value."""
+    x = np.random.default_rng(0).normal(size=(150, 4))
+    x[:, 1] = 1000 + 1e-6 * (x[:, 0] + x[:, 1])
+    model = OISM().fit(x)
+    row = x[7]
+    parts = model.marginal([1]).score_samples(row[[[1]]])
+    parts = parts + model.conditional({1: row[1]}).score_samples(row[None, [0, 2, 3]])
+    assert parts == pytest.approx(model.score_samples(row[None]), abs=1e-6)
+
+
+@pytest.mark.filterwarnings(FLAT, "ignore:. rows are fewer")
+@pytest.mark.parametrize("n", [1, 2])
+def test_few_rows_with_a_bound_allow_all_values_within_it(n: int) -> None:
+    """Of two rows one is held out, and the other one alone is a constant column."""
+    rng = np.random.default_rng(0)
+    x, new = (np.exp(rng.normal(size=(k, 5))) for k in (n, 50))
+    model = OISM(bounds={0: (0.0, None)}).fit(x)
+    assert np.isfinite(model.score_samples(new)).all()

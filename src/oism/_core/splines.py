@@ -85,7 +85,7 @@ class Splines:
     @property
     def widths(self) -> Tensor:
         """The width h of a cell along each axis: ``(d,)``."""
-        return (self.box[:, 1] - self.box[:, 0]) / torch.tensor(self.cells).double()
+        return (self.box[:, 1] - self.box[:, 0]) / torch.tensor(self.cells, dtype=torch.float64)
 
     def _knots(self, axis: int) -> Tensor:
         low, high = self.box[axis].tolist()

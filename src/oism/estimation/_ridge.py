@@ -108,7 +108,7 @@ class CrossValidation(Ridge):
 def _constant(ridge: float, system: System, clock: Clock, times: int) -> Choice:
     tau = torch.linspace(0, clock.horizon, times, dtype=torch.float64)
     schedule = Schedule.constant(ridge, system.untruncated, system.batch)
-    return Choice(schedule, torch.full((times, *system.batch), torch.nan).double(), tau)
+    return Choice(schedule, torch.full((times, *system.batch), torch.nan, dtype=torch.float64), tau)
 
 
 def ridge_of(ridge: Ridge | float | None) -> Ridge:

@@ -161,7 +161,7 @@ class Flow:
     @property
     def base(self) -> Measure:
         """The distribution at the last time, from which sampling starts: see `Process.start`."""
-        return self.process.start(self.clock._time(torch.tensor(self.span[1]).double()))
+        return self.process.start(self.clock._time(torch.tensor(self.span[1], dtype=torch.float64)))
 
     def velocity(self, x: Tensor, tau: Tensor) -> Tensor:
         """Return the right-hand side t'(τ) v of the probability flow."""

@@ -211,7 +211,8 @@ class Part(torch.nn.Module):
             terms = terms + self.levels[column][:, code]
         values, log_jacobian = {}, 0.0
         for column, value in given.items():
-            y, slope = self.coordinates[column].to_normal(torch.tensor([value]).double())
+            exact = torch.tensor([value], dtype=torch.float64)
+            y, slope = self.coordinates[column].to_normal(exact)
             values[column], log_jacobian = float(y[0]), log_jacobian + float(slope[0])
         log_mass, mixture, kept = self.mixture.given(values, terms)
         rest = [j for j in range(self.mixture.dim) if j not in given]

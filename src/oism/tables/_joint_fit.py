@@ -412,7 +412,8 @@ def cross_fit_joint(
         by_system: dict[System, list[tuple[float, Member]]] = {}
         for weight, place, member in chosen:
             by_system.setdefault(place, []).append((weight, member))
-        shares = torch.tensor([sum(w for w, _ in own) for own in by_system.values()]).double()
+        sums = [sum(w for w, _ in own) for own in by_system.values()]
+        shares = torch.tensor(sums, dtype=torch.float64)
         parts = tuple(
             place.part([(w / float(share), one) for w, one in own])
             for (place, own), share in zip(by_system.items(), shares, strict=True)

@@ -154,7 +154,7 @@ class JacobiLine(Waves):
     def log_base(self, s: Tensor) -> Tensor:
         """Return log Beta(a, b) with respect to s, from x and 1 - x."""
         a, b = self._measure.a, self._measure.b
-        powers = torch.tensor([[2 * a - 1], [2 * b - 1]]).to(s)
+        powers = torch.tensor([[2 * a - 1], [2 * b - 1]], dtype=torch.float64).to(s)
         norm = math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
         return (powers * self._logs(s)).sum(dim=0) - norm
 
@@ -280,9 +280,8 @@ class LineFlow:
         for first in range(0, steps, BLOCK)[::direction]:
             count = min(BLOCK, steps - first)
             # The stages of a step are at 0, 1/3, 2/3 and 1 of it; steps share their ends.
-            stages = (
-                self.span[0] + step * torch.linspace(first, first + count, 3 * count + 1).double()
-            )
+            thirds = torch.arange(3 * first, 3 * (first + count) + 1, dtype=torch.float64)
+            stages = self.span[0] + step / 3 * thirds
             table = self._table(stages.clamp(*self.span))
             table = table if direction > 0 else table.flip(0)
             size = table.shape[1] / length

@@ -112,5 +112,5 @@ def _start(x: Tensor, weights: Tensor, count: int, generator: torch.Generator) -
         chosen.append(row)
         depth = torch.minimum(depth, (1 - (x @ x[row]).abs()).clamp(min=0))
     spread = float(weights @ depth / weights.sum())
-    kappa = torch.full((1, count), min(1.5 / max(spread, 1e-9), LARGEST_KAPPA)).double()
+    kappa = torch.full((1, count), min(1.5 / max(spread, 1e-9), LARGEST_KAPPA), dtype=torch.float64)
     return RotationMixture(x[chosen], torch.ones(count).double(), kappa)

@@ -51,9 +51,8 @@ class StackedTable(ModelWithoutProcess):
                 raise ValueError(f"members must be models of one column, got {member.dim} columns")
         self.members, self.shares = tuple(members), tuple(float(share) for share in shares)
         parts: list[Densities] = [Single(one) for one in members]
-        self.pool = Pool(
-            parts if kernels is None else [*parts, kernels], torch.tensor(self.shares).double()
-        )
+        own = torch.tensor(self.shares, dtype=torch.float64)
+        self.pool = Pool(parts if kernels is None else [*parts, kernels], own)
 
     def to_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""

@@ -44,5 +44,6 @@ class EigenfunctionSystem(ProductSystem):
     def density_ratio(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ρ_t/π = 1 + Σ e^{-μt} E[ψ(X)] ψ(x): ``(n,)``."""
         wide = self.basis.doubled()
-        means = self.averages.total * torch.exp(-torch.as_tensor(t).double().cpu() * wide.rates)
+        time = torch.as_tensor(t, dtype=torch.float64, device="cpu")
+        means = self.averages.total * torch.exp(-time * wide.rates)
         return 1 + wide._series(x, means.to(x), 0)
