@@ -30,6 +30,7 @@ from oism.process import Clock
 from oism.score import OperatorScore
 from oism.tables._background import Background, Spread
 from oism.tables._chart import Chart
+from oism.tables._columns import Columns
 from oism.tables._contract import HeldOut, TabularModel
 from oism.tables._folds import folds_by_content, ranges_of
 from oism.tables._model import TableModel, converged_steps
@@ -43,7 +44,11 @@ OUTSIDE = 0.01
 
 @dataclass(frozen=True)
 class Settings:
-    """The parameters of `OISM` that concern a fit, whatever the family."""
+    """The parameters of `OISM` that concern a fit, whatever the family.
+
+    ``levels`` are the columns as they are in the table where rows are spread over the cells of
+    discrete ones and equal rows are copies, which must not be held out one from another.
+    """
 
     folds: int = 5
     clock: Clock | None = None
@@ -52,6 +57,7 @@ class Settings:
     steps: int | str = "auto"
     device: str | torch.device | None = None
     seed: int = 0
+    levels: Columns | None = None
 
 
 class Collector(ABC):

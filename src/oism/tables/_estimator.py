@@ -744,7 +744,15 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
             ridge=self.ridge,
             steps=self.flow_steps,
             device=self.device,
+            levels=self.columns_ if self._has_copies else None,
         )
+
+    @property
+    def _has_copies(self) -> bool:
+        """Whether rows are spread over cells of levels, and equal rows are copies."""
+        # Where all columns have levels, equal rows are no copies, and one fold would hold all rows
+        # of a level.
+        return bool(self.columns_.discrete) and not self.columns_.have_levels
 
     @property
     def _chooses_at_ends(self) -> bool:
@@ -765,12 +773,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
 
     def _folds(self, rows: Tensor, fold: Tensor | None) -> Tensor | None:
         """Return the folds of rows, or None where those follow from the content of spread rows."""
-        # By the rows as they are, not spread out. But where all columns have levels, equal rows are
-        # no copies, and one fold would hold all rows of a level.
-        columns = self.columns_
-        if fold is None and columns.discrete and not columns.have_levels:
-            return self.collector_.folds_of(rows)
-        return fold
+        return self.collector_.folds_of(rows) if fold is None and self._has_copies else fold
 
     def _dequantised(self, rows: Tensor) -> Tensor:
         """Return rows whose discrete columns are spread over the cells of their levels."""

@@ -382,7 +382,7 @@ def fit_joint(
     )[0]
 
 
-def cross_fit_joint(
+def cross_fit_joint(  # noqa: PLR0913
     rows: Tensor,
     columns: Sequence[Column],
     *,
@@ -390,18 +390,23 @@ def cross_fit_joint(
     candidates: Candidates = Candidates(),  # noqa: B008
     seed: int = 0,
     progress: bool | None = None,
+    cells: Tensor | None = None,
 ) -> tuple[JointModel, HeldOut]:
-    """Return the pool of all candidates and what held-out rows show; arguments of `fit_joint`."""
+    """Return the pool of all candidates and what held-out rows show; arguments of `fit_joint`.
+
+    ``cells`` ``(n, d)`` determine the folds; by default they are those of the rows.
+    """
     weights = torch.ones(len(rows), dtype=torch.float64) if weights is None else weights
     numeric = [k for k, one in enumerate(columns) if not one.categorical]
     levelled = [k for k, one in enumerate(columns) if one.categorical]
+    cells = Columns(tuple(columns)).cells_of(rows, weights) if cells is None else cells
     table = TrainingRows(
         rows[:, numeric],
         rows[:, levelled].long(),
         weights,
         tuple(columns[k] for k in numeric),
         tuple(len(columns[k].levels) for k in levelled),
-        problems_of(Columns(tuple(columns)).cells_of(rows, weights)),
+        problems_of(cells),
     )
     with threads_apart(), progress_bar(progress) as bar:
         places = _systems(table, candidates.systems, bar)

@@ -103,8 +103,11 @@ class RowCollector(Collector):
         rows, weights, place = rows[order], weights[order], order.argsort()[place]
         columns = [_with_start(one, rows[:, j]) for j, one in enumerate(self.columns)]
         candidates, seed = Candidates(self._systems), self._settings.seed
+        levels = self._settings.levels
+        alike = rows if levels is None else levels.quantised(rows)
+        cells = self.columns.cells_of(alike, weights)
         model, held_out = cross_fit_joint(
-            rows, columns, weights=weights, candidates=candidates, seed=seed
+            rows, columns, weights=weights, candidates=candidates, seed=seed, cells=cells
         )
         if complete is None:
             return model, held_out
