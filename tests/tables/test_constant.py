@@ -42,13 +42,17 @@ def test_a_spread_of_few_roundings_is_a_spread(process: str) -> None:
 
 @pytest.mark.filterwarnings(FLAT)
 def test_a_constant_column_does_not_decide_about_the_others() -> None:
-    """In warped coordinates it is 0 up to rounding, which was its scale beside an outlier."""
-    x = np.random.default_rng(0).normal(size=(168, 4))
+    """It had another density in warped coordinates, by which these were preferred."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(168, 4))
     x[:, 2] = 0.3231814
     x[0, [0, 1, 3]] += 1e4
     others = OISM().fit(x).conditional({2: 0.3231814})
-    found = others.score_samples(x[1:, [0, 1, 3]])
-    assert abs(found.mean() + 1.5 * np.log(2 * np.pi * np.e)) < 0.3  # three normal columns
+    alone = OISM(process="joint").fit(x[:, [0, 1, 3]])
+    new = rng.normal(size=(500, 3))
+    found = others.score_samples(new).mean()
+    assert found == pytest.approx(alone.score_samples(new).mean(), abs=0.03)
+    assert abs(found + 1.5 * np.log(2 * np.pi * np.e)) < 0.3  # three normal columns
     drawn = others.sample(200, random_state=0)
     assert np.median(np.abs(drawn)) < 1
 
@@ -72,3 +76,14 @@ def test_few_rows_with_a_bound_allow_all_values_within_it(n: int) -> None:
     x, new = (np.exp(rng.normal(size=(k, 5))) for k in (n, 50))
     model = OISM(bounds={0: (0.0, None)}).fit(x)
     assert np.isfinite(model.score_samples(new)).all()
+
+
+@pytest.mark.filterwarnings(FLAT, "ignore:. rows are fewer")
+@pytest.mark.parametrize("n", [3, 4, 8, 30])
+def test_a_constant_column_is_narrow_beside_few_rows(n: int) -> None:
+    """Few rows lie in a plane, which is widened; a constant column got half of its value."""
+    x = np.random.default_rng(0).normal(size=(n, 4))
+    x[:, 0] = -4e-8
+    samples = OISM().fit(x).sample(500, random_state=0)
+    assert np.abs(samples[:, 0] / -4e-8 - 1).max() < 1e-4
+    assert samples[:, 1].std() > 0.1

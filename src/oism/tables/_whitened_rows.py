@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from oism.tables._chart import is_constant
+from oism.tables._chart import constant_scale, is_constant
 from oism.tables._gaussians import Gaussians
 from oism.tables._mixture import MixtureModel
 
@@ -52,6 +52,8 @@ class WhitenedRows:
     def of(cls, y: Tensor, linear: Tensor) -> WhitenedRows:
         """Return the map after which the inner rows have mean 0 and covariance I.
 
+        A constant column is divided by its scale only, which is the same density at its value
+        whether it is warped or not: so it does not decide between systems of coordinates.
         ``linear`` ``(d,)`` says which columns are not warped, for the background.
         """
         centre = y.median(dim=0).values
@@ -59,19 +61,23 @@ class WhitenedRows:
         for tail in TAILS:  # more than two thirds of the rows may be at one value
             low, high = torch.quantile(y, torch.tensor([tail, 1 - tail]).to(y), dim=0)
             scale = torch.where(scale > 1e-3 * (high - low), scale, 0.5 * (high - low))
-        flat = is_constant(y.amin(dim=0), y.amax(dim=0)) | (scale == 0)
-        # A warped column has the unit 1, and is 0 up to rounding if it is constant.
-        own = torch.where(linear & (centre != 0), centre.abs(), 1.0)
-        scale = torch.where(flat, own, scale)
+        scale = torch.where(scale == 0, torch.where(centre != 0, centre.abs(), 1.0), scale)
+        constant = is_constant(y.amin(dim=0), y.amax(dim=0))
+        constant |= ~linear & (y.amax(dim=0) - y.amin(dim=0) < ROUNDING)  # it is 0 up to rounding
+        scale = torch.where(constant, torch.where(linear, constant_scale(centre), 1.0), scale)
         u = (y - centre) / scale
         inner = u[(u.abs() < INNER).all(dim=1)]
         inner = inner if len(inner) > 1 else u
         mean = inner.mean(dim=0)
-        values, vectors = torch.linalg.eigh((inner - mean).mT @ (inner - mean) / len(inner))
-        deviations = values.clamp(min=0).sqrt()
+        gap = (inner - mean)[:, ~constant]
+        values, directions = torch.linalg.eigh(gap.mT @ gap / len(inner))
+        own = values.clamp(min=0).sqrt()
         # So few rows lie in a plane whatever their distribution is.
         least = 1 / len(y) if len(y) <= 2 * y.shape[1] else 1e-6
-        deviations = deviations.clamp(min=least * float(deviations.max().clamp(min=1e-6)))
+        largest = max([1e-6, *own.tolist()])
+        deviations, vectors = torch.ones_like(mean), torch.eye(len(mean)).to(mean)
+        deviations[~constant] = own.clamp(min=least * largest)
+        vectors[torch.outer(~constant, ~constant)] = directions.flatten()
         back = (vectors * deviations).mT
         return cls(centre, scale, mean, vectors / deviations, back, linear)
 
