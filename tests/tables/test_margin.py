@@ -204,6 +204,14 @@ def test_a_constant_column_is_possible_up_to_its_bounds(
             assert own.cdf(x).tolist() == pytest.approx([total, total], abs=1e-12)
 
 
+def test_a_range_of_few_roundings_has_a_margin() -> None:
+    """The range has fewer numbers than the table had nodes."""
+    x = 0.7 * (1 + 1e-13 * torch.linspace(-1, 1, 40, dtype=torch.float64))
+    own = fit_margin(x)
+    assert bool(own.log_density(x).isfinite().all())
+    assert float((own.cdf(x) - torch.linspace(0, 1, 40)).abs().max()) < 0.1
+
+
 def test_a_value_at_a_bound_is_possible() -> None:
     """The bound 0.1 was rounded to 0.1000000015, and values below that had the density 0."""
     x = torch.linspace(0.1, 0.7, 50, dtype=torch.float64)

@@ -392,7 +392,9 @@ def _fit(x: Tensor, w: Tensor, low: float | None, high: float | None, choice: Ch
         far = (own * torch.log1p(gap[gap > 0] / scales[side])).sum()
         masses[side] = (tail + own.sum()) / (count + 1)
         powers[side] = ((1 + own.sum()) / (1 / POWER + far)).clamp(min=LEAST_POWER)
-    return Margin.of(nodes, logs + log_slope, masses, scales, powers)
+    # A range of few rounding errors has fewer numbers than nodes.
+    apart = torch.cat((nodes.diff() > 0, torch.ones(1, dtype=torch.bool)))
+    return Margin.of(nodes[apart], (logs + log_slope)[apart], masses, scales, powers)
 
 
 def _count(w: Tensor) -> float:
