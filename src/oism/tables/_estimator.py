@@ -759,6 +759,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         """Whether the process at bounds is chosen: nothing is given that belongs to the torus."""
         automatic = isinstance(self.process, str) and self.process == "auto"
         own = self.clock is not None or self.network is not None or self.max_eigenvalue != "auto"
+        own |= not SHRINKAGES[self.shrinkage].keeps_positivity  # others need the torus' projection
         return automatic and not own and self.order == "auto"
 
     def _add(

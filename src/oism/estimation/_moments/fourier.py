@@ -211,4 +211,7 @@ def project_fourier(lattice: Tensor, means: Tensor, floor: float = DENSITY_FLOOR
     placed = grid.place(lattice)
     density = grid.density(means, placed).clamp(min=floor)
     waves = grid.analyse(density)
-    return waves[..., placed[0]] / waves[..., :1]
+    projected = waves[..., placed[0]] / waves[..., :1]
+    if not bool((means.imag != 0).any()):  # an even density, which rounding must not change
+        projected = torch.complex(projected.real, torch.zeros_like(projected.real))
+    return projected
