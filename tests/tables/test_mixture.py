@@ -12,7 +12,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from oism import Flow, VariancePreserving, load
+from oism import OISM, Flow, VariancePreserving, load
 from oism.flow import ExactTrace, RungeKutta4, log_density
 from oism.tables import MixtureModel, fit_mixtures
 
@@ -217,3 +217,9 @@ def test_units_and_constant_columns() -> None:
 def test_no_rows_is_an_error() -> None:
     with pytest.raises(ValueError, match="data must hold at least one row"):
         fit_mixtures(torch.zeros(0, 3))
+
+
+def test_columns_that_are_not_free_are_named() -> None:
+    x = np.random.default_rng(0).uniform(size=(30, 2))
+    with pytest.raises(ValueError, match=r"process='mixture' .* column 1 is bounded: process="):
+        OISM(process="mixture", bounds={1: (0.0, 1.0)}).fit(x)

@@ -57,10 +57,12 @@ class MixtureFamily(JointFamily):
 
     def check(self, columns: Columns) -> None:
         """Raise unless all columns are free."""
-        if not columns.are_free or columns.categorical:
+        other = [j for j, one in enumerate(columns) if one.kind != "free"]
+        if other:
             raise ValueError(
                 "process='mixture' needs columns that are neither periodic, bounded nor "
-                "categorical: process='joint' serves any columns"
+                f"categorical, and column {columns.label(other[0])} is {columns[other[0]].kind}: "
+                "process='joint' serves any columns"
             )
 
     def collector(
