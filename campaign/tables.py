@@ -75,8 +75,8 @@ class Case:
 
     @property
     def has_marginals(self) -> bool:
-        """Whether the model has marginals and conditionals: polynomials in many columns do not."""
-        return len(self.kinds) <= 3 or self.settings.get("process") != "ou"
+        """Whether the model has marginals and conditionals: polynomials do not."""
+        return self.settings.get("process") != "ou"
 
     @property
     def is_plain(self) -> bool:

@@ -46,6 +46,9 @@ SAMPLES = 200
 DRAWS = 2000
 """The number of points at which the mass is estimated."""
 
+UNLIKELY = 1e-3
+"""The probability below which rows are no uniform ones."""
+
 CHECKS = (
     "finite", "range", "frame", "mass", "gaussian", "chain", "repeated", "file", "pickled", "text",
     "mistake",
@@ -98,7 +101,9 @@ class Trial:
         chosen = free
         if dim > 3 and len(free) > 2:
             chosen = sorted(int(j) for j in self.rng.choice(free, size=2, replace=False))
-        if not chosen or (dim <= 3 and len(free) < dim) or not self.case.has_marginals:
+        if not chosen or (dim <= 3 and len(free) < dim):
+            return True
+        if len(chosen) < dim and not self.case.has_marginals:
             return True
         if len(self.case.rows) < 10 * len(chosen):  # the points would miss a density on a line
             return True
@@ -189,11 +194,23 @@ def in_range(case: Case, samples: pd.DataFrame) -> bool:
         spread = max(spread, 1e-12 * np.abs(y).max())
         if len(y) == 1 and kind not in SINGULAR:
             spread = max(spread, abs(y[0]), 1.0)  # one row says nothing of its unit
+        if math.isfinite(high) and may_be_uniform(y, high - low):
+            spread = max(spread, high - low)
         if not y.min() - spread <= np.median(x) <= y.max() + spread:
             return False
         if np.percentile(x, 75) - np.percentile(x, 25) > 3 * spread:
             return False
     return True
+
+
+def may_be_uniform(values: Array, width: float) -> bool:
+    """Return whether few values may be uniform on an interval: then so may be samples.
+
+    n uniform values lie within a share r of the interval with probability n rⁿ⁻¹ - (n - 1) rⁿ.
+    """
+    found = np.unique(values)
+    n, share = len(found), float(found[-1] - found[0]) / width
+    return bool(n * share ** (n - 1) - (n - 1) * share**n > UNLIKELY)
 
 
 def gain(case: Case, new: Array) -> float:

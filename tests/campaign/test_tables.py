@@ -82,6 +82,17 @@ def test_samples_out_of_range_are_seen() -> None:
     assert not trial.in_range(level, pd.DataFrame({"c0": ["red", "black"]}))
 
 
+def test_few_values_in_an_interval_may_be_uniform() -> None:
+    """Two of three hundred pairs of angles are within a degree, and their samples anywhere."""
+    rng = np.random.default_rng(0)
+    draws = rng.uniform(0, 360, size=(20_000, 3))
+    assert np.mean([not trial.may_be_uniform(one, 360.0) for one in draws]) < 2e-3
+    assert not trial.may_be_uniform(180 + rng.normal(size=8), 360.0)
+    anywhere = pd.DataFrame({"c0": np.linspace(0, 359, 200)})
+    assert trial.in_range(case_of([[100.0], [120.0]], ("angle",)), anywhere)
+    assert not trial.in_range(case_of(180 + rng.normal(size=(8, 1)), ("angle",)), anywhere)
+
+
 def test_errors_are_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("no")
