@@ -8,7 +8,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from oism.tables import Background, Spread
+from oism.tables import OISM, Background, Spread
 
 DOUBLE = torch.float64
 MIXING = torch.tensor([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [0.3, -0.5, 2.0]], dtype=DOUBLE)
@@ -139,3 +139,12 @@ def test_flat_data_have_a_background(case: str, generator: torch.Generator) -> N
     assert bool(found.sample(10, generator).isfinite().all())
     assert math.isfinite(found.log_marginal({1: 3.0}))
     assert bool(found.sample_given({1: 3.0}, 10, generator).isfinite().all())
+
+
+def test_an_outlier_is_not_the_scale_of_polynomials() -> None:
+    """It was, and the density of the other rows, one point to polynomials, had a mass of 1e5."""
+    rng = np.random.default_rng(0)
+    x, new = rng.normal(size=(220, 2)), rng.normal(size=(400, 2))
+    x[0] += 1e5
+    found = OISM(process="ou").fit(x).score_samples(new)
+    assert found.mean() == pytest.approx(-np.log(2 * np.pi * np.e), abs=0.2)

@@ -422,6 +422,10 @@ class WhiteChart(Chart):
         """Return whether a row is within 100: beyond, a density like a Gaussian's is 0."""
         return (self.to_process(x).abs() <= FAR).all(dim=1)
 
+    def uses(self, x: Tensor) -> Tensor:
+        """Return which rows are within 100; the others are left to the background."""
+        return self.covers(x)
+
     def facts(self) -> list[dict[str, Any]]:
         """Return that all columns are whitened."""
         return [{"kind": "whitened"} for _ in range(self.dim)]

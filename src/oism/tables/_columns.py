@@ -280,7 +280,7 @@ class Columns:
         weights = x.new_ones(len(x)) if weights is None else weights
         self.check_bounds(x)
         low, high = x.amin(dim=0), x.amax(dim=0)
-        least, most = _limits(x, weights, n)
+        least, most = limits(x, weights, n)
         near, far = torch.maximum(low, least), torch.minimum(high, most)
         centre, half = 0.5 * (near + far), 0.5 * (far - near)
         half = torch.where(is_constant(near, far), constant_scale(centre), half)
@@ -318,7 +318,7 @@ def _shown(j: int, column: Column) -> str:
     return repr(column.name) if isinstance(column.name, str) else str(j)
 
 
-def _limits(x: Tensor, weights: Tensor, n: float) -> tuple[Tensor, Tensor]:
+def limits(x: Tensor, weights: Tensor, n: float) -> tuple[Tensor, Tensor]:
     """Return how far the box of effectively n rows may extend in each column, by quantiles."""
     values, order = x.sort(dim=0)
     share = weights[order].cumsum(dim=0)

@@ -20,7 +20,7 @@ from oism.tables._background import Spread
 from oism.tables._chart import WhiteChart
 from oism.tables._columns import Columns
 from oism.tables._family import MomentFamily
-from oism.tables._ornstein_uhlenbeck import FIRST_SIGMA, check_free
+from oism.tables._ornstein_uhlenbeck import FIRST_SIGMA, check_free, without_outliers
 
 ORDER = 4
 """The largest total degree of the polynomials, unless given."""
@@ -48,6 +48,7 @@ class LinearFamily(MomentFamily[Linear]):
 
     def chart(self, columns: Columns, rows: Tensor, weights: Tensor, spread: Spread) -> WhiteChart:  # noqa: ARG002
         """Return the chart to mean 0 and the stationary variances, column by column."""
+        spread = without_outliers(rows, weights, spread)
         chart = WhiteChart.of(spread.mean, spread.covariance, rotate=False)
         return chart.scaled(self._stationary().diagonal().sqrt())
 

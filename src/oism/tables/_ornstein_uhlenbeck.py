@@ -17,8 +17,8 @@ from oism.estimation import EvenKnots, Moments, Ridge, Shrinkage, fit_moments, m
 from oism.process import Clock, OrnsteinUhlenbeck, VariancePreserving
 from oism.score import OperatorScore
 from oism.tables._background import Spread
-from oism.tables._chart import WhiteChart
-from oism.tables._columns import Columns
+from oism.tables._chart import FAR, WhiteChart
+from oism.tables._columns import Columns, limits
 from oism.tables._family import MomentFamily
 
 ORDER = 6
@@ -42,6 +42,7 @@ class OrnsteinUhlenbeckFamily(MomentFamily[OrnsteinUhlenbeck]):
 
     def chart(self, columns: Columns, rows: Tensor, weights: Tensor, spread: Spread) -> WhiteChart:  # noqa: ARG002
         """Return the chart to mean 0 and the variance of the invariant distribution."""
+        spread = without_outliers(rows, weights, spread)
         chart = WhiteChart.of(spread.mean, spread.covariance, rotate=self.frame == "pca")
         return chart.scaled(math.sqrt(self.process.stationary_variance))
 
@@ -65,6 +66,28 @@ class OrnsteinUhlenbeckFamily(MomentFamily[OrnsteinUhlenbeck]):
         """
         t = -math.log1p(-(FIRST_SIGMA**2)) / (2 * self.process.theta)
         return first_time(score, t), score.clock.horizon
+
+
+def without_outliers(rows: Tensor, weights: Tensor, spread: Spread) -> Spread:
+    """Return the spread of rows, without those beyond 100 standard deviations of the others.
+
+    One of them would be the scale of the chart, in which all others are one point to polynomials.
+    """
+    least, most = limits(rows, weights, spread.count)
+    inner = ((rows >= least) & (rows <= most)).all(dim=1)
+    if bool(inner.all()) or not bool(inner.any()):
+        return spread
+    own = _spread_of(rows[inner], weights[inner])
+    deviation = own.covariance.diagonal().clamp(min=0).sqrt()
+    far = ((rows - own.mean).abs() > FAR * deviation) & (deviation > 0)
+    near = ~(far.any(dim=1) & ~inner)
+    return spread if bool(near.all()) else _spread_of(rows[near], weights[near])
+
+
+def _spread_of(rows: Tensor, weights: Tensor) -> Spread:
+    found = Spread(rows.mean(dim=0))
+    found.update(rows, weights)
+    return found
 
 
 def check_free(columns: Columns, got: str) -> None:
