@@ -188,19 +188,29 @@ def in_range(case: Case, samples: pd.DataFrame) -> bool:
         low, high = CONFINED.get(kind, (-np.inf, np.inf))
         if x.min() < low or x.max() > high:
             return False
-        # The middle of samples lies within the rows, and spreads as they do: a constant column
-        # stays within rounding of its value.
-        spread = y.max() - y.min() or 1e-6 * abs(y[0]) or 1e-6
-        spread = max(spread, 1e-12 * np.abs(y).max())
-        if len(y) == 1 and kind not in SINGULAR:
-            spread = max(spread, abs(y[0]), 1.0)  # one row says nothing of its unit
-        if math.isfinite(high) and may_be_uniform(y, high - low):
-            spread = max(spread, high - low)
+        # The middle of samples lies within the rows, and spreads as they do.
+        spread = scale_of(y, kind)
         if not y.min() - spread <= np.median(x) <= y.max() + spread:
             return False
         if np.percentile(x, 75) - np.percentile(x, 25) > 3 * spread:
             return False
     return True
+
+
+def scale_of(y: Array, kind: str) -> float:
+    """Return the scale that the values of a column show.
+
+    A column that is constant up to rounding stays within rounding of its value.
+    """
+    spread, size = float(y.max() - y.min()), float(np.abs(y).max())
+    spread = spread if spread > 1e-13 * size else 1e-6 * size or 1e-6
+    spread = max(spread, 1e-12 * size)
+    if len(y) == 1 and kind not in SINGULAR:
+        spread = max(spread, size, 1.0)  # one row says nothing of its unit
+    low, high = CONFINED.get(kind, (-np.inf, np.inf))
+    if math.isfinite(high) and may_be_uniform(y, high - low):
+        spread = max(spread, high - low)
+    return spread
 
 
 def may_be_uniform(values: Array, width: float) -> bool:

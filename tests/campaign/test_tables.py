@@ -93,6 +93,13 @@ def test_few_values_in_an_interval_may_be_uniform() -> None:
     assert not trial.in_range(case_of(180 + rng.normal(size=(8, 1)), ("angle",)), anywhere)
 
 
+def test_a_column_that_is_constant_up_to_rounding_is_constant() -> None:
+    near = pd.DataFrame({"c0": 3 + 1e-6 * np.linspace(-1, 1, 200)})
+    for gap in (0.0, 1e-14):
+        assert trial.in_range(case_of([[3.0], [3.0 + gap]], ("narrow",)), near)
+    assert not trial.in_range(case_of([[3.0], [3.0 + 1e-11]], ("narrow",)), near)
+
+
 def test_errors_are_records(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise RuntimeError("no")
