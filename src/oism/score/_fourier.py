@@ -24,7 +24,7 @@ from oism.storage import storable
 POINTS, DEVICE_POINTS = 2**18, 2**20
 """The number of points per sum, on the CPU and on other devices."""
 
-TRANSFORM_COST = {1: (100_000, 10), 2: (1_600_000, 140), 3: (2_900_000, 360)}
+TRANSFORM_COST = {1: (100_000, 10), 2: (1_600_000, 140), 3: (4_000_000, 800)}
 """The cost of transforms by dimension: fixed, and per point and field.
 
 The unit is the cost of one term of a product, for one point and field; measured by
