@@ -224,11 +224,12 @@ def may_be_uniform(values: Array, width: float) -> bool:
 
 
 def gain(case: Case, new: Array) -> float:
-    """Return by how many nats new rows are above a Gaussian with the moments of the rows."""
+    """Return by how many nats new rows are above a Gaussian with the moments of weighted rows."""
     x, y = (one.to_numpy(dtype=np.float64) for one in (case.rows, case.new))
     unit = x.std(axis=0)
-    moments = (x / unit).mean(axis=0), np.atleast_2d(np.cov((x / unit).T)) + 1e-9
-    normal = scipy.stats.multivariate_normal(*moments, allow_singular=True)
+    mean = np.average(x / unit, axis=0, weights=case.weights)
+    covariance = np.atleast_2d(np.cov((x / unit).T, aweights=case.weights)) + 1e-9
+    normal = scipy.stats.multivariate_normal(mean, covariance, allow_singular=True)
     return float(new.mean() - (normal.logpdf(y / unit).mean() - np.log(unit).sum()))
 
 

@@ -69,6 +69,16 @@ def test_a_gap_to_a_gaussian_is_seen() -> None:
     assert trial.gain(case, model.score_samples(x)) < -trial.WORSE
 
 
+def test_a_gaussian_has_the_weights_of_the_rows() -> None:
+    x = np.random.default_rng(0).normal(size=(400, 2)) * Gaussian.unit + Gaussian.centre
+    others = x + 10 * Gaussian.unit
+    weights = np.repeat([1.0, 0.0], 400)
+    frame = pd.DataFrame(np.concatenate((x, others)), columns=["c0", "c1"])
+    new = pd.DataFrame(x, columns=["c0", "c1"])
+    case = tables.Case(frame, new, ("normal", "normal"), weights=weights)
+    assert trial.gain(case, Gaussian().score_samples(x)) == pytest.approx(0, abs=0.02)
+
+
 def test_samples_out_of_range_are_seen() -> None:
     x = np.random.default_rng(0).normal(size=(50, 1))
     case = case_of(x, ("normal",))
