@@ -36,6 +36,7 @@ from oism._core.progress import Progress
 from oism.data.toys import WrappedMixture
 from oism.flow import (
     Adams,
+    Adams4,
     Adaptive,
     EulerMaruyama,
     FixedStep,
@@ -197,7 +198,12 @@ def slope(counts: Sequence[float], errors: list[float]) -> float:
 @pytest.mark.parametrize("name", LAWS)
 @pytest.mark.parametrize(
     ("method", "counts"),
-    [(Heun, [50, 100, 200]), (Adams, [200, 400, 800]), (RungeKutta4, [20, 40, 80])],
+    [
+        (Heun, [50, 100, 200]),
+        (Adams, [200, 400, 800]),
+        (Adams4, [200, 400, 800]),
+        (RungeKutta4, [20, 40, 80]),
+    ],
 )
 def test_fixed_steps_have_the_declared_order(
     name: str, noising: str, method: type[FixedStep], counts: list[int]
@@ -208,13 +214,22 @@ def test_fixed_steps_have_the_declared_order(
     flow = flow_of(law, noising)
     errors = [apart(flow.pull(z, method=method(n)), exact) for n in counts]
     assert slope(counts, errors) == pytest.approx(method.order, abs=0.25)
-    assert errors[-1] < {Heun: 1e-3, Adams: 1e-5, RungeKutta4: 1e-7}[method]
+    assert errors[-1] < {Heun: 1e-3, Adams: 1e-5, Adams4: 1e-7, RungeKutta4: 1e-7}[method]
     forth = flow.push(torch.tensor(exact), method=method(counts[-1]))
     assert apart(forth, z.numpy()) < 50 * errors[-1]
 
 
 @pytest.mark.parametrize(
-    ("method", "evaluations"), [(Heun(6), 12), (Adams(6), 7), (RungeKutta4(6), 24), (Adams(1), 2)]
+    ("method", "evaluations"),
+    [
+        (Heun(6), 12),
+        (Adams(6), 7),
+        (RungeKutta4(6), 24),
+        (Adams(1), 2),
+        (Adams4(20), 30),
+        (Adams4(3), 13),
+        (Adams4(1), 5),
+    ],
 )
 def test_evaluations_of_fixed_steps(method: FixedStep, evaluations: int) -> None:
     law = LAWS["plane"]
@@ -236,7 +251,16 @@ def test_adams_integrates_quadratics_exactly() -> None:
     torch.testing.assert_close(cube, torch.full_like(cube, 27 + start), rtol=1e-14, atol=0)
 
 
+def test_adams_of_order_four_integrates_cubics_exactly() -> None:
+    def field(tau: Tensor, state: State) -> State:
+        return (4 * tau**3 * state[0] ** 0,)
+
+    (found,) = Adams4(9).solve(field, (torch.zeros(2, dtype=torch.float64),), (0.0, 3.0))
+    torch.testing.assert_close(found, torch.full_like(found, 81.0), rtol=1e-14, atol=0)
+
+
 def test_finer_methods() -> None:
+    assert Adams4(15).finer() == Adams4(30)
     assert Adams(15).finer() == Adams(30)
     assert RungeKutta4(1).finer() == RungeKutta4(2)
     assert Adaptive(1e-3, 1e-2).finer() == Adaptive(1e-4, 1e-3)
@@ -391,6 +415,7 @@ SAMPLERS: list[OrdinaryMethod | StochasticMethod] = [
     Adaptive(),
     Heun(80),
     Adams(80),
+    Adams4(80),
     RungeKutta4(40),
     EulerMaruyama(250),
     StochasticHeun(80),
@@ -536,7 +561,14 @@ def test_no_method_evaluates_the_score_outside_of_the_clock() -> None:
     flow = Flow(score, Brownian(), clock)
     for dtype in (torch.float32, torch.float64):
         x = torch.ones(3, 1, dtype=dtype)
-        for method in (Adaptive(), Adaptive(1.0, 1.0), Heun(7), Adams(7), RungeKutta4(7)):
+        for method in (
+            Adaptive(),
+            Adaptive(1.0, 1.0),
+            Heun(7),
+            Adams(7),
+            Adams4(7),
+            RungeKutta4(7),
+        ):
             flow.push(x, method=method)
             flow.pull(x, method=method)
         for noisy in (EulerMaruyama(7), StochasticHeun(7)):
@@ -638,7 +670,7 @@ def test_pull_undoes_push(noising: str) -> None:
 def test_chunks_bound_the_batch_without_changing_results() -> None:
     law, x = LAWS["plane"], starts(LAWS["plane"], "ou")
     flow, calls = counted(flow_of(law, "ou"))
-    for method in (Heun(9), Adams(9), RungeKutta4(5)):
+    for method in (Heun(9), Adams(9), Adams4(9), RungeKutta4(5)):
         for way in (flow.push, flow.pull):
             whole = way(x, method=method)
             for chunk in (5, 12, 100):

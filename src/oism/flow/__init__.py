@@ -15,6 +15,7 @@ from oism.flow._likelihood import (
 )
 from oism.flow._methods import (
     Adams,
+    Adams4,
     Adaptive,
     EulerMaruyama,
     FixedStep,
@@ -33,6 +34,7 @@ __all__ = [
     "CHUNK",
     "FIRST",
     "Adams",
+    "Adams4",
     "Adaptive",
     "ClosedForm",
     "DiffusedScore",

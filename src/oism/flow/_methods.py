@@ -1,13 +1,14 @@
 """Numerical methods of the flow and of the reverse SDE, each with its order.
 
-Ordinary differential equations are solved by torchdiffeq, except by `Adams`: torchdiffeq's Adams
-methods start with Runge-Kutta steps and evaluate the right-hand side twice per step. The stochastic
-methods are implemented here: libraries for general SDEs do not use that our noise does not depend
-on the state, so that Heun's method has weak order two with a single normal increment per step.
+Ordinary differential equations are solved by torchdiffeq, except by Adams' methods: those of
+torchdiffeq evaluate the right-hand side twice per step. The stochastic methods are implemented
+here: libraries for general SDEs do not use that our noise does not depend on the state, so that
+Heun's method has weak order two with a single normal increment per step.
 """
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -115,11 +116,16 @@ class RungeKutta4(RungeKutta):
     _name = "rk4"
 
 
-BASHFORTH = ((1.0,), (-0.5, 1.5), (5 / 12, -16 / 12, 23 / 12))
-"""Weights of the last 1, 2, 3 values that integrate their interpolation over the next step."""
+BASHFORTH = (
+    (1.0,),
+    (-0.5, 1.5),
+    (5 / 12, -16 / 12, 23 / 12),
+    (-9 / 24, 37 / 24, -59 / 24, 55 / 24),
+)
+"""Weights of the last 1 to 4 values that integrate their interpolation over the next step."""
 
-MOULTON = ((0.5, 0.5), (-1 / 12, 8 / 12, 5 / 12))
-"""Weights of the last 2, 3 values that integrate their interpolation over the last step."""
+MOULTON = ((0.5, 0.5), (-1 / 12, 8 / 12, 5 / 12), (1 / 24, -5 / 24, 19 / 24, 9 / 24))
+"""Weights of the last 2, 3, 4 values that integrate their interpolation over the last step."""
 
 
 class Adams(FixedStep):
@@ -142,6 +148,31 @@ class Adams(FixedStep):
         return state
 
 
+class Adams4(FixedStep):
+    """Adams' predictor-corrector of order four: one score per step, and ten more at the start.
+
+    As `Adams`, with one value more. The first three steps are Runge and Kutta's, so that the start
+    has the same order. It has about the error of `RungeKutta4` with half the steps, from noise to
+    data; from data to noise, where the field changes fast at the start, use that.
+    """
+
+    order = 4
+
+    def solve(self, field: Field, state: State, ends: tuple[float, float]) -> State:
+        """Return the state at the second end."""
+        grid = even_grid(ends, self.steps).to(state[0].device)
+        h, recent = (ends[1] - ends[0]) / self.steps, [field(grid[0], state)]
+        for tau, to in itertools.pairwise(grid):
+            if len(recent) < self.order:
+                state = _runge_kutta_step(field, state, tau, h, recent[-1])
+                recent.append(field(to, state))
+            else:
+                ahead = _advanced(state, h, BASHFORTH[-1], recent)
+                recent = [*recent[1:], field(to, ahead)]
+                state = _advanced(state, h, MOULTON[-1], recent)
+        return state
+
+
 def _advanced(state: State, h: float, weights: Sequence[float], slopes: Sequence[State]) -> State:
     """Return y + h Σ w_j f_j, part by part."""
     moved = []
@@ -150,6 +181,14 @@ def _advanced(state: State, h: float, weights: Sequence[float], slopes: Sequence
             part = torch.add(part, slope, alpha=h * weight)  # noqa: PLW2901
         moved.append(part)
     return tuple(moved)
+
+
+def _runge_kutta_step(field: Field, state: State, tau: Tensor, h: float, first: State) -> State:
+    """Return the state after a step of order four, whose first slope is known."""
+    second = field(tau + h / 2, _advanced(state, h, (0.5,), [first]))
+    third = field(tau + h / 2, _advanced(state, h, (0.5,), [second]))
+    last = field(tau + h, _advanced(state, h, (1.0,), [third]))
+    return _advanced(state, h, (1 / 6, 1 / 3, 1 / 3, 1 / 6), [first, second, third, last])
 
 
 def even_grid(ends: tuple[float, float], steps: int) -> Tensor:

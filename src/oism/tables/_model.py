@@ -19,6 +19,7 @@ from oism._core import checks
 from oism._core.progress import progress_bar
 from oism._core.transforms import in_parallel, on_host, threads_apart
 from oism.flow import (
+    Adams4,
     ClosedForm,
     Divergence,
     Flow,
@@ -70,7 +71,8 @@ class TableModel(TabularModel):
     span
         The first and the last clock time of the flow.
     steps
-        The number of steps of the flow.
+        The number of steps of the flow: those of `RungeKutta4` for densities; samples are drawn by
+        `Adams4` with twice as many, which has the same error and needs half the evaluations.
     """
 
     operator_score: OperatorScore
@@ -333,7 +335,7 @@ class TableModel(TabularModel):
         if line is not None and method is None:
             z = flow.start(n, generator=generator, dtype=dtype, device=self.device)
             return line.pull(z[:, 0], self.steps)[:, None]
-        method = method or RungeKutta4(self.steps)
+        method = method or Adams4(2 * self.steps)
         if not isinstance(method, OrdinaryMethod):
             with threads_apart():
                 return flow.sample(

@@ -89,13 +89,14 @@ STRIDE, CLOSE = 4, 1.5
 """The first times of a sweep are every fourth; between two whose level and log ε differ by less
 than ``CLOSE``, choices are interpolated."""
 
-SWEEP_TOLERANCE, MANY_TOLERANCE = 1e-5, 3e-3
-KNOT_TOLERANCE, FINAL_TOLERANCE = 1e-5, 1e-11
-"""Relative residuals: of a ridge path, the second above ``MANY_ROWS`` rows, of interpolated
-coefficients, of exact ones. Losses of a path have relative errors of up to five times as much; so
-the first keeps the choices of few rows from depending on rounding, and with it on units. That of
-interpolated coefficients is preconditioned: errors in the norm of the equations are a few times as
-much, which is small beside those of interpolation."""
+SWEEP_TOLERANCE, MANY_SWEEP_TOLERANCE = 1e-5, 3e-3
+KNOT_TOLERANCE, MANY_KNOT_TOLERANCE = 1e-6, 1e-5
+FINAL_TOLERANCE = 1e-11
+"""Relative residuals of ridge paths, of interpolated coefficients, and of exact ones; the second of
+two above ``MANY_ROWS`` rows. Losses of a path have relative errors of up to five times as much. The
+numbers of steps may depend on rounding, and with it on units: so few rows have smaller ones. The
+residual of interpolated coefficients is preconditioned: errors in the norm of the equations are a
+few times as much, which is small beside those of interpolation."""
 
 FLOOR = 0.1
 """Added to the density ratio where a preconditioner divides by it."""
@@ -214,7 +215,8 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
     @property
     def _has_many_rows(self) -> bool:
         """Whether choices are made with fewer folds and times, and to a larger tolerance."""
-        return float(self.averages.counts[0]) > MANY_ROWS
+        counts = self.averages.counts  # none, where the averages of folds are not kept
+        return len(counts) > 0 and float(counts[0]) > MANY_ROWS
 
     @property
     def _times_per_path(self) -> int:
@@ -439,7 +441,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             Scaled(training.operator(t, negligible=INTERPOLATED), scale),
             right,
             ridges,
-            tolerance=MANY_TOLERANCE if self._has_many_rows else SWEEP_TOLERANCE,
+            tolerance=MANY_SWEEP_TOLERANCE if self._has_many_rows else SWEEP_TOLERANCE,
             iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
         )
 
@@ -514,7 +516,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
                         None if start is None else start[run, : equations.size].to(scale) / scale
                     )
                     found = self._approximate(operator, right, ridges, guess, inverse)
-                    kept.record(run, found, UNSOLVED / (10 * KNOT_TOLERANCE))
+                    kept.record(run, found, UNSOLVED / (10 * MANY_KNOT_TOLERANCE))
                 y, used = found.values, slice(None)
             part = right.new_zeros(len(run), equations.size)
             part[:, used] = scale * y
@@ -538,8 +540,8 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         weight = equations.reciprocal(t + self.cutoff(level).square().reciprocal(), FLOOR)
         return Scaled(weight, (penalty / (1 + ridge[:, None] * penalty)).sqrt())
 
-    @staticmethod
     def _approximate(
+        self,
         operator: Operator,
         right: Tensor,
         ridge: Tensor,
@@ -551,11 +553,11 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         Ritz values need conjugate gradients without a preconditioner. Few steps are sufficient for
         the largest, and they bring the solution as far as those with one do at first.
         """
-        if start is not None:
-            first = None
-        else:
+        tolerance = MANY_KNOT_TOLERANCE if self._has_many_rows else KNOT_TOLERANCE
+        first = None
+        if start is None:
             first = conjugate_gradients(
-                operator, right, ridge, tolerance=KNOT_TOLERANCE, iterations=RITZ
+                operator, right, ridge, tolerance=tolerance, iterations=RITZ
             )
             start = first.values
         found = conjugate_gradients(
@@ -564,14 +566,17 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
             ridge,
             start=start,
             preconditioner=inverse,
-            tolerance=KNOT_TOLERANCE,
+            tolerance=tolerance,
             iterations=FINAL_ITERATIONS,
         )
         if first is None:
             return found
+        # One that stopped before is not positive: then the other solution may be any.
+        stopped = (first.iterations < RITZ) & (first.residual > tolerance)
         return replace(
             found,
             iterations=first.iterations + found.iterations,
+            residual=first.residual.where(stopped, found.residual),
             smallest=torch.fmin(first.smallest, found.smallest),
             largest=torch.fmax(first.largest, found.largest),
         )
