@@ -104,16 +104,18 @@ POOL: ContextVar[ThreadPoolExecutor | None] = ContextVar("POOL", default=None)
 
 
 @contextmanager
-def threads_apart() -> Iterator[None]:
-    """Use the threads of torch in `in_parallel`, and one thread for each operation.
+def threads_apart(most: int | None = None) -> Iterator[None]:
+    """Use the threads of torch, or at most so many, in `in_parallel`, and one for each operation.
 
     In a long sequence of short operations, threads within an operation wait for each other after
-    each of them; if another program uses a core, waiting costs many times the work.
+    each of them; if another program uses a core, waiting costs many times the work. Of operations
+    that take less than 0.1 ms, threads apart gain nothing either: they wait for the interpreter.
     """
     threads = torch.get_num_threads()
+    count = threads if most is None else min(most, threads)
     # New threads do not inherit the number: MKL and OpenMP have one per thread.
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        mark = POOL.set(pool if threads > 1 else None)
+    with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        mark = POOL.set(pool if count > 1 else None)
         torch.set_num_threads(1)
         try:
             yield

@@ -394,6 +394,7 @@ def _on_the_host(generator: torch.Generator | None) -> torch.Generator:
 
 
 @torch.no_grad()
+@threads_apart(1)
 def converged_steps(score: OperatorScore, span: tuple[float, float]) -> int:
     """Return the number of steps of the flow at which log-densities have converged.
 

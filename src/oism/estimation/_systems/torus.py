@@ -57,6 +57,9 @@ EXPONENTIAL_DECAY = 25.0
 CHUNK, DEVICE_CHUNK = 2**16, 2**26
 """The number of grid points per batch, on the CPU and on other devices."""
 
+PARALLEL = 2**14
+"""The number of points of the grid from which times are solved in parallel."""
+
 SHARED = 2**22
 """The number of grid points up to which a GPU takes one band for all times: launching operations
 takes longer than they do."""
@@ -90,13 +93,13 @@ STRIDE, CLOSE = 4, 1.5
 than ``CLOSE``, choices are interpolated."""
 
 SWEEP_TOLERANCE, MANY_SWEEP_TOLERANCE = 1e-5, 3e-3
-KNOT_TOLERANCE, MANY_KNOT_TOLERANCE = 1e-6, 1e-5
+KNOT_TOLERANCE, MANY_KNOT_TOLERANCE = 1e-6, 1e-4
 FINAL_TOLERANCE = 1e-11
 """Relative residuals of ridge paths, of interpolated coefficients, and of exact ones; the second of
 two above ``MANY_ROWS`` rows. Losses of a path have relative errors of up to five times as much. The
 numbers of steps may depend on rounding, and with it on units: so few rows have smaller ones. The
 residual of interpolated coefficients is preconditioned: errors in the norm of the equations are a
-few times as much, which is small beside those of interpolation."""
+few times as much. That is at most a tenth of the error of interpolation, 1e-3."""
 
 FLOOR = 0.1
 """Added to the density ratio where a preconditioner divides by it."""
@@ -181,8 +184,14 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         return -eigenvalues * (1 + (-eigenvalues / self.cutoff(level).square()[:, None]) ** 6)
 
     def workers(self) -> AbstractContextManager[None]:
-        """Return a context in which times are solved in parallel, each on one thread."""
-        return threads_apart() if on_host(self.averages.total) else nullcontext()
+        """Return a context in which times are solved in parallel, each on one thread.
+
+        With few functions all are solved on one: see `threads_apart`.
+        """
+        if not on_host(self.averages.total):
+            return nullcontext()
+        points = (4 * self.radius + 1) ** self.basis.dim
+        return threads_apart(None if points >= PARALLEL else 1)
 
     def density_ratio(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ρ_t/π = 1 + Σ e^{-‖ζ‖²t} E[e^{-iζ·X}] e^{iζ·x}, which converges for t > 0."""
@@ -217,6 +226,10 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         """Whether choices are made with fewer folds and times, and to a larger tolerance."""
         counts = self.averages.counts  # none, where the averages of folds are not kept
         return len(counts) > 0 and float(counts[0]) > MANY_ROWS
+
+    @property
+    def _knot_tolerance(self) -> float:
+        return MANY_KNOT_TOLERANCE if self._has_many_rows else KNOT_TOLERANCE
 
     @property
     def _times_per_path(self) -> int:
@@ -516,7 +529,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
                         None if start is None else start[run, : equations.size].to(scale) / scale
                     )
                     found = self._approximate(operator, right, ridges, guess, inverse)
-                    kept.record(run, found, UNSOLVED / (10 * MANY_KNOT_TOLERANCE))
+                    kept.record(run, found, UNSOLVED / (10 * self._knot_tolerance))
                 y, used = found.values, slice(None)
             part = right.new_zeros(len(run), equations.size)
             part[:, used] = scale * y
@@ -553,8 +566,7 @@ class TorusSystem(MatrixFreeSystem[FourierEquations]):
         Ritz values need conjugate gradients without a preconditioner. Few steps are sufficient for
         the largest, and they bring the solution as far as those with one do at first.
         """
-        tolerance = MANY_KNOT_TOLERANCE if self._has_many_rows else KNOT_TOLERANCE
-        first = None
+        tolerance, first = self._knot_tolerance, None
         if start is None:
             first = conjugate_gradients(
                 operator, right, ridge, tolerance=tolerance, iterations=RITZ
