@@ -184,9 +184,9 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         Models with a flow: the range of noise levels, from that of a sample to that of pure noise.
         By default it follows from the finest function on the torus, and from the process elsewhere.
     flow_steps : "auto" or int
-        Models with a flow: the number of steps by which samples and densities follow it. By
-        default it is doubled until log-densities change by less than 10⁻³. More steps cost time in
-        proportion.
+        Models with a flow: the number of Runge-Kutta steps by which densities follow it; samples
+        take twice as many, shorter ones. By default it is doubled until one more doubling would
+        change log-densities by less than 10⁻³. More steps cost time in proportion.
     device : str or torch.device, optional
         Models with a flow, except on the sphere: where averages are summed and scores are
         evaluated, for densities and samples, and on the torus also where equations are solved.
