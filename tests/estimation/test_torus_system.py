@@ -14,7 +14,8 @@ from oism import Fourier
 from oism.basis import Averages, product_lattice
 from oism.estimation import FourierEquations, FourierMoments, TorusSystem, fold_of
 from oism.estimation._systems.choice import choose
-from oism.estimation._systems.torus import KNOT_TOLERANCE, SWEEP_TOLERANCE
+from oism.estimation._systems.torus import KNOT_TOLERANCE
+from oism.estimation._systems.torus_sweep import SWEEP_TOLERANCE
 from oism.score import RIDGES, Losses
 
 FOLDS = 4
@@ -325,8 +326,8 @@ def test_levels_are_tried_until_they_are_no_better(
     finite = losses.values.isfinite()
     assert not bool(losses.values.isnan().any())
     assert torch.equal(finite, finite[:1, :, :, :1].expand_as(finite))  # all folds and ridges
-    monkeypatch.setattr("oism.estimation._systems.torus.PATIENCE", 99)
-    monkeypatch.setattr("oism.estimation._systems.torus.SMOOTHED", math.inf)
+    monkeypatch.setattr("oism.estimation._systems.torus_sweep.PATIENCE", 99)
+    monkeypatch.setattr("oism.estimation._systems.torus_sweep.SMOOTHED", math.inf)
     every = dense.losses(TIMES)
     assert bool(every.values.isfinite().all())
     for place in range(len(TIMES)):
@@ -348,8 +349,8 @@ def test_small_ridges_are_tried_while_the_loss_falls(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, free = pair(case)
-    monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", 0.0)
-    monkeypatch.setattr("oism.estimation._systems.torus.CHUNK", 1)  # every time for itself
+    monkeypatch.setattr("oism.estimation._systems.torus_sweep.LEAST_RIDGE", 0.0)
+    monkeypatch.setattr("oism.estimation._systems.torus_bands.CHUNK", 1)  # every time for itself
     losses = free.losses(TIMES)
     finite = losses.values.isfinite()
     assert torch.equal(finite.all(dim=0), finite.any(dim=0))
@@ -370,7 +371,7 @@ def test_small_ridges_are_tried_while_the_loss_falls(
 @cases
 def test_dense_and_matrix_free_losses_agree(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     dense, free = pair(case)
-    monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", 0.0)
+    monkeypatch.setattr("oism.estimation._systems.torus_sweep.LEAST_RIDGE", 0.0)
     exact, swept = dense.losses(TIMES), free.losses(TIMES)
     offered = swept.values.isfinite()  # with dense algebra all ridges are tried
     assert torch.equal(offered[..., 8:], exact.values.isfinite()[..., 8:])
@@ -387,8 +388,8 @@ def test_dense_and_matrix_free_losses_agree(case: str, monkeypatch: pytest.Monke
     torch.testing.assert_close(ridge, other_ridge, rtol=0, atol=0.05)
     torch.testing.assert_close(loss, other_loss, rtol=1e-3, atol=0)
     # With a smaller tolerance the losses agree.
-    monkeypatch.setattr("oism.estimation._systems.torus.SWEEP_TOLERANCE", 1e-12)
-    monkeypatch.setattr("oism.estimation._systems.torus.SWEEP_ITERATIONS", 1000)
+    monkeypatch.setattr("oism.estimation._systems.torus_sweep.SWEEP_TOLERANCE", 1e-12)
+    monkeypatch.setattr("oism.estimation._systems.torus_sweep.SWEEP_ITERATIONS", 1000)
     found = free.losses(TIMES).values
     both = found.isfinite() & offered
     assert float(((exact.values - found).abs() / scale)[both].max()) < 1e-9
@@ -412,14 +413,14 @@ def test_matrix_free_ridges_far_below_one_row_are_not_tried(
     dense, free = pair("circle, sharp and many")
     every = dense.losses(TIMES).values.isfinite()
     assert bool(every[..., :3].any())
-    monkeypatch.setattr("oism.estimation._systems.torus.RIDGE_GAIN", -math.inf)
+    monkeypatch.setattr("oism.estimation._systems.torus_sweep.RIDGE_GAIN", -math.inf)
     for share in (0.0, 0.041, 0.41):  # of 4000 rows: above 1e-5 and 1e-4
-        monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", share)
+        monkeypatch.setattr("oism.estimation._systems.torus_sweep.LEAST_RIDGE", share)
         finite = free.losses(TIMES).values.isfinite()
         least = int((share / 4000 > RIDGES).sum())
         assert not bool(finite[..., :least].any())
         assert torch.equal(finite[..., least], finite[..., -1])
-    monkeypatch.setattr("oism.estimation._systems.torus.LEAST_RIDGE", 1e9)
+    monkeypatch.setattr("oism.estimation._systems.torus_sweep.LEAST_RIDGE", 1e9)
     assert torch.equal(dense.losses(TIMES).values.isfinite(), every), (
         "dense algebra gives all ridges at once"
     )
@@ -430,7 +431,7 @@ def test_batches_of_times_do_not_change_the_solution(monkeypatch: pytest.MonkeyP
     level = torch.linspace(0, 1, len(TIMES), dtype=torch.float64)
     wholes = [own.solve(TIMES, full(0.01), level).alpha for own in (dense, free)]
     losses = dense.losses(TIMES).values
-    monkeypatch.setattr("oism.estimation._systems.torus.CHUNK", 1)
+    monkeypatch.setattr("oism.estimation._systems.torus_bands.CHUNK", 1)
     for own, whole in zip((dense, free), wholes, strict=True):
         assert apart(own.solve(TIMES, full(0.01), level).alpha, whole) < 1e-8
     torch.testing.assert_close(dense.losses(TIMES).values, losses, rtol=1e-9, atol=1e-12)

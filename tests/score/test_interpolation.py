@@ -108,3 +108,21 @@ def test_place_knots_stops_at_the_maximal_number() -> None:
     curve, wrong = place_knots(solve, error, start, solve(start, start), tolerance=1e-4, most=40)
     assert 17 <= len(curve.knots) <= 40
     assert wrong > 1e-4
+
+
+def test_place_knots_ends_at_a_jump() -> None:
+    """Solutions may jump where equations are not positive: halving would go on to equal times."""
+    start = torch.linspace(0, 1, 9, dtype=torch.float64)
+
+    def solve(tau: Tensor, guess: Tensor | None) -> Tensor:
+        return (tau > 0.3).to(tau)[:, None]
+
+    def error(tau: Tensor, exact: Tensor, guess: Tensor) -> Tensor:
+        return (exact - guess).norm(dim=1)
+
+    curve, wrong = place_knots(solve, error, start, solve(start, None), tolerance=1e-3, most=1025)
+    assert wrong > 0.1
+    assert 1e-7 < float(curve.knots.diff().min()) < 2e-6
+    assert torch.equal(
+        curve(torch.tensor([0.2, 0.4]).double()).round(), torch.tensor([[0.0], [1]]).double()
+    )

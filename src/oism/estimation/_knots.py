@@ -19,6 +19,9 @@ Solve = Callable[[Tensor, Tensor | None], Tensor]
 Error = Callable[[Tensor, Tensor, Tensor], Tensor]
 """A function that returns relative errors of a guess: ``error(tau, exact, guess)``."""
 
+SHORTEST = 1e-6
+"""The smallest distance of knots from a midpoint, as a share of the whole range."""
+
 
 class Knots(ABC):
     """A rule for tabulating coefficients over clock time."""
@@ -107,20 +110,23 @@ def place_knots(
     ``solve(tau, guess)`` returns values at times, ``error(tau, exact, guess)`` the relative error
     of a guess. Starting with given knots and values, all midpoints are solved for, with the
     interpolated values as guesses, and added to the knots. Intervals whose midpoint had an error
-    above the tolerance are halved again, up to ``most`` knots.
+    above the tolerance are halved again, up to ``most`` knots, and no shorter than ``SHORTEST``:
+    where solutions jump, as those of equations that are not positive may, halving does not end.
     """
     pending = torch.ones(len(knots) - 1, dtype=torch.bool)
+    shortest = SHORTEST * float(knots[-1] - knots[0])
     while True:
         curve = Curve(knots, values, order=4)
         left = pending.nonzero()[:, 0]
-        middle = 0.5 * (knots[left] + knots[left + 1])
+        before = knots[left]
+        middle = 0.5 * (before + knots[left + 1])
         guess = curve(middle)
         exact = solve(middle, guess)
         wrong = error(middle, exact, guess)
         knots, order = torch.cat((knots, middle)).sort()
         values = torch.cat((values, exact))[order]
         split = torch.zeros(len(pending), dtype=torch.bool)
-        split[left] = wrong > tolerance
+        split[left] = (wrong > tolerance) & (middle - before > shortest)
         tested = pending.long() + 1
         pending = split.repeat_interleave(tested)
         if not bool(pending.any()) or len(knots) + int(pending.sum()) > most:

@@ -1,0 +1,259 @@
+"""The choice of ridge and cutoff on the torus, by the held-out losses of all candidates.
+
+A cutoff has no effect at scales that diffusion has smoothed: c is a candidate only if c²t ≤ 0.3.
+Losses need the functions with ‖ξ‖ ≤ √(80/t) and 1.5c only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from threading import Lock
+
+import torch
+from torch import Tensor
+
+from oism._core.transforms import in_parallel, on_host
+from oism.estimation._equations.fourier import FourierEquations
+from oism.estimation._systems.choice import choose
+from oism.estimation._systems.conjugate import RidgePath
+from oism.estimation._systems.direct import DirectPath
+from oism.estimation._systems.matrix_free import Scaled
+from oism.estimation._systems.torus_bands import (
+    DENSE_SOLVE,
+    GAUSSIAN_DECAY,
+    INTERPOLATED,
+    TorusBands,
+)
+from oism.score import RIDGES, Advance, Losses, ignore
+
+DENSE_SWEEP = 160
+"""The largest number of functions in a band for eigendecompositions, one for each fold."""
+
+SMOOTHED = 0.3
+"""The largest c²t of a candidate cutoff c."""
+
+LARGE_RIDGE = 1e-3
+"""Ridges down to this are always tried: they need few iterations. Above ``MANY_ROWS`` rows the loss
+decides, see `TorusSweep._path`."""
+
+LEAST_RIDGE = 0.3
+"""Matrix-free, ridges below this share of 1/n are not tried: they are slow and not better."""
+
+LEAST_GAIN, RIDGE_GAIN = 1e-3, 1e-4
+"""A larger cutoff is better if the loss falls by the first share, and a smaller ridge is tried
+while it falls by the second."""
+
+PATIENCE = 2
+"""The number of consecutive cutoffs, beyond all frequencies at which the data have structure and
+not better by LEAST_GAIN, after which no larger one is tried."""
+
+CHANCE = 0.01
+"""The probability that a frequency of uniform data counts as structure."""
+
+STRIDE, CLOSE = 4, 1.5
+"""The first times of a sweep are every fourth; between two whose level and log ε differ by less
+than ``CLOSE``, choices are interpolated."""
+
+SWEEP_TOLERANCE, MANY_SWEEP_TOLERANCE = 1e-5, 3e-3
+"""Relative residuals, the second above ``MANY_ROWS`` rows. Losses have relative errors of up to
+five times as much; so the first keeps the choices of few rows from depending on rounding, and with
+it on units."""
+
+KRYLOV = 2**26
+"""The largest number of entries of the Krylov space of a batch of times: half a gigabyte."""
+
+SWEEP_ITERATIONS = 300
+
+
+class Work:
+    """Progress over parts with known costs.
+
+    Each part is reported once, when it is finished or skipped. Thread-safe.
+    """
+
+    def __init__(self, costs: Tensor, advance: Advance) -> None:
+        self._left = costs / costs.sum()
+        self._advance, self._lock = advance, Lock()
+
+    def finish(self, *index: int | slice | Tensor) -> None:
+        """Report the share of the parts at an index that have not been reported yet."""
+        with self._lock:
+            share = float(self._left[index].sum())
+            self._left[index] = 0.0
+        self._advance(share)
+
+
+class TorusSweep(TorusBands):
+    """The losses of ridges and cutoffs, and the choice among them."""
+
+    def _sweep_band(self, t: float, cutoff: float) -> float:
+        return self._band(1.5 * cutoff, math.sqrt(GAUSSIAN_DECAY / max(t, 1e-300)))
+
+    def choices(self, t: Tensor, *, advance: Advance = ignore) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log ridge, level and loss at increasing times ``(T,)``, each ``(T,)``.
+
+        From many rows choices are precise, and change little from one time to the next. Then they
+        are made at every fourth time. Where those of two times differ, that of the time half way
+        between them is made too, with no finer level than both have but one; where they are close,
+        they are interpolated, as the loss is.
+        """
+        picks = torch.zeros(3, len(t), dtype=torch.float64)
+        # On a GPU all times take hardly longer than some of them.
+        many = self._has_many_rows and on_host(self.averages.total)
+        first = sorted({*range(0, len(t), STRIDE if many else 1), len(t) - 1})
+        picks[:, first] = torch.stack(choose(self.losses(t[first], advance=advance)))
+        gaps = list(itertools.pairwise(first))
+        while gaps := [(low, high) for low, high in gaps if high - low > 1]:
+            for low, high in gaps:
+                share = torch.linspace(0, 1, high - low + 1, dtype=t.dtype)
+                picks[:, low:high] = torch.lerp(picks[:, [low]], picks[:, [high]], share)[:, :-1]
+            ends = torch.stack([picks[:2, list(part)] for part in zip(*gaps, strict=True)])
+            apart = (ends.diff(dim=0)[0].abs() >= CLOSE).any(dim=0).tolist()
+            gaps = list(itertools.compress(gaps, apart))
+            middle = [(low + high) // 2 for low, high in gaps]
+            if middle:
+                finest = ends[:, 1, torch.tensor(apart)].amin(dim=0) - 1
+                picks[:, middle] = torch.stack(choose(self.losses(t[middle], finest)))
+            gaps = [
+                half
+                for (low, high), between in zip(gaps, middle, strict=True)
+                for half in ((low, between), (between, high))
+            ]
+        return picks[0], picks[1], picks[2]
+
+    def losses(
+        self, t: Tensor, finest: Tensor | None = None, *, advance: Advance = ignore
+    ) -> Losses:
+        """Return the held-out losses ``(folds, T, levels, ridges)``.
+
+        Candidates that cannot be chosen are not computed. Cutoffs are tried from the smallest, the
+        cheapest, upwards, until two in a row are beyond the data's finest structure and no better
+        than the best. At late times, at which even the largest is too large, the system without a
+        cutoff is tried if no cutoff is offered, or if the last one was better. Ridges are tried
+        from the largest downwards while the loss falls; with dense algebra all are tried at once.
+        ``finest`` ``(T,)`` bounds the levels from below.
+        """
+        shares = self.shares
+        shape = (len(shares), len(t), self.levels, len(RIDGES))
+        values = torch.full(shape, math.inf, dtype=t.dtype)
+        number = torch.arange(self.levels)
+        offered = self.cutoff(number.double()).square() * t[:, None] <= SMOOTHED
+        unlimited = ~offered[:, 0]
+        if finest is not None:
+            offered &= number >= finest[:, None]
+            unlimited &= finest <= 0
+        work = Work(self._sweep_costs(t, offered | (unlimited[:, None] & (number == 0))), advance)
+        best = torch.full(shape[:2], math.inf, dtype=t.dtype)  # fold by fold
+        gains = torch.ones_like(unlimited)  # whether the last cutoff improved the loss
+        idle, structure = torch.zeros_like(unlimited, dtype=torch.int64), self._finest()
+        for level in reversed(range(self.levels)):
+            if level == 0:
+                offered[:, 0] |= unlimited & gains
+            where = (offered[:, level] & (idle < PATIENCE)).nonzero()[:, 0]
+            self._fill(values, t, where, level, best, work)
+            mean = torch.einsum("f,fte->te", shares, values[:, where, level])
+            place = mean.argmin(dim=1).expand(len(shares), -1)[..., None]
+            own = values[:, where, level].gather(2, place)[..., 0]
+            centre = shares @ (own - best[:, where])
+            gains[where] = centre < -LEAST_GAIN * (shares @ own).abs()
+            if float(self.cutoff(torch.tensor(float(level)))) >= structure:
+                idle[where] = torch.where(gains[where], 0, idle[where] + 1)
+            best[:, where] = torch.where(centre < 0, own, best[:, where])
+        return Losses(values, shares)
+
+    def _finest(self) -> float:
+        """Return the largest norm of a frequency at which the data differ from uniform ones.
+
+        n|E e^{-iζ·x}|² of n uniform rows has the exponential distribution with mean 1, so the
+        largest of m of them exceeds log(m/p) with a probability below p.
+        """
+        size = self.averages.total.abs().square().cpu() * float(self.averages.counts[0])
+        found = size > math.log(len(self.lattice) / CHANCE)
+        return float((self.lattice.norm(dim=1) * found).max())
+
+    def _sweep_costs(self, t: Tensor, offered: Tensor) -> Tensor:
+        """Return the expected costs of times and levels: ``(T, levels)``."""
+        costs = torch.zeros(offered.shape, dtype=torch.float64)
+        for level in range(self.levels):
+            cutoff = float(self.cutoff(torch.tensor(float(level))))
+            for k in offered[:, level].nonzero()[:, 0].tolist():
+                band = min(self._sweep_band(float(t[k]), cutoff), self.radius)
+                costs[k, level] = band ** (1 + self.basis.dim)  # iterations × points
+        return costs
+
+    def _fill(
+        self, values: Tensor, t: Tensor, where: Tensor, level: int, best: Tensor, work: Work
+    ) -> None:
+        """Fill in the losses of one level at some of the times, given the best of others."""
+        cutoff = float(self.cutoff(torch.tensor(float(level))))
+        bands = [self._sweep_band(one, cutoff) for one in t[where].tolist()]
+
+        def fill(chunk: tuple[float, list[int]]) -> None:
+            band, run = chunk
+            lowest = (self.shares @ best[:, where[run]]).to(self.device)
+            found = self._path(t[where[run]].to(self.device), level, band, lowest)
+            values[:, where[run], level] = found.movedim(1, 0).cpu()
+            work.finish(where[run], level)
+
+        in_parallel(fill, list(self._chunks(bands, len(values), DENSE_SWEEP)))
+        work.finish(slice(None), level)  # including times that were skipped
+
+    def _path(self, t: Tensor, level: int, band: float, lowest: Tensor) -> Tensor:
+        """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``.
+
+        ``lowest`` ``(T,)`` are the lowest losses of other levels. From many rows a path ends after
+        the loss has risen once, if it is above these, and twice otherwise.
+        """
+        training, heldout = (self._equations(part, band) for part in ("training", "heldout"))
+        ridges = RIDGES.to(t.device)
+        penalty = self.penalty(torch.tensor([float(level)]).to(t), training.eigenvalues)
+        scale = (-training.eigenvalues * penalty[0]).rsqrt()
+        right, judged = -scale * training.right(t), heldout.right(t)
+        if self.is_dense(band, DENSE_SWEEP):
+            used = training.active
+            right, judged, scale = right[..., used], judged[..., used], scale[used]
+            values, vectors = torch.linalg.eigh(scale[:, None] * training.active_matrix(t) * scale)
+            along = (vectors.mT @ right[..., None]).mT
+            damped = along / (values.clamp(min=0)[..., None, :] + ridges[:, None])
+            alpha = scale * (damped @ vectors.mT)
+            quadratic = ((alpha @ heldout.active_matrix(t)) * alpha).sum(dim=-1)
+            dense: Tensor = quadratic + 2 * (alpha * judged[..., None, :]).sum(dim=-1)
+            return dense
+        path = self._ridge_path(training, t, band, scale, right.flatten(0, 1))
+        judge = heldout.operator(t, negligible=INTERPOLATED)
+        loss = torch.full((*right.shape[:2], len(ridges)), math.inf, dtype=t.dtype, device=t.device)
+        least = min(LEAST_RIDGE / float(self.averages.counts[0]), LARGE_RIDGE)
+        before, rises = torch.full_like(t, math.inf), 0
+        for number, ridge in reversed(list(enumerate(RIDGES.tolist()))):
+            if ridge < least:
+                break
+            alpha = scale * path.solve(number)
+            form = (alpha * (judge(alpha) + 2 * judged.flatten(0, 1))).sum(dim=-1)
+            loss[..., number] = form.reshape(right.shape[:2]).nan_to_num(nan=math.inf)
+            mean = loss[..., number] @ self.shares.to(t)
+            falls = bool((before - mean > RIDGE_GAIN * mean.abs()).any())
+            rises = 0 if falls else rises + 1
+            enough = 1 if bool((torch.minimum(before, mean) > lowest).all()) else 2
+            if not falls and (ridge < LARGE_RIDGE or (rises >= enough and self._has_many_rows)):
+                break
+            before = mean
+        return loss
+
+    def _ridge_path(
+        self, training: FourierEquations, t: Tensor, band: float, scale: Tensor, right: Tensor
+    ) -> RidgePath | DirectPath:
+        """Return the solutions of all folds for one ridge after another."""
+        ridges = RIDGES.to(t)
+        if self._has_many_rows and self.is_dense(band, DENSE_SOLVE):  # small ridges are tried
+            used = training.active
+            own = scale[used]
+            matrix = own[:, None] * training.active_matrix(t).flatten(0, 1) * own
+            return DirectPath(matrix, right, ridges, used)
+        return RidgePath(
+            Scaled(training.operator(t, negligible=INTERPOLATED), scale),
+            right,
+            ridges,
+            tolerance=MANY_SWEEP_TOLERANCE if self._has_many_rows else SWEEP_TOLERANCE,
+            iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
+        )
