@@ -118,7 +118,7 @@ def test_place_knots_ends_at_a_jump() -> None:
         return (tau > 0.3).to(tau)[:, None]
 
     def error(tau: Tensor, exact: Tensor, guess: Tensor) -> Tensor:
-        return (exact - guess).norm(dim=1)
+        return (exact - guess).abs()[:, 0]
 
     curve, wrong = place_knots(solve, error, start, solve(start, None), tolerance=1e-3, most=1025)
     assert wrong > 0.1
