@@ -42,6 +42,7 @@ from oism.flow import (
     FixedStep,
     Heun,
     OrdinaryMethod,
+    Recorded,
     RungeKutta4,
     Score,
     State,
@@ -203,6 +204,7 @@ def slope(counts: Sequence[float], errors: list[float]) -> float:
         (Adams, [200, 400, 800]),
         (Adams4, [200, 400, 800]),
         (RungeKutta4, [20, 40, 80]),
+        (Recorded, [20, 40, 80]),
     ],
 )
 def test_fixed_steps_have_the_declared_order(
@@ -214,7 +216,8 @@ def test_fixed_steps_have_the_declared_order(
     flow = flow_of(law, noising)
     errors = [apart(flow.pull(z, method=method(n)), exact) for n in counts]
     assert slope(counts, errors) == pytest.approx(method.order, abs=0.25)
-    assert errors[-1] < {Heun: 1e-3, Adams: 1e-5, Adams4: 1e-7, RungeKutta4: 1e-7}[method]
+    bounds = {Heun: 1e-3, Adams: 1e-5, Adams4: 1e-7, RungeKutta4: 1e-7, Recorded: 1e-7}
+    assert errors[-1] < bounds[method]
     forth = flow.push(torch.tensor(exact), method=method(counts[-1]))
     assert apart(forth, z.numpy()) < 50 * errors[-1]
 
@@ -225,6 +228,7 @@ def test_fixed_steps_have_the_declared_order(
         (Heun(6), 12),
         (Adams(6), 7),
         (RungeKutta4(6), 24),
+        (Recorded(6), 24),
         (Adams(1), 2),
         (Adams4(20), 30),
         (Adams4(3), 13),
@@ -236,6 +240,24 @@ def test_evaluations_of_fixed_steps(method: FixedStep, evaluations: int) -> None
     flow, calls = counted(flow_of(law, "ou"))
     flow.pull(starts(law, "ou"), method=method)
     assert len(calls) == evaluations
+
+
+@pytest.mark.parametrize("ends", [(0.0, 1.0), (0.7, 0.1)])
+def test_recorded_steps_are_those_of_runge_and_kutta(ends: tuple[float, float]) -> None:
+    times: list[float] = []
+
+    def field(tau: Tensor, state: State) -> State:
+        times.append(float(tau))
+        return torch.sin(3 * state[0] + tau), state[0] - state[1]
+
+    start = (torch.linspace(-1, 1, 5, dtype=torch.float64), torch.ones(5, dtype=torch.float64))
+    kept = [part.clone() for part in start]
+    expected = RungeKutta4(7).solve(field, start, ends)
+    for one, other in zip(Recorded(7).solve(field, start, ends), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-14)
+    torch.testing.assert_close(list(start), kept, rtol=0, atol=0)
+    assert min(ends) <= min(times)
+    assert max(times) <= max(ends)
 
 
 def test_adams_integrates_quadratics_exactly() -> None:

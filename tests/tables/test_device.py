@@ -12,6 +12,8 @@ from oism import OISM
 from oism._core import transforms
 from oism.basis import Fourier, ScatteredSeries
 from oism.estimation import FourierMoments
+from oism.estimation._systems.direct import solved_for_all
+from oism.tables import converged_steps
 
 
 def rows(n: int, dim: int, seed: int = 0) -> Tensor:
@@ -63,3 +65,24 @@ def test_sums_are_the_adjoint_of_series() -> None:
     inner = (weights * series.products(x, spectrum)).sum()
     adjoint = 2 * (series.sums(x, weights) * spectrum.conj()).sum().real
     torch.testing.assert_close(inner, adjoint, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_recorded_steps_converge_like_others(dim: int) -> None:
+    model = OISM(max_eigenvalue=20.0).fit(rows(200, dim).numpy()).model_
+    score, span = model.operator_score, model.span
+    assert score.is_recordable
+    assert converged_steps(score, span, "cpu") == converged_steps(score, span) == model.steps
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_systems_elsewhere_are_solved_by_factors() -> None:
+    generator = torch.Generator().manual_seed(0)
+    root = torch.randn(2, 3, 6, 4, generator=generator, dtype=torch.float64)
+    matrix, right = root @ root.mT, torch.randn(2, 3, 6, generator=generator, dtype=torch.float64)
+    shifts = torch.tensor([0.01, 1.0], dtype=torch.float64)
+    shifted = matrix[..., None, :, :] + shifts[:, None, None] * torch.eye(6, dtype=torch.float64)
+    expected = torch.linalg.solve(shifted, right[..., None, :, None].expand(2, 3, 2, 6, 1))[..., 0]
+    found = solved_for_all(matrix, right, shifts)
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+    assert bool(solved_for_all(-matrix, right, shifts).isnan().all())

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -46,8 +47,15 @@ class ScatteredSeries:
         self.modes = tuple((2 * reach + 1).tolist())
         self._reach = reach.tolist()
         sides = torch.tensor([*self.modes[1:], 1]).flip(0).cumprod(dim=0).flip(0).to(xi)
-        self._slots = ((xi + reach) * sides).sum(dim=1).to(device)
-        self._images = ((reach - xi) * sides).sum(dim=1).to(device)
+        slots, images = ((side * sides).sum(dim=1) for side in (xi + reach, reach - xi))
+        self._slots, self._images = slots.to(device), images.to(device)
+        # In the half box of ξ₁ ≥ 0: the frequencies of ξ₁ ≥ 0 and their slots, those of ξ₁ ≤ 0 and
+        # the slots of -ξ, and a factor.
+        self._offset = self._reach[0] * math.prod(self.modes[1:])
+        own, other = ((sign * xi[:, 0] >= 0).nonzero()[:, 0] for sign in (1, -1))
+        twice = 1.0 + (xi[:, :1] != 0)
+        parts = own, slots[own] - self._offset, other, images[other] - self._offset, twice
+        self._half = tuple(part.to(device) for part in parts)
 
     def _boxes(self, spectra: Tensor) -> Tensor:
         """Return F(ξ), and its conjugate at -ξ, on the box of all frequencies: ``(k, *modes)``."""
@@ -75,15 +83,24 @@ class ScatteredSeries:
 
     def products(self, x: Tensor, spectra: Tensor) -> Tensor:
         """Return the same by products, on the device of the points and in their precision."""
-        kind = torch.complex128 if x.dtype == torch.float64 else torch.complex64
-        boxes = self._boxes(spectra.to(kind))
-        # f = 2 Re Σ over ξ₁ > 0, plus the terms of ξ₁ = 0, which are real.
-        half = boxes[:, self._reach[0] :].clone()
-        half[:, 1:] *= 2
-        half = half.movedim(0, -1)  # (1 + r₁, *other modes, k)
+        half = self._half_box(spectra.to(_complex_like(x)))
         block = ENTRIES if on_host(x) else DEVICE_ENTRIES
         step = max(1, block // max(1, half[0].numel()))
-        return torch.cat([self._block(part, half) for part in torch.split(x, step)]).mT
+        parts = [self._block(part, half) for part in torch.split(x, step)]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts)).mT
+
+    def _half_box(self, spectra: Tensor) -> Tensor:
+        """Return G with f = Re Σ G(ξ) e^{iξ·x} over ξ₁ ≥ 0: ``(1 + r₁, *other modes, k)``.
+
+        G is 2F for ξ₁ > 0, where -ξ is not in the box, and F for ξ₁ = 0.
+        """
+        own, slots, other, images, twice = self._half
+        sides = (self._reach[0] + 1, *self.modes[1:])
+        weighted = twice.to(spectra) * spectra.mT
+        half = spectra.new_zeros(math.prod(sides), len(spectra))
+        half[slots] = weighted if len(own) == len(weighted) else weighted[own]
+        half[images] += weighted[other].conj()
+        return half.reshape(*sides, -1)
 
     def sums(self, x: Tensor, weights: Tensor) -> Tensor:
         """Return Σ_i w_i e^{-iξ·x_i} by products, for weights ``(f, n)``: ``(f, m)``, complex.
@@ -96,35 +113,41 @@ class ScatteredSeries:
         step = max(1, block // max(math.prod(half[1:]), len(weights) * half[0]))
         blocks = torch.split(x, step), torch.split(weights, step, dim=1)
         for part, own in zip(*blocks, strict=True):
-            first = self._waves(-part[:, 0], torch.arange(half[0], device=x.device))
+            first = self._waves(-part[:, 0], 0)
             rest = torch.ones_like(first[:, :1])
-            for j, side in enumerate(half[1:], start=1):
-                order = torch.arange(side, device=x.device) - self._reach[j]
-                rest = (rest[..., None] * self._waves(-part[:, j], order)[:, None]).flatten(1)
+            for j in range(1, len(half)):
+                rest = (rest[..., None] * self._waves(-part[:, j], j)[:, None]).flatten(1)
             weighted = (own[..., None] * first).mT.flatten(0, 1)  # (f (1 + r₁), n)
             total += (weighted @ rest).reshape(len(weights), -1)
-        offset = self._reach[0] * math.prod(self.modes[1:])
-        return total[:, self._slots - offset]
+        return total[:, self._slots - self._offset]
 
     def _block(self, x: Tensor, half: Tensor) -> Tensor:
-        first, rest = half.shape[0], half.shape[1:]
-        field = self._waves(x[:, 0], torch.arange(first, device=x.device)) @ half.flatten(1)
+        rest = half.shape[1:]
+        field = self._waves(x[:, 0], 0) @ half.flatten(1)
         for j, side in enumerate(rest[:-1], start=1):
-            order = torch.arange(side, device=x.device) - self._reach[j]
             field = field.reshape(len(x), side, math.prod(rest[j:]))
-            waves = self._waves(x[:, j], order)
+            waves = self._waves(x[:, j], j)
             if on_host(x):
                 field = (waves[:, None] @ field)[:, 0]
             else:  # a million products of small matrices are slow on a GPU
                 field = (waves[..., None] * field).sum(dim=1)
         return field.real
 
-    @staticmethod
-    def _waves(x: Tensor, order: Tensor) -> Tensor:
-        """Return e^{ikx}: ``(n, count)``."""
-        phase = x[:, None] * order
+    @cached_property
+    def _orders(self) -> list[Tensor]:
+        """The sides of the half box: 0, …, r₁ and -r_j, …, r_j."""
+        ends = [(0, self._reach[0]), *((-reach, reach) for reach in self._reach[1:])]
+        return [torch.arange(low, high + 1, device=self._slots.device) for low, high in ends]
+
+    def _waves(self, x: Tensor, axis: int) -> Tensor:
+        """Return e^{ikx} for all k of a side of the half box: ``(n, count)``."""
+        phase = x[:, None] * self._orders[axis]
         return torch.complex(phase.cos(), phase.sin())
 
     @property
     def _size(self) -> int:
         return math.prod(self.modes)
+
+
+def _complex_like(x: Tensor) -> torch.dtype:
+    return torch.complex128 if x.dtype == torch.float64 else torch.complex64

@@ -229,6 +229,14 @@ class OperatorScore(SpectralModule, FittedModel):
         """The largest frequency of a coordinate; None if the functions are not waves."""
         return None
 
+    @property
+    def is_recordable(self) -> bool:
+        """Whether an evaluation at one time of a GPU reads no numbers from it.
+
+        Then steps of the flow can be recorded as a CUDA graph.
+        """
+        return False
+
     def noise_error(self) -> Tensor | None:
         """Return the held-out mean square error of the predicted noise per entry: ``(K,)``.
 

@@ -46,6 +46,11 @@ class FourierScore(OperatorScore):
     basis: Fourier
 
     @property
+    def is_recordable(self) -> bool:
+        """Whether the series are summed by products of waves."""
+        return self.basis.dim <= NUFFT_DIM and self.basis.is_integral
+
+    @property
     def bandwidth(self) -> int:
         """The largest frequency of a coordinate."""
         return int(self.basis.frequencies.abs().max())
@@ -82,8 +87,7 @@ class FourierScore(OperatorScore):
         """Return whether the series are those of one time, and products of waves."""
         return (
             t.ndim == 0
-            and self.basis.dim <= NUFFT_DIM
-            and self.basis.is_integral
+            and self.is_recordable
             and not is_differentiated(x)
             and not is_differentiated(t)
         )

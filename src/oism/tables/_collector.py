@@ -228,8 +228,7 @@ class MomentCollector(Collector):
                 outside=self.outside,
             )
         auto = isinstance(settings.steps, str)
-        # On the CPU, where the solutions are: its few points are slower on a GPU.
-        steps = converged_steps(score, span) if auto else int(settings.steps)
+        steps = converged_steps(score, span, settings.device) if auto else int(settings.steps)
         if settings.device is not None:
             score = score.to(settings.device)
         return TableModel(score, chart, background, span, steps)

@@ -22,8 +22,10 @@ from oism.flow import (
     Adams4,
     ClosedForm,
     Divergence,
+    FixedStep,
     Flow,
     OrdinaryMethod,
+    Recorded,
     RungeKutta4,
     State,
     StochasticMethod,
@@ -395,7 +397,9 @@ def _on_the_host(generator: torch.Generator | None) -> torch.Generator:
 
 @torch.no_grad()
 @threads_apart(1)
-def converged_steps(score: OperatorScore, span: tuple[float, float]) -> int:
+def converged_steps(
+    score: OperatorScore, span: tuple[float, float], device: torch.device | str | None = None
+) -> int:
     """Return the number of steps of the flow at which log-densities have converged.
 
     Log-densities of samples of the model itself are computed with more and more steps, first those
@@ -403,20 +407,27 @@ def converged_steps(score: OperatorScore, span: tuple[float, float]) -> int:
     than 1e-3 on average. Runge and Kutta's method is of order four, so it would change them a
     sixteenth as much as the last one, or a quarter where steps are still large. In one dimension
     the samples are evenly spaced points, weighted by the density. Warns where they do not converge.
+
+    A score whose steps can be recorded moves to ``device``; others, slow with few points on a GPU,
+    are evaluated where they are.
     """
     if line_of(score.basis) is not None:
         return converged(LineFlow(score, span), STEPS, PILOT_TOLERANCE)
+    method: type[FixedStep] = RungeKutta4
+    if device is not None and score.is_recordable:
+        score, method = score.to(device), Recorded
     flow, device = Flow(score, span=span), score.device
     u, before = sample_with_log_density(
         flow,
         PILOTS,
-        method=RungeKutta4(STEPS[0]),
+        method=method(STEPS[0]),
         generator=torch.Generator(device).manual_seed(0),
         dtype=torch.float64,
         device=device,
+        progress=False,
     )
     for steps in STEPS[1:]:
-        now = log_density(flow, u, method=RungeKutta4(steps))
+        now = log_density(flow, u, method=method(steps), progress=False)
         change = float((now - before).square().mean().sqrt())
         if change < 4 * PILOT_TOLERANCE:
             return steps

@@ -17,7 +17,7 @@ from oism._core.transforms import in_parallel, on_host
 from oism.estimation._equations.fourier import FourierEquations
 from oism.estimation._systems.choice import choose
 from oism.estimation._systems.conjugate import RidgePath
-from oism.estimation._systems.direct import DirectPath
+from oism.estimation._systems.direct import DirectPath, solved_for_all
 from oism.estimation._systems.matrix_free import Scaled
 from oism.estimation._systems.torus_bands import (
     DENSE_SOLVE,
@@ -213,13 +213,11 @@ class TorusSweep(TorusBands):
         if self.is_dense(band, DENSE_SWEEP):
             used = training.active
             right, judged, scale = right[..., used], judged[..., used], scale[used]
-            values, vectors = torch.linalg.eigh(scale[:, None] * training.active_matrix(t) * scale)
-            along = (vectors.mT @ right[..., None]).mT
-            damped = along / (values.clamp(min=0)[..., None, :] + ridges[:, None])
-            alpha = scale * (damped @ vectors.mT)
+            matrix = scale[:, None] * training.active_matrix(t) * scale
+            alpha = scale * solved_for_all(matrix, right, ridges)
             quadratic = ((alpha @ heldout.active_matrix(t)) * alpha).sum(dim=-1)
             dense: Tensor = quadratic + 2 * (alpha * judged[..., None, :]).sum(dim=-1)
-            return dense
+            return dense.nan_to_num(nan=math.inf)
         path = self._ridge_path(training, t, band, scale, right.flatten(0, 1))
         judge = heldout.operator(t, negligible=INTERPOLATED)
         loss = torch.full((*right.shape[:2], len(ridges)), math.inf, dtype=t.dtype, device=t.device)
