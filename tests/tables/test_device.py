@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from oism import OISM
-from oism._core import transforms
+from oism._core import checks, transforms
 from oism.basis import Fourier, ScatteredSeries
 from oism.estimation import FourierMoments
 from oism.estimation._systems.direct import solved_for_all
+from oism.flow import ClosedForm, Flow, Recorded, State
 from oism.tables import converged_steps
 
 
@@ -73,6 +74,30 @@ def test_recorded_steps_converge_like_others(dim: int) -> None:
     score, span = model.operator_score, model.span
     assert score.is_recordable
     assert converged_steps(score, span, "cpu") == converged_steps(score, span) == model.steps
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_a_recorded_step_reads_no_number_from_the_device(
+    dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of the device "meta" have no values to read, and checks do not ask for them."""
+
+    def holds(condition: Tensor) -> bool:
+        assert condition.device.type == "cpu"
+        return bool(condition.all())
+
+    model = OISM(max_eigenvalue=20.0, flow_steps=4).fit(rows(200, dim).numpy()).model_
+    score = model.operator_score.to("meta")
+    flow, x = Flow(score, span=model.span), torch.zeros(7, dim, dtype=torch.float64, device="meta")
+    path = ClosedForm().path(flow, x)
+    monkeypatch.setattr(checks, "holds", holds)
+
+    def field(tau: Tensor, state: State) -> State:
+        return path.motion(state[0], flow.clock._time(tau))
+
+    end, change = Recorded(3).solve(field, (x, torch.zeros_like(x[:, 0])), (1.0, 0.0))
+    assert (end.shape, change.shape) == (x.shape, x.shape[:1])
+    assert end.device.type == "meta"
 
 
 @pytest.mark.usefixtures("elsewhere")

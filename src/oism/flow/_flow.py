@@ -187,7 +187,7 @@ class Flow:
             raise ValueError(
                 f"score must return a tensor of the shape {tuple(x.shape)} of its points, got {got}"
             )
-        return self.process.flow_drift(x) - self.process._diffuse(score, x)
+        return self.process._flow_drift(x) - self.process._diffuse(score, x)
 
     def push(
         self,

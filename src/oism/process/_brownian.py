@@ -35,7 +35,10 @@ class Brownian(Isotropic):
 
     def drift(self, x: Tensor) -> Tensor:
         """Return zero."""
-        return torch.zeros_like(checks.points(x))
+        return self._flow_drift(checks.points(x))
+
+    def _flow_drift(self, x: Tensor) -> Tensor:
+        return torch.zeros_like(x)
 
     def drift_divergence(self, dim: int) -> float:  # noqa: ARG002
         """Return 0."""

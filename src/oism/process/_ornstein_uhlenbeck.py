@@ -55,7 +55,10 @@ class OrnsteinUhlenbeck(Isotropic):
 
     def drift(self, x: Tensor) -> Tensor:
         """Return -θx."""
-        return -self.theta * checks.points(x)
+        return self._flow_drift(checks.points(x))
+
+    def _flow_drift(self, x: Tensor) -> Tensor:
+        return -self.theta * x
 
     def drift_divergence(self, dim: int) -> float:
         """Return -θ dim."""
