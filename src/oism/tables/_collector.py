@@ -11,7 +11,7 @@ import copy
 import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -104,6 +104,11 @@ class Collector(ABC):
     def cross_fitted(self) -> tuple[TabularModel, HeldOut | None]:
         """Return the model of all rows, and what held-out rows show if the fit has held out any."""
         return self.model(), None
+
+    @property
+    def choice(self) -> dict[str, Any] | None:
+        """What the last `model` was chosen by, as plain values; None where there was no choice."""
+        return None
 
     def prepare(self, weight: float) -> None:  # noqa: B027 (most need nothing)
         """Prepare for rows of this total weight that come in batches of any size."""

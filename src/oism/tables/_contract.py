@@ -52,12 +52,14 @@ class ColumnMap(Protocol):
 class HeldOut(NamedTuple):
     """What a fit has found on rows that it did not see.
 
-    ``rows`` ``(n, d)`` have no gaps. ``train`` ``(p, n)`` marks the rows of each problem; the last
-    problem has all of them. ``log_density`` ``(n,)`` is that of the pool without the row, NaN where
-    a row was never held out. ``coordinates`` are those of the plain system, for each problem.
+    ``rows`` ``(n, d)`` have no gaps; ``weights`` are ``(n,)``. ``train`` ``(p, n)`` marks the rows
+    of each problem; the last problem has all of them. ``log_density`` ``(n,)`` is that of the pool
+    without the row, NaN where a row was never held out. ``coordinates`` are those of the plain
+    system, for each problem.
     """
 
     rows: Tensor
+    weights: Tensor
     train: Tensor
     log_density: Tensor
     coordinates: tuple[tuple[ColumnMap, ...], ...]
@@ -65,7 +67,7 @@ class HeldOut(NamedTuple):
     def select(self, index: Tensor) -> HeldOut:
         """Return what is known of some rows."""
         train, logs = self.train[:, index], self.log_density[index]
-        return HeldOut(self.rows[index], train, logs, self.coordinates)
+        return HeldOut(self.rows[index], self.weights[index], train, logs, self.coordinates)
 
 
 class TabularModel(FittedModel):

@@ -22,9 +22,8 @@ import scipy.special
 import torch
 from torch import Tensor
 
-from oism.basis import Basis, JacobiPolynomials, LaguerrePolynomials
+from oism.basis import JacobiPolynomials, LaguerrePolynomials
 from oism.estimation import (
-    ChosenRidge,
     Knots,
     KnownKnots,
     Moments,
@@ -43,7 +42,7 @@ from oism.tables._column import Column
 from oism.tables._columns import Columns
 from oism.tables._end_chart import EndChart
 from oism.tables._end_kernels import choose_end_kernels
-from oism.tables._family import Family, MomentFamily, P
+from oism.tables._family import Family, MomentFamily, P, repeated
 from oism.tables._model import TableModel
 from oism.tables._pool import Densities, Single, held_out_weights
 from oism.tables._stack import StackedFamily
@@ -250,21 +249,10 @@ def choose_at_ends(
             collector = one.collector(columns, rows[own], weights[own], chosen)
             collector.update(rows[own], weights[own])
             model = cast("TableModel", collector.model())
-            tasks[k] = _repeated(one, chosen, model.operator_score)
+            tasks[k] = repeated(one, chosen, model.operator_score)
             models.append(Single(model))
         return [*models, kernels.fitted(rows[own], weights[own])]
 
     folds = [fold == one for one in used]
     shares, _ = held_out_weights(fit, rows, weights, folds, MOST_HELD_OUT)
     return StackedFamily.of(families, shares, kernels)
-
-
-def _repeated(
-    family: Family[Any], settings: Settings, score: OperatorScore
-) -> tuple[Family[Any], Settings]:
-    """Return the family with the functions of a fit, and settings with its ridge and clock."""
-    if not isinstance(settings.ridge, str):
-        return family, settings
-    finest = -float(cast("Basis", score.basis).eigenvalues[-1])
-    ridge = ChosenRidge(score.schedule, len(score.schedule.tau))
-    return replace(family, max_eigenvalue=finest), replace(settings, ridge=ridge, clock=score.clock)

@@ -66,6 +66,7 @@ from oism.tables._discrete import DiscreteModel
 from oism.tables._distribution import TableDistribution, given_values
 from oism.tables._ends import choose_at_ends
 from oism.tables._family import Family
+from oism.tables._few_rows import FewRowsFamily
 from oism.tables._frame import (
     USES_GAPS,
     Table,
@@ -94,6 +95,11 @@ SHRINKAGES: dict[str, type[Shrinkage]] = {
     "monotone": Monotone,
 }
 
+OF_FLOWS = (
+    "max_eigenvalue", "order", "network", "ridge", "cv", "shrinkage", "clock", "flow_steps",
+)  # fmt: skip
+"""Parameters for models with a flow: where one is given, the model has a flow."""
+
 
 @storable
 class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
@@ -111,10 +117,10 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
     - where it runs: ``device``, ``random_state``.
 
     Only the first group has facts that rows do not show. *Models with a flow* are those of up to
-    three numeric columns, of the sphere, and of all processes that are given as objects or as
-    "torus" and "ou". *Joint models* are those of more columns and of categories; they have no flow
-    and ignore the parameters for models with a flow. Rotations have a function of their own,
-    `fit_rotations`.
+    three numeric columns (for few rows see ``process``), of the sphere, and of all processes that
+    are given as objects or as "torus" and "ou". *Joint models* are those of more columns and of
+    categories; they have no flow and ignore the parameters for models with a flow. Rotations have a
+    function of their own, `fit_rotations`.
 
     Parameters
     ----------
@@ -148,6 +154,9 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         with the scores of all noise levels. "ou" are polynomials of each direction under the
         Ornstein-Uhlenbeck process. A `Torus`, `OrnsteinUhlenbeck` or `Linear` process may be
         given; the latter two need free columns, and a `Linear` process one entry for each column.
+        For few rows "auto" chooses between "torus" and "mixture" by held-out rows: up to 50
+        different rows of two free columns, and up to 100 of three, unless a parameter for models
+        with a flow is given. `summary` prints the choice.
     max_eigenvalue : "auto" or float
         The finest detail that the density may have, on the torus and the sphere: the largest
         squared frequency ‖ξ‖² of waves, or l(l + 1) of spherical harmonics of degree l. It is an
@@ -221,6 +230,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
     collector_: Collector
     columns_: Columns
     _model: TabularModel | None  # None where rows were added since the equations were solved
+    _choice: dict[str, Any] | None = None  # see `Collector.choice`
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "process": [StrOptions({"auto", *NAMES}), Process],
@@ -553,7 +563,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         """Return the choices that were made, as plain numbers, texts, lists and dictionaries."""
         names = getattr(self, "feature_names_in_", range(self.model_.dim))
         found: dict[str, Any] = self.model_.facts([str(name) for name in names])
-        return found
+        return found if self._choice is None else {**found, "choice": self._choice}
 
     def _repr_html_inner(self) -> str:
         """Return a fitted model as HTML, and scikit-learn's diagram of one that is not fitted."""
@@ -584,11 +594,12 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
 
     def to_config(self) -> dict[str, Any]:
         """Return the parameters, the fitted model and the columns, to be stored."""
-        return {
+        config = {
             "parameters": to_plain(self.get_params(deep=False)),
             "model": self.model_,
             "columns": self.columns_,
         }
+        return config if self._choice is None else {**config, "choice": self._choice}
 
     @classmethod
     def from_config(
@@ -597,6 +608,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         parameters: dict[str, Any],
         model: TabularModel,
         columns: Columns,
+        choice: dict[str, Any] | None = None,
     ) -> Self:
         """Return the fitted estimator that was stored."""
         estimator = cls(**from_plain(parameters, cls._get_param_names()))
@@ -605,7 +617,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(
                 f"columns must be {model.dim}, as many as those of the model, got {len(columns)}"
             )
-        estimator._model, estimator.columns_ = model, columns
+        estimator._model, estimator.columns_, estimator._choice = model, columns, choice
         estimator.n_features_in_ = model.dim
         if columns.names is not None:
             estimator.feature_names_in_ = np.array(columns.names, dtype=object)
@@ -718,8 +730,10 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         if self._chooses_at_ends:
             own = rows[used], weights[used]
             self.family_ = choose_at_ends(self.family_, columns, *own, self._settings(folds))
+        if self._chooses_by_rows:
+            self.family_ = FewRowsFamily.of(self.family_, columns)
         self.collector_ = self._collector(self._dequantised(rows[used]), weights[used], folds)
-        self._model = None
+        self._model = self._choice = None
         return fold
 
     def _directions(self) -> Directions | None:
@@ -762,6 +776,13 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         own |= not SHRINKAGES[self.shrinkage].keeps_positivity  # others need the torus' projection
         return automatic and not own and self.order == "auto"
 
+    @property
+    def _chooses_by_rows(self) -> bool:
+        """Whether few rows choose the process: nothing is given that belongs to a flow."""
+        usual = type(self)()
+        given = [name for name in OF_FLOWS if getattr(self, name) != getattr(usual, name)]
+        return isinstance(self.process, str) and self.process == "auto" and not given
+
     def _add(
         self,
         rows: Tensor,
@@ -784,7 +805,9 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
 
     def _finalise(self) -> TabularModel:
         """Return the model of all rows."""
-        return self._quantised(self.collector_.model())
+        model = self._quantised(self.collector_.model())
+        self._choice = self.collector_.choice
+        return model
 
     def _quantised(self, model: TabularModel) -> TabularModel:
         """Return the model of rows as they are, from that of spread rows."""

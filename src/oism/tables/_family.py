@@ -8,12 +8,13 @@ a user has not: the chart, the functions, the noise levels, the knots and the ra
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from torch import Tensor
 
-from oism.estimation import CrossValidation, Moments, Ridge, Shrinkage
+from oism.basis import Basis
+from oism.estimation import ChosenRidge, CrossValidation, Moments, Ridge, Shrinkage
 from oism.process import Clock, Process
 from oism.score import OperatorScore
 from oism.tables._background import Spread
@@ -98,3 +99,14 @@ class MomentFamily(Family[P]):
     def span(self, score: OperatorScore) -> tuple[float, float]:
         """Return the first and the last clock time of the flow: by default all of the clock."""
         return 0.0, score.clock.horizon
+
+
+def repeated(
+    family: Family[Any], settings: Settings, score: OperatorScore
+) -> tuple[Family[Any], Settings]:
+    """Return the family with the functions of a fit, and settings with its ridge and clock."""
+    if not isinstance(settings.ridge, str):
+        return family, settings
+    finest = -float(cast("Basis", score.basis).eigenvalues[-1])
+    ridge = ChosenRidge(score.schedule, len(score.schedule.tau))
+    return replace(family, max_eigenvalue=finest), replace(settings, ridge=ridge, clock=score.clock)

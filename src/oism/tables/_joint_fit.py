@@ -433,7 +433,7 @@ def cross_fit_joint(  # noqa: PLR0913
         ],
     }
     model = JointModel(tuple(columns), shares / shares.sum(), parts, notes)
-    return model, HeldOut(rows, table.train, held_out, plain)
+    return model, HeldOut(rows, weights, table.train, held_out, plain)
 
 
 def _mean(values: Tensor, weights: Tensor) -> float | None:

@@ -170,6 +170,15 @@ class MixtureModel(TabularModel):
         return (len(self.centre),)
 
     @property
+    def times(self) -> tuple[float, float]:
+        """The first and the last time of the process that `score` can be evaluated at."""
+        return 0.0, math.inf
+
+    def noise_deviations(self, t: Tensor | float) -> Tensor:
+        """Return the standard deviation of the noise in each column at one time t: ``(d,)``."""
+        return self.process.transition(t).covariance(self.dim).diagonal().sqrt()
+
+    @property
     def components(self) -> int:
         """The number of Gaussians."""
         return len(self.weights)

@@ -41,6 +41,12 @@ FUNCTION_TEXTS = {
 }
 """What is printed of each kind of column and function; of others, the kind."""
 
+FEW_ROWS_TEXT = (
+    "{taken}, as rows are few, {rows}: a mixture changes the held-out log-likelihood of the torus "
+    "by {gain:+.2f} ± {error:.2f} nats per row, and is taken above {needed:+.2f}"
+)
+"""What is printed of the choice between two models of few rows."""
+
 
 def table_facts(score: OperatorScore, chart: Chart, names: Sequence[str]) -> Facts:
     """Return columns, process, functions and choices as JSON can hold them."""
@@ -67,7 +73,7 @@ def describe(found: Facts) -> str:
     """Return a page of text about the facts of a model."""
     if "process" not in found:
         parts = _pool_lines(found) if "components" in found else _stack_lines(found)
-        return "\n".join([*_column_lines(found["columns"]), *parts])
+        return "\n".join([*_column_lines(found["columns"]), *parts, *_few_rows_lines(found)])
     process, clock = found["process"]["kind"], found["clock"]["kind"]
     low, high = found["times"]
     lines = [
@@ -88,7 +94,15 @@ def describe(found: Facts) -> str:
         )
     if "others" in found:
         lines += ["others      given the point, as follows", *_pool_lines(found["others"])]
-    return "\n".join([*lines, *_network_lines(found)])
+    return "\n".join([*lines, *_network_lines(found), *_few_rows_lines(found)])
+
+
+def _few_rows_lines(found: Facts) -> list[str]:
+    """Return which model few rows have chosen, and by what, if they have."""
+    choice = found.get("choice")
+    if choice is None:
+        return []
+    return [f"choice      {FEW_ROWS_TEXT.format(**choice)}"]
 
 
 def _network_lines(found: Facts) -> list[str]:

@@ -1,0 +1,203 @@
+"""Few rows of two or three columns: the choice between the torus and a mixture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from numpy.typing import NDArray
+
+from oism import OISM, load
+from oism.tables._few_rows import MOST_ROWS, choose
+
+Array = NDArray[np.float64]
+
+
+def correlated(n: int, dim: int, seed: int) -> Array:
+    """Return n rows of correlated normal columns."""
+    rng = np.random.default_rng(seed)
+    mixing = np.eye(dim) + 0.5 * rng.normal(size=(dim, dim))
+    found: Array = rng.normal(size=(n, dim)) @ mixing
+    return found
+
+
+def clusters(n: int, dim: int, seed: int) -> Array:
+    """Return n rows in narrow clusters at the corners of a box."""
+    rng = np.random.default_rng(seed)
+    found: Array = rng.integers(2, size=(n, dim)) + 0.05 * rng.normal(size=(n, dim))
+    return found
+
+
+def taken(model: OISM) -> str | None:
+    choice = model.facts().get("choice")
+    return None if choice is None else str(choice["taken"])
+
+
+def test_few_rows_with_copies_are_not_far_below_a_gaussian() -> None:
+    """49 rows of which about 20 are distinct: the torus alone is 0.4 nats below, on average."""
+    gaps = []
+    for seed in range(6):
+        rows = correlated(1024, 3, seed)
+        some = rows[:24][np.random.default_rng(seed).integers(24, size=49)]
+        normal = scipy.stats.multivariate_normal(some.mean(axis=0), np.cov(some.T))
+        gaps.append(OISM().fit(some).score(rows[24:]) / 1000 - normal.logpdf(rows[24:]).mean())
+    assert np.mean(gaps) > -0.25
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (correlated(30, 3, 0), "mixture"),
+        (correlated(40, 2, 0), "mixture"),
+        (clusters(40, 2, 0), "torus"),
+        (np.random.default_rng(1).uniform(size=(45, 2)), "torus"),
+    ],
+    ids=["normal, 3 columns", "normal, 2 columns", "clusters", "uniform"],
+)
+def test_held_out_rows_choose(rows: Array, expected: str) -> None:
+    model = OISM().fit(rows)
+    assert taken(model) == expected
+    line = model.summary().splitlines()[-1]
+    assert line.startswith(f"choice      {expected}, as rows are few, {len(rows)}: ")
+    choice = model.facts()["choice"]
+    for key in ("gain", "error", "needed"):
+        assert f"{choice[key]:.2f}" in line
+    alone = OISM(process=expected).fit(rows)
+    np.testing.assert_array_equal(model.score_samples(rows), alone.score_samples(rows))
+    assert "choice" not in alone.facts()
+
+
+def test_the_usual_model_is_left_only_for_a_clear_gain() -> None:
+    torus, one = torch.zeros(100).double(), torch.ones(100).double()
+    noise = torch.linspace(-1, 1, 100, dtype=torch.float64)  # a standard error of 0.058
+    for shift, expected in ((-0.1, ["torus"] * 2), (0.1, ["mixture"] * 2)):
+        both = [choose(noise + shift, torus, one, usual).taken for usual in ("torus", "mixture")]
+        assert both == expected
+    for shift in (-0.05, 0.05):
+        for usual in ("torus", "mixture"):
+            assert choose(noise + shift, torus, one, usual).taken == usual
+    found = choose(noise + 0.1, torus, one, "torus")[1:]
+    error = float(noise.std()) / 10
+    assert found == pytest.approx((100, 0.1, error, error), rel=0.01)
+
+
+def test_one_row_does_not_choose() -> None:
+    """The mixture is worse on all rows but an outlier, where the torus has no density."""
+    gains = torch.full((50,), -0.3, dtype=torch.float64)
+    gains[0] = 1e6
+    assert (
+        choose(gains, torch.zeros_like(gains), torch.ones_like(gains), "mixture").taken == "torus"
+    )
+
+
+def test_copies_count_as_weights_and_not_as_rows() -> None:
+    rows, copies = correlated(30, 3, 3), np.arange(30) % 4
+    repeated = OISM().fit(np.repeat(rows, copies, axis=0))
+    weighted = OISM().fit(rows, sample_weight=copies)
+    assert repeated.facts()["choice"]["rows"] == weighted.facts()["choice"]["rows"] == 22
+    assert taken(repeated) == taken(weighted)
+    np.testing.assert_allclose(
+        repeated.score_samples(rows), weighted.score_samples(rows), rtol=0, atol=1e-6
+    )
+    many = np.repeat(rows, 10, axis=0)
+    assert OISM().fit(many).facts()["choice"]["rows"] == 30
+
+
+@pytest.mark.parametrize("make", [correlated, clusters])
+def test_units_and_orders_do_not_matter(make: Any) -> None:
+    rows = make(40, 2, 4)
+    usual, units = OISM().fit(rows), np.array([1e-3, 50.0])
+    other = OISM().fit((rows * units + 7)[::-1, ::-1])
+    found, expected = other.facts()["choice"], usual.facts()["choice"]
+    assert found["taken"] == expected["taken"]
+    assert found["gain"] == pytest.approx(expected["gain"], abs=1e-3)
+    log_density = other.score_samples((rows * units + 7)[:, ::-1]) + np.log(units).sum()
+    np.testing.assert_allclose(log_density, usual.score_samples(rows), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_more_rows_are_modelled_on_the_torus(dim: int) -> None:
+    rows = correlated(MOST_ROWS[dim] + 1, dim, 5)
+    few, many = OISM().fit(rows[:-1]), OISM().fit(rows)
+    assert taken(few) is not None
+    assert taken(many) is None
+    assert "choice" not in many.summary()
+    torus = OISM(process="torus").fit(rows)
+    np.testing.assert_array_equal(many.score_samples(rows), torus.score_samples(rows))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ridge": 1e-2},
+        {"cv": 3},
+        {"max_eigenvalue": 20.0},
+        {"flow_steps": 16},
+        {"shrinkage": "james-stein"},
+        {"process": "torus"},
+        {"bounds": {0: (-50.0, 50.0)}},
+        {"periodic": {0: 100.0}},
+    ],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_what_belongs_to_a_flow_has_one(settings: dict[str, Any]) -> None:
+    model = OISM(**settings).fit(correlated(30, 3, 6))
+    assert taken(model) is None
+    assert model.model_.steps > 0
+
+
+def test_very_few_rows_are_not_compared() -> None:
+    for n in (2, 3, 4):
+        assert taken(OISM().fit(correlated(n, 2, 7))) is None
+    assert taken(OISM().fit(correlated(6, 3, 7))) is None
+
+
+def test_batches_choose_as_all_rows_do() -> None:
+    rows = correlated(60, 3, 8)
+    model = OISM().fit(rows)
+    assert taken(model) == "mixture"
+    parts = [rows[:20], rows[20:], rows[:5]]
+    batches = OISM().fit_batches(lambda: parts)
+    whole = OISM().fit(np.concatenate(parts))
+    found, expected = batches.facts()["choice"], whole.facts()["choice"]
+    assert found.pop("taken") == expected.pop("taken")
+    assert found == pytest.approx(expected)
+    np.testing.assert_array_equal(batches.score_samples(rows), whole.score_samples(rows))
+    added = OISM().partial_fit(rows[:30])
+    assert taken(added) == "mixture"
+    added.partial_fit(0.5 * correlated(200, 3, 8))  # within the box of the first batch
+    assert taken(added) is None
+    assert added.model_.steps > 0
+
+
+def test_files_keep_the_choice(tmp_path: Path) -> None:
+    rows = correlated(30, 3, 9)
+    model = OISM().fit(rows)
+    model.save(tmp_path / "model.safetensors")
+    found = load(tmp_path / "model.safetensors")
+    assert found.facts() == model.facts()
+    assert "choice" in found.summary()
+    assert "as rows are few" in model._repr_html_inner()
+    assert "choice" not in model.fit(correlated(200, 3, 9)).facts()
+
+
+def test_a_mixture_of_few_rows_has_the_scores_of_all_noise_levels() -> None:
+    rows = correlated(30, 3, 10)
+    model = OISM().fit(rows)
+    assert taken(model) == "mixture"
+    low, high = model.model_.times
+    assert (low, high) == (0, np.inf)
+    for t in (0.0, 0.5, 3.0):
+        noise = model.model_.noise_deviations(t)
+        expected = np.sqrt(-np.expm1(-2 * t)) * model.model_.chart.units
+        torch.testing.assert_close(noise, expected)
+        assert np.isfinite(model.score_function(rows, t)).all()
+    # Far beyond the data, the noised distribution is that of the noise about the centre.
+    late = model.score_function(rows, 20.0)
+    variance = model.model_.noise_deviations(20.0).square().numpy()
+    centre = model.model_.chart.centre.numpy()
+    np.testing.assert_allclose(late, (centre - rows) / variance, atol=1e-6)
