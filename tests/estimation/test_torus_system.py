@@ -264,6 +264,14 @@ def brute_force(basis: Fourier, x: Tensor, level: int, radius: float) -> Tensor:
     return torch.stack(losses).reshape(-1, len(RIDGES))
 
 
+@pytest.mark.parametrize(("n", "judged"), [(5000, FOLDS), (5001, 3), (20_000, 3), (20_001, 2)])
+def test_fewer_folds_are_judged_of_many_rows(n: int, judged: int) -> None:
+    own = system(Fourier.lattice(1, 9), points(1, n, 0.5))
+    losses = own.losses(torch.tensor([0.1], dtype=torch.float64))
+    assert len(losses.values) == len(losses.shares) == judged
+    assert float(losses.shares.sum()) == pytest.approx(1)
+
+
 @pytest.mark.parametrize(
     ("dim", "bound", "n", "spread", "levels"),
     [(1, 81, 60, 0.5, 4), (1, 81, 4000, 0.2, 4), (2, 25, 200, 0.5, 2), (3, 3, 60, 0.5, 1)],

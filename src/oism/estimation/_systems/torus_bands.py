@@ -51,8 +51,11 @@ takes longer than they do."""
 TIMES = 3
 """The largest number of times per batch on the CPU: those that have converged wait for others."""
 
-MANY_ROWS, JUDGED = 5000, 3
+MANY_ROWS = 5000
 """Above so many rows only some folds are judged, and tolerances are larger."""
+
+JUDGED = {20_000: 2, MANY_ROWS: 3}
+"""How many folds are judged, by the number of rows above which they are."""
 
 INTERPOLATED = 1e-8
 """The decay of frequencies of ρ_t that are left out of losses and of interpolated coefficients."""
@@ -115,8 +118,13 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
     @property
     def _has_many_rows(self) -> bool:
         """Whether choices are made with fewer folds and times, and to a larger tolerance."""
-        counts = self.averages.counts  # none, where the averages of folds are not kept
-        return len(counts) > 0 and float(counts[0]) > MANY_ROWS
+        return self._rows > MANY_ROWS
+
+    @property
+    def _rows(self) -> float:
+        """The number of rows; 0 where the averages of folds are not kept."""
+        counts = self.averages.counts
+        return float(counts[0]) if len(counts) else 0.0
 
     @property
     def _times_per_path(self) -> int:
@@ -164,5 +172,5 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
     def shares(self) -> Tensor:
         """The shares of the rows in the folds that are judged."""
         own = self.averages.shares
-        own = own[: JUDGED if self._has_many_rows else len(own)]
-        return own / own.sum()
+        judged = next((folds for most, folds in JUDGED.items() if self._rows > most), len(own))
+        return own[:judged] / own[:judged].sum()
