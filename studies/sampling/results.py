@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from studies.sampling.networks import BARE
 from studies.sampling.peers import PEERS
 from studies.sampling.stages import ALONE, CONVERGED, OWN, WITHOUT
 
-FILES = ("train", "rmse", "frechet", "times", "bits")
+FILES = ("train", "rmse", "separation", "frechet", "times", "bits")
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,17 @@ class CaseResults:
         """Return the distance of a method with its best grid, NaN if it was not measured."""
         row = self.best_row(form, name, evaluations)
         return math.nan if row is None else float(row["rmse"])
+
+    def median(self, form: str, names: Sequence[str], evaluations: int) -> float:
+        """Return the smallest median distance of some methods, NaN if it was not measured."""
+        found = [
+            float(row["median"])
+            for row in self.rmse_rows
+            if (row["form"], row["evaluations"]) == (form, evaluations)
+            and row["method"] in names
+            and row.get("median") is not None
+        ]
+        return min(found, default=math.nan)
 
     def best_peer(self, form: str, evaluations: int) -> tuple[float, str, str]:
         """Return the smallest distance of a peer, its name and its grid."""

@@ -4,6 +4,7 @@
     classifier   the classifier whose features measure distances
     rmse         root mean square distance per dimension to a reference from the same noise
     long-grids   the same for the grids of the peers over all levels
+    separation   how far apart the flow carries perturbed paths
     frechet      Fréchet distance to the training images, in the features of the classifier
     times        the time of an evaluation, with and without the coordinates
     bits         bits per dimension by evaluations, and their deviation by one probe
@@ -35,8 +36,9 @@ from studies.images import device, device_name
 from studies.labelled import Labelled, labelled_sets
 from studies.sampling import networks, peers
 from studies.sampling.networks import BARE, COMBINED, Case, Counted, Networks
-from studies.sampling.ours import OURS
+from studies.sampling.ours import OURS, denoiser_of
 from studies.sampling.peers import GRIDS, PEERS
+from studies.sampling.separation import separations
 from studies.study import draft_of, versions, write_json
 
 EVALUATIONS = (5, 8, 10, 15, 20)
@@ -258,10 +260,10 @@ def _distances(context: Context, *, is_short: bool) -> tuple[Table, Tensor]:
             found = run(predictor, noise, evaluations)
             seconds = _now() - start
             speed = min(speed, seconds / evaluations)  # the first measures statistics
-            error, spread = distance(found, reference)
+            error, spread, middle = distance(found, reference)
             table.add(
                 **row, calls=predictor.evaluations, rmse=error, standard_error=spread,
-                expected=_expected(predictor, name, evaluations), seconds=seconds,
+                median=middle, expected=_expected(predictor, name, evaluations), seconds=seconds,
             )  # fmt: skip
             context.say(f"{form} {name} ({grid}) {evaluations}: {error:.5f}, {seconds:.2f} s")
             pictures.add(f"{form}|{name}|{grid}|{evaluations}", found)
@@ -304,16 +306,20 @@ def _check_reference(context: Context, noise: Tensor, table: Table) -> None:
     if "half_the_steps" not in table.head and context.left > spent / 2 + 5:
         predictor = context.networks.predictor(form, exact=True)
         half = predictor.reference(noise[:size], settings.reference // 2)
-        apart, _ = distance(half, reference[:size])
+        apart, _, _ = distance(half, reference[:size])
         table.write(half_the_steps=apart)
         context.say(f"reference with half the steps: {apart:.6f}")
 
 
-def distance(found: Tensor, reference: Tensor) -> tuple[float, float]:
-    """Return the root mean square distance per dimension, and its standard error."""
+def distance(found: Tensor, reference: Tensor) -> tuple[float, float, float]:
+    """Return the root mean square distance per dimension, its standard error, and the median.
+
+    The median is that of the samples: a few that end at another image do not change it.
+    """
     squares = (found - reference).double().square().flatten(1).mean(1)
     root = float(squares.mean().sqrt())
-    return root, float(squares.std()) / len(squares) ** 0.5 / max(2 * root, 1e-300)
+    error = float(squares.std()) / len(squares) ** 0.5 / max(2 * root, 1e-300)
+    return root, error, float(squares.median().sqrt())
 
 
 def frechet(context: Context) -> None:
@@ -539,11 +545,28 @@ def bits(context: Context) -> None:
             break
 
 
+def separation(context: Context) -> None:
+    """Measure how far apart the flow of the combined network carries perturbed paths."""
+    nets, settings = context.networks, context.settings
+    predictor = nets.predictor(COMBINED)
+    noise = networks.noise_for(nets.prior.shape, settings.samples, seed=3)
+    part, span = nets.prior.gaussian_part(), predictor.model.span
+    table = Table(context.place / "separation.json", ("delta", "level"), samples=settings.samples)
+    for row in separations(denoiser_of(predictor), part, span, noise):
+        if row not in table:
+            table.add(**row)
+        ratio = row["mean"] / row["base"]
+        context.say(f"λ {row['level']:.2f}, δ {row['delta']:g}: {ratio:.2f} of the base")
+        if context.left < 3:
+            break
+
+
 STAGES: Mapping[str, Callable[[Context], None]] = {
     "train": train,
     "classifier": fit_classifier,
     "rmse": rmse,
     "long-grids": long_grids,
+    "separation": separation,
     "frechet": frechet,
     "times": times,
     "bits": bits,

@@ -14,7 +14,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from oism.basis import IdentityFrame
+from oism.images import GaussianPart
 from oism.nn import Combined
+from oism.sampling import Span, alpha_sigma
 from studies import classifier
 from studies.images import image_sets
 from studies.labelled import labelled_sets
@@ -23,6 +26,7 @@ from studies.sampling import networks, stages
 from studies.sampling.networks import BARE, CASES, COMBINED, Networks
 from studies.sampling.ours import OURS
 from studies.sampling.results import CaseResults
+from studies.sampling.separation import EVERY, LAST, LEVELS, PERTURBATIONS, separations
 from studies.sampling.stages import (
     ALONE,
     CONVERGED,
@@ -203,8 +207,9 @@ def test_statistics_and_plans_are_kept_for_a_network(nets: Networks) -> None:
 def test_distances_are_per_dimension() -> None:
     reference = torch.zeros(2, 3, 4)
     found = torch.stack((torch.full((3, 4), 0.1), torch.full((3, 4), 0.2)))
-    root, error = distance(found, reference)
+    root, error, middle = distance(found, reference)
     assert root == pytest.approx(math.sqrt(0.025))
+    assert middle == pytest.approx(0.1)
     assert error == pytest.approx(np.std([0.01, 0.04], ddof=1) / math.sqrt(2) / (2 * root))
 
 
@@ -360,3 +365,30 @@ def test_a_mistake_is_an_error(
     with pytest.raises(SystemExit):
         command.main([*words, "--folder", str(tmp_path)])
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_separations_tell_a_smooth_flow_from_one_that_decides(apart: bool) -> None:
+    """The exact denoiser of N(0, C), and that of two points of the same covariance each."""
+    variances = torch.tensor([1.0, 0.25, 0.04, 0.01], dtype=torch.float64)
+    part = GaussianPart(IdentityFrame(), 4, torch.zeros_like(variances), variances)
+
+    def denoiser(x: Tensor, level: Tensor) -> Tensor:
+        alpha, sigma = (float(one) for one in alpha_sigma(level))
+        if not apart:
+            return x * alpha * variances / (alpha**2 * variances + sigma**2)
+        inner = (x * alpha * variances.sqrt()).sum(dim=1, keepdim=True)
+        return variances.sqrt() * torch.tanh(inner / sigma**2)
+
+    noise = torch.randn(400, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    rows = list(separations(denoiser, part, Span(-4.0, 4.0), noise))
+    assert len(rows) == len(PERTURBATIONS) * len(range(0, LEVELS - LAST, EVERY))
+    first = {row["delta"]: row for row in rows if row["level"] == -4.0}
+    ratios = [first[size]["mean"] / first[size]["base"] for size in PERTURBATIONS]
+    if not apart:
+        assert ratios == pytest.approx([1.0] * len(ratios), abs=0.15)
+        return
+    assert all(first[size]["median"] < 0.01 * first[size]["mean"] for size in PERTURBATIONS)
+    products = [ratio * size for ratio, size in zip(ratios, PERTURBATIONS, strict=True)]
+    assert max(products) < 2 * min(products)
+    assert ratios[0] > 5 * ratios[-1]

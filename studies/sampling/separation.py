@@ -1,0 +1,78 @@
+"""How far apart the flow carries paths that differ by a small perturbation at some level.
+
+States of paths are perturbed at a level λ, in standardised coordinates by δξ with ξ ~ N(0, I), and
+followed to the end. Without a residual the coordinates stay as they are, so the distance at the end
+is δ√c in a direction of variance c: its mean square over all directions is the *base*, δ² mean(c).
+Where the flow is smooth, mean squares are a multiple of the base, the same for all δ. Where it has
+to decide between images, a share of paths proportional to δ ends at another image: then the mean
+square is proportional to δ, and the median is much smaller than the mean.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from oism.images import GaussianPart
+from oism.sampling import Denoiser, History, Plan, Polynomial, Span, alpha_sigma
+
+LEVELS = 24
+"""The number of levels of a path."""
+
+EVERY, LAST = 3, 6
+"""Every third level is perturbed, but for the last six."""
+
+PERTURBATIONS = (0.02, 0.05, 0.1, 0.2)
+"""δ, in units of the standard deviations of the Gaussian."""
+
+
+@torch.no_grad()
+def separations(
+    denoiser: Denoiser, part: GaussianPart, span: Span, noise: Tensor
+) -> Iterator[dict[str, float]]:
+    """Yield δ, level, base, and mean and median of the squared distance at the end, per dimension.
+
+    ``noise`` ``(n, *shape)`` is that of the first level, where the n paths begin.
+    """
+    levels = torch.linspace(span.first, span.last, LEVELS, dtype=torch.float64)
+    plan = Polynomial(levels=tuple(levels.tolist())).plan(part, span, LEVELS - 1)
+    x, history = plan.start(noise)
+    states = []
+    for k in range(LEVELS - 1):
+        states.append((x, history.residuals.copy()))
+        x, history = plan.step(k, x, denoiser(x, levels[k]), history)
+    for delta in PERTURBATIONS:
+        for k in range(0, LEVELS - LAST, EVERY):
+            start, past = states[k]
+            moved = start + _perturbation(part, levels[k], start, delta, seed=k)
+            end = _followed(denoiser, plan, k, moved, past)
+            squares = (end - x).double().square().flatten(1).mean(dim=1)
+            yield {
+                "delta": delta,
+                "level": float(levels[k]),
+                "base": float(delta**2 * part.variances.mean()),
+                "mean": float(squares.mean()),
+                "median": float(squares.median()),
+            }
+
+
+def _perturbation(
+    part: GaussianPart, level: Tensor, like: Tensor, delta: float, *, seed: int
+) -> Tensor:
+    """Return δ s ξ along the directions of a Gaussian, with s² = α²c + σ², of the shape of rows."""
+    alpha, sigma = (float(one) for one in alpha_sigma(level))
+    scale = (alpha**2 * part.variances + sigma**2).sqrt()
+    generator = torch.Generator().manual_seed(seed)
+    xi = torch.randn(len(like), len(scale), generator=generator).to(like)
+    return part.synthesise(delta * scale.to(like) * xi).reshape(like.shape)
+
+
+def _followed(denoiser: Denoiser, plan: Plan, first: int, x: Tensor, past: deque[Tensor]) -> Tensor:
+    """Return the end of paths that are at x at a level, given the residuals before it."""
+    history = History(past.copy())
+    for k in range(first, plan.evaluations):
+        x, history = plan.step(k, x, denoiser(x, plan.levels[k]), history)
+    return x
