@@ -57,6 +57,12 @@ class CaseResults:
         return rows
 
     @property
+    def separations(self) -> list[dict[str, Any]]:
+        """The rows of distances between perturbed paths."""
+        rows: list[dict[str, Any]] = self.parts["separation"].get("rows", [])
+        return [row for row in rows if row["step"] == self.step]
+
+    @property
     def ours(self) -> list[str]:
         """The names of the library's samplers that were measured."""
         return list(dict.fromkeys(r["method"] for r in self.rmse_rows if r["grid"] == OWN))

@@ -11,7 +11,9 @@ square is proportional to δ, and the median is much smaller than the mean.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -29,11 +31,27 @@ PERTURBATIONS = (0.02, 0.05, 0.1, 0.2)
 """δ, in units of the standard deviations of the Gaussian."""
 
 
+@dataclass(frozen=True, eq=False)
+class Separation:
+    """A perturbation δ at a level; ``base`` is the mean square without a residual."""
+
+    delta: float
+    level: float
+    base: float
+    end: Callable[[], Tensor]
+    unperturbed: Tensor
+
+    def measured(self) -> tuple[float, float]:
+        """Return mean and median over paths of the squared distance at the end, per dimension."""
+        squares = (self.end() - self.unperturbed).double().square().flatten(1).mean(dim=1)
+        return float(squares.mean()), float(squares.median())
+
+
 @torch.no_grad()
 def separations(
     denoiser: Denoiser, part: GaussianPart, span: Span, noise: Tensor
-) -> Iterator[dict[str, float]]:
-    """Yield δ, level, base, and mean and median of the squared distance at the end, per dimension.
+) -> Iterator[Separation]:
+    """Yield perturbations of all sizes at all levels; each is followed when it is measured.
 
     ``noise`` ``(n, *shape)`` is that of the first level, where the n paths begin.
     """
@@ -48,15 +66,9 @@ def separations(
         for k in range(0, LEVELS - LAST, EVERY):
             start, past = states[k]
             moved = start + _perturbation(part, levels[k], start, delta, seed=k)
-            end = _followed(denoiser, plan, k, moved, past)
-            squares = (end - x).double().square().flatten(1).mean(dim=1)
-            yield {
-                "delta": delta,
-                "level": float(levels[k]),
-                "base": float(delta**2 * part.variances.mean()),
-                "mean": float(squares.mean()),
-                "median": float(squares.median()),
-            }
+            end = partial(_followed, denoiser, plan, k, moved, past)
+            base = float(delta**2 * part.variances.mean())
+            yield Separation(delta, float(levels[k]), base, end, x)
 
 
 def _perturbation(

@@ -547,18 +547,23 @@ def bits(context: Context) -> None:
 
 def separation(context: Context) -> None:
     """Measure how far apart the flow of the combined network carries perturbed paths."""
-    nets, settings = context.networks, context.settings
-    predictor = nets.predictor(COMBINED)
-    noise = networks.noise_for(nets.prior.shape, settings.samples, seed=3)
+    nets, samples = context.networks, context.settings.samples
+    predictor = nets.predictor(COMBINED, exact=True)
+    noise = networks.noise_for(nets.prior.shape, samples, seed=3)
     part, span = nets.prior.gaussian_part(), predictor.model.span
-    table = Table(context.place / "separation.json", ("delta", "level"), samples=settings.samples)
-    for row in separations(denoiser_of(predictor), part, span, noise):
-        if row not in table:
-            table.add(**row)
-        ratio = row["mean"] / row["base"]
-        context.say(f"λ {row['level']:.2f}, δ {row['delta']:g}: {ratio:.2f} of the base")
-        if context.left < 3:
-            break
+    identity = ("step", "samples", "delta", "level")
+    table = Table(context.place / "separation.json", identity, samples=samples)
+    same = {"step": context.last, "samples": samples}
+    with networks.exactly():  # rounding would look like paths that separate
+        for one in separations(denoiser_of(predictor), part, span, noise):
+            row = {**same, "delta": one.delta, "level": round(one.level, 3)}  # as it is stored
+            if row in table:
+                continue
+            if context.left < 3:
+                break
+            mean, median = one.measured()
+            table.add(**row, base=one.base, mean=mean, median=median)
+            context.say(f"λ {one.level:.2f}, δ {one.delta:g}: {mean / one.base:.2f} of the base")
 
 
 STAGES: Mapping[str, Callable[[Context], None]] = {

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,3 +165,21 @@ def test_values_are_readable_only_outside_of_transforms() -> None:
     vmap(note)(x)
     note(torch.empty(2, device="meta"))
     assert seen == [True, True, True, False, False]
+
+
+class Recorded:
+    """A condition on a GPU whose operations are being recorded."""
+
+    is_cuda = True
+
+    def all(self) -> bool:
+        raise AssertionError("a number was read from the device")
+
+
+def test_conditions_are_not_read_while_they_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    condition: Any = Recorded()
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert checks.holds(condition)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    with pytest.raises(AssertionError, match="was read"):
+        checks.holds(condition)

@@ -42,7 +42,7 @@ from oism.flow import (
     FixedStep,
     Heun,
     OrdinaryMethod,
-    Recorded,
+    RecordedRungeKutta4,
     RungeKutta4,
     Score,
     State,
@@ -204,7 +204,7 @@ def slope(counts: Sequence[float], errors: list[float]) -> float:
         (Adams, [200, 400, 800]),
         (Adams4, [200, 400, 800]),
         (RungeKutta4, [20, 40, 80]),
-        (Recorded, [20, 40, 80]),
+        (RecordedRungeKutta4, [20, 40, 80]),
     ],
 )
 def test_fixed_steps_have_the_declared_order(
@@ -216,7 +216,7 @@ def test_fixed_steps_have_the_declared_order(
     flow = flow_of(law, noising)
     errors = [apart(flow.pull(z, method=method(n)), exact) for n in counts]
     assert slope(counts, errors) == pytest.approx(method.order, abs=0.25)
-    bounds = {Heun: 1e-3, Adams: 1e-5, Adams4: 1e-7, RungeKutta4: 1e-7, Recorded: 1e-7}
+    bounds = {Heun: 1e-3, Adams: 1e-5, Adams4: 1e-7, RungeKutta4: 1e-7, RecordedRungeKutta4: 1e-7}
     assert errors[-1] < bounds[method]
     forth = flow.push(torch.tensor(exact), method=method(counts[-1]))
     assert apart(forth, z.numpy()) < 50 * errors[-1]
@@ -228,7 +228,7 @@ def test_fixed_steps_have_the_declared_order(
         (Heun(6), 12),
         (Adams(6), 7),
         (RungeKutta4(6), 24),
-        (Recorded(6), 24),
+        (RecordedRungeKutta4(6), 24),
         (Adams(1), 2),
         (Adams4(20), 30),
         (Adams4(3), 13),
@@ -253,7 +253,7 @@ def test_recorded_steps_are_those_of_runge_and_kutta(ends: tuple[float, float]) 
     start = (torch.linspace(-1, 1, 5, dtype=torch.float64), torch.ones(5, dtype=torch.float64))
     kept = [part.clone() for part in start]
     expected = RungeKutta4(7).solve(field, start, ends)
-    for one, other in zip(Recorded(7).solve(field, start, ends), expected, strict=True):
+    for one, other in zip(RecordedRungeKutta4(7).solve(field, start, ends), expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-13, atol=1e-14)
     torch.testing.assert_close(list(start), kept, rtol=0, atol=0)
     assert min(ends) <= min(times)

@@ -37,10 +37,15 @@ def test_values_at_knots_are_exact_and_constant_beyond_the_ends(order: int) -> N
     torch.testing.assert_close(curve(beyond), wave(knots(9))[[0, -1]])
 
 
-def test_one_time_and_many_times_agree() -> None:
-    curve = Curve(knots(9), wave(knots(9)), order=4)
-    tau = torch.tensor([0.11, 0.77], dtype=torch.float64)
-    torch.testing.assert_close(curve(tau)[1], curve(tau[1]), rtol=0, atol=0)
+@pytest.mark.parametrize("order", [2, 4])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
+def test_one_time_and_many_times_agree(order: int, dtype: torch.dtype) -> None:
+    """One time on the CPU is interpolated with plain numbers."""
+    curve = Curve(knots(9), wave(knots(9)).to(dtype), order=order)
+    tau = torch.tensor([-0.5, 0.0, 0.11, 0.125, 0.77, 1.0, 1.5], dtype=torch.float64)
+    many, one = curve(tau), torch.stack([curve(part) for part in tau])
+    assert one.dtype == dtype
+    torch.testing.assert_close(one, many, rtol=0, atol=4 * torch.finfo(dtype).eps)
 
 
 def test_a_curve_is_differentiable_in_time() -> None:

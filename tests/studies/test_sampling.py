@@ -22,7 +22,7 @@ from studies import classifier
 from studies.images import image_sets
 from studies.labelled import labelled_sets
 from studies.sampling import __main__ as command
-from studies.sampling import networks, stages
+from studies.sampling import networks, separation, stages
 from studies.sampling.networks import BARE, CASES, COMBINED, Networks
 from studies.sampling.ours import OURS
 from studies.sampling.results import CaseResults
@@ -368,8 +368,8 @@ def test_a_mistake_is_an_error(
 
 
 @pytest.mark.parametrize("apart", [False, True])
-def test_separations_tell_a_smooth_flow_from_one_that_decides(apart: bool) -> None:
-    """The exact denoiser of N(0, C), and that of two points of the same covariance each."""
+def test_separations_of_a_smooth_flow_and_of_one_with_two_ends(apart: bool) -> None:
+    """The exact denoiser of N(0, C), and that of two points ±√c, with the same variances."""
     variances = torch.tensor([1.0, 0.25, 0.04, 0.01], dtype=torch.float64)
     part = GaussianPart(IdentityFrame(), 4, torch.zeros_like(variances), variances)
 
@@ -381,14 +381,29 @@ def test_separations_tell_a_smooth_flow_from_one_that_decides(apart: bool) -> No
         return variances.sqrt() * torch.tanh(inner / sigma**2)
 
     noise = torch.randn(400, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    rows = list(separations(denoiser, part, Span(-4.0, 4.0), noise))
-    assert len(rows) == len(PERTURBATIONS) * len(range(0, LEVELS - LAST, EVERY))
-    first = {row["delta"]: row for row in rows if row["level"] == -4.0}
-    ratios = [first[size]["mean"] / first[size]["base"] for size in PERTURBATIONS]
+    found = list(separations(denoiser, part, Span(-4.0, 4.0), noise))
+    assert len(found) == len(PERTURBATIONS) * len(range(0, LEVELS - LAST, EVERY))
+    first = [one for one in found if one.level == -4.0]
+    assert [one.delta for one in first] == list(PERTURBATIONS)
+    means, medians = zip(*(one.measured() for one in first), strict=True)
+    ratios = [mean / one.base for mean, one in zip(means, first, strict=True)]
     if not apart:
         assert ratios == pytest.approx([1.0] * len(ratios), abs=0.15)
         return
-    assert all(first[size]["median"] < 0.01 * first[size]["mean"] for size in PERTURBATIONS)
+    assert all(median < 0.01 * mean for mean, median in zip(means, medians, strict=True))
     products = [ratio * size for ratio, size in zip(ratios, PERTURBATIONS, strict=True)]
     assert max(products) < 2 * min(products)
     assert ratios[0] > 5 * ratios[-1]
+
+
+def test_separations_continue(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(separation, "PERTURBATIONS", (0.1, 0.2))
+    late = replace(context, deadline=time.perf_counter() + 3)
+    stages.separation(late)
+    assert not (context.place / "separation.json").exists()
+    stages.separation(context)
+    rows = json.loads((context.place / "separation.json").read_text())["rows"]
+    assert len(rows) == 2 * len(range(0, LEVELS - LAST, EVERY))
+    assert all(row["step"] == STEP and row["mean"] > 0 for row in rows)
+    stages.separation(context)
+    assert json.loads((context.place / "separation.json").read_text())["rows"] == rows

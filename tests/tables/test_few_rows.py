@@ -1,4 +1,4 @@
-"""Few rows of two or three columns: the choice between the torus and a mixture."""
+"""Few rows of three columns: the choice between the torus and a mixture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import scipy.stats
 import torch
 from numpy.typing import NDArray
 
-from oism import OISM, load
+from oism import OISM, VarianceExploding, load
+from oism.plot import limits_of
 from oism.tables._few_rows import MOST_ROWS, choose
 
 Array = NDArray[np.float64]
@@ -52,46 +53,43 @@ def test_few_rows_with_copies_are_not_far_below_a_gaussian() -> None:
     ("rows", "expected"),
     [
         (correlated(30, 3, 0), "mixture"),
-        (correlated(40, 2, 0), "mixture"),
-        (clusters(40, 2, 0), "torus"),
-        (np.random.default_rng(1).uniform(size=(45, 2)), "torus"),
+        (np.random.default_rng(1).uniform(size=(90, 3)), "torus"),
     ],
-    ids=["normal, 3 columns", "normal, 2 columns", "clusters", "uniform"],
+    ids=["normal", "uniform"],
 )
 def test_held_out_rows_choose(rows: Array, expected: str) -> None:
     model = OISM().fit(rows)
     assert taken(model) == expected
     line = model.summary().splitlines()[-1]
-    assert line.startswith(f"choice      {expected}, as rows are few, {len(rows)}: ")
+    assert line.startswith(f"choice      {expected}, as {len(rows)} different rows are few: ")
     choice = model.facts()["choice"]
-    for key in ("gain", "error", "needed"):
-        assert f"{choice[key]:.2f}" in line
+    assert f"{choice['gain']:+.2f} ± {choice['error']:.2f} nats per row" in line
     alone = OISM(process=expected).fit(rows)
     np.testing.assert_array_equal(model.score_samples(rows), alone.score_samples(rows))
     assert "choice" not in alone.facts()
 
 
-def test_the_usual_model_is_left_only_for_a_clear_gain() -> None:
+def test_the_torus_needs_a_clear_gain() -> None:
     torus, one = torch.zeros(100).double(), torch.ones(100).double()
     noise = torch.linspace(-1, 1, 100, dtype=torch.float64)  # a standard error of 0.058
-    for shift, expected in ((-0.1, ["torus"] * 2), (0.1, ["mixture"] * 2)):
-        both = [choose(noise + shift, torus, one, usual).taken for usual in ("torus", "mixture")]
-        assert both == expected
-    for shift in (-0.05, 0.05):
-        for usual in ("torus", "mixture"):
-            assert choose(noise + shift, torus, one, usual).taken == usual
-    found = choose(noise + 0.1, torus, one, "torus")[1:]
-    error = float(noise.std()) / 10
-    assert found == pytest.approx((100, 0.1, error, error), rel=0.01)
+    for shift, expected in ((-0.1, "torus"), (-0.05, "mixture"), (0.05, "mixture")):
+        found = choose(noise + shift, torus, one)
+        assert found is not None
+        assert found.taken == expected
+        error = float(noise.std()) / 10
+        assert found[1:] == pytest.approx((100, shift, error), rel=1e-6)
 
 
-def test_one_row_does_not_choose() -> None:
-    """The mixture is worse on all rows but an outlier, where the torus has no density."""
-    gains = torch.full((50,), -0.3, dtype=torch.float64)
-    gains[0] = 1e6
-    assert (
-        choose(gains, torch.zeros_like(gains), torch.ones_like(gains), "mixture").taken == "torus"
-    )
+@pytest.mark.parametrize("heavy", [1.0, 5.0])
+def test_one_row_does_not_choose(heavy: float) -> None:
+    """The torus is worse on one row only, where it has no density."""
+    gains, weights = torch.full((50,), -0.6, dtype=torch.float64), torch.ones(50).double()
+    gains[0], weights[0] = 1e6, heavy
+    found = choose(gains, torch.zeros_like(gains), weights)
+    assert found is not None
+    assert found.taken == ("torus" if heavy == 1 else "mixture")
+    weights[0] = 1e3
+    assert choose(gains, torch.zeros_like(gains), weights) is None  # no standard error
 
 
 def test_copies_count_as_weights_and_not_as_rows() -> None:
@@ -109,8 +107,8 @@ def test_copies_count_as_weights_and_not_as_rows() -> None:
 
 @pytest.mark.parametrize("make", [correlated, clusters])
 def test_units_and_orders_do_not_matter(make: Any) -> None:
-    rows = make(40, 2, 4)
-    usual, units = OISM().fit(rows), np.array([1e-3, 50.0])
+    rows = make(40, 3, 4)
+    usual, units = OISM().fit(rows), np.array([1e-3, 50.0, 7.0])
     other = OISM().fit((rows * units + 7)[::-1, ::-1])
     found, expected = other.facts()["choice"], usual.facts()["choice"]
     assert found["taken"] == expected["taken"]
@@ -119,15 +117,21 @@ def test_units_and_orders_do_not_matter(make: Any) -> None:
     np.testing.assert_allclose(log_density, usual.score_samples(rows), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("dim", [2, 3])
-def test_more_rows_are_modelled_on_the_torus(dim: int) -> None:
-    rows = correlated(MOST_ROWS[dim] + 1, dim, 5)
+def test_more_rows_are_modelled_on_the_torus() -> None:
+    rows = correlated(MOST_ROWS + 1, 3, 5)
     few, many = OISM().fit(rows[:-1]), OISM().fit(rows)
     assert taken(few) is not None
     assert taken(many) is None
     assert "choice" not in many.summary()
     torus = OISM(process="torus").fit(rows)
     np.testing.assert_array_equal(many.score_samples(rows), torus.score_samples(rows))
+
+
+def test_two_columns_are_modelled_on_the_torus() -> None:
+    rows = correlated(30, 2, 5)
+    model, torus = OISM().fit(rows), OISM(process="torus").fit(rows)
+    assert taken(model) is None
+    np.testing.assert_array_equal(model.score_samples(rows), torus.score_samples(rows))
 
 
 @pytest.mark.parametrize(
@@ -138,6 +142,8 @@ def test_more_rows_are_modelled_on_the_torus(dim: int) -> None:
         {"max_eigenvalue": 20.0},
         {"flow_steps": 16},
         {"shrinkage": "james-stein"},
+        {"clock": VarianceExploding(0.01, 5.0)},
+        {"device": "cpu"},
         {"process": "torus"},
         {"bounds": {0: (-50.0, 50.0)}},
         {"periodic": {0: 100.0}},
@@ -150,10 +156,22 @@ def test_what_belongs_to_a_flow_has_one(settings: dict[str, Any]) -> None:
     assert model.model_.steps > 0
 
 
+def test_the_default_folds_may_be_given() -> None:
+    rows = correlated(30, 3, 6)
+    assert taken(OISM(cv=None).fit(rows)) == taken(OISM(cv=5).fit(rows)) == "mixture"
+
+
+def test_messages_name_the_choice() -> None:
+    model = OISM().fit(correlated(30, 3, 6))
+    with pytest.raises(ValueError, match=r"few rows chose a mixture.*process='torus'"):
+        model.sample(5, method="sde")
+    with pytest.raises(TypeError, match="process='torus' have, got OISM with a MixtureModel"):
+        limits_of(model)
+
+
 def test_very_few_rows_are_not_compared() -> None:
-    for n in (2, 3, 4):
-        assert taken(OISM().fit(correlated(n, 2, 7))) is None
-    assert taken(OISM().fit(correlated(6, 3, 7))) is None
+    for n in (4, 6):
+        assert taken(OISM().fit(correlated(n, 3, 7))) is None
 
 
 def test_batches_choose_as_all_rows_do() -> None:
@@ -181,7 +199,7 @@ def test_files_keep_the_choice(tmp_path: Path) -> None:
     found = load(tmp_path / "model.safetensors")
     assert found.facts() == model.facts()
     assert "choice" in found.summary()
-    assert "as rows are few" in model._repr_html_inner()
+    assert "different rows are few" in model._repr_html_inner()
     assert "choice" not in model.fit(correlated(200, 3, 9)).facts()
 
 

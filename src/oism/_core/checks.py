@@ -19,9 +19,14 @@ from torch import Tensor
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+def is_recorded(x: Tensor) -> bool:
+    """Return whether operations on a tensor are being recorded as a CUDA graph."""
+    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+
+
 def holds(condition: Tensor) -> bool:
     """Return whether a condition is true everywhere; True if it cannot be read."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or is_recorded(condition):
         return True
     try:
         return bool(condition.all())

@@ -49,8 +49,8 @@ class ScatteredSeries:
         sides = torch.tensor([*self.modes[1:], 1]).flip(0).cumprod(dim=0).flip(0).to(xi)
         slots, images = ((side * sides).sum(dim=1) for side in (xi + reach, reach - xi))
         self._slots, self._images = slots.to(device), images.to(device)
-        # In the half box of ξ₁ ≥ 0: the frequencies of ξ₁ ≥ 0 and their slots, those of ξ₁ ≤ 0 and
-        # the slots of -ξ, and a factor.
+        # For the half box of ξ₁ ≥ 0: the frequencies of ξ₁ ≥ 0 and their slots, those of ξ₁ ≤ 0 and
+        # the slots of -ξ, and a factor: 1 for ξ₁ = 0, otherwise 2.
         self._offset = self._reach[0] * math.prod(self.modes[1:])
         own, other = ((sign * xi[:, 0] >= 0).nonzero()[:, 0] for sign in (1, -1))
         twice = 1.0 + (xi[:, :1] != 0)
@@ -92,7 +92,8 @@ class ScatteredSeries:
     def _half_box(self, spectra: Tensor) -> Tensor:
         """Return G with f = Re Σ G(ξ) e^{iξ·x} over ξ₁ ≥ 0: ``(1 + r₁, *other modes, k)``.
 
-        G is 2F for ξ₁ > 0, where -ξ is not in the box, and F for ξ₁ = 0.
+        F and its conjugate at -ξ are both taken to ξ₁ ≥ 0: G(ξ) is 2F(ξ), or twice the conjugate of
+        F(-ξ), for ξ₁ > 0, and the sum of F(ξ) and the conjugate of F(-ξ) for ξ₁ = 0.
         """
         own, slots, other, images, twice = self._half
         sides = (self._reach[0] + 1, *self.modes[1:])

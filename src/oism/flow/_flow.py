@@ -187,7 +187,7 @@ class Flow:
             raise ValueError(
                 f"score must return a tensor of the shape {tuple(x.shape)} of its points, got {got}"
             )
-        return self.process._flow_drift(x) - self.process._diffuse(score, x)
+        return self.process.flow_drift(x) - self.process._diffuse(score, x)
 
     def push(
         self,
@@ -315,7 +315,8 @@ def chunks(
 
         def report(tau: Tensor, number: int = number) -> None:
             nonlocal furthest
-            if bar.shown:  # reading τ from a GPU synchronises with it
+            # Reading τ from a GPU synchronises with it, and cannot be recorded.
+            if bar.shown and not checks.is_recorded(tau):
                 share = (float(tau) - ends[0]) / (ends[1] - ends[0])
                 furthest = max(furthest, round(TICKS * (number + share)))
                 bar.reach(furthest)

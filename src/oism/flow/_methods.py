@@ -117,7 +117,7 @@ class RungeKutta4(RungeKutta):
     _name = "rk4"
 
 
-class Recorded(FixedStep):
+class RecordedRungeKutta4(FixedStep):
     """`RungeKutta4` with its step recorded as a CUDA graph, for few points on a GPU.
 
     Launching the operations of a step one by one takes longer than they do. The right-hand side

@@ -49,7 +49,11 @@ def fitted(model: object) -> TableModel | StackedTable:
     """Return the fitted density of a model."""
     found = table_model(model)
     if found is None:
-        raise TypeError(f"model must be an OISM or a TableModel, got {type(model).__name__}")
+        own = type(getattr(model, "model_", model)).__name__
+        raise TypeError(
+            f"model must have a chart of its columns, as those with process='torus' have, got "
+            f"{type(model).__name__}" + ("" if own == type(model).__name__ else f" with a {own}")
+        )
     return found
 
 

@@ -126,13 +126,6 @@ class Process(ABC):
         """Return b - ∇·G, of the shape of ``x``: b if the noise is constant."""
         return self.drift(x)
 
-    def _flow_drift(self, x: Tensor) -> Tensor:
-        """Return b - ∇·G without checking the points, where that can be avoided.
-
-        For the inner loop of a flow: a check reads a number from the device.
-        """
-        return self.flow_drift(x)
-
     def symmetric_drift(self, x: Tensor) -> Tensor:
         """Return G∇log π + ∇·G, the drift of ½(L + L*), of the shape of ``x``."""
         return self.diffuse(self.invariant.score(x), x)

@@ -35,10 +35,7 @@ class Brownian(Isotropic):
 
     def drift(self, x: Tensor) -> Tensor:
         """Return zero."""
-        return self._flow_drift(checks.points(x))
-
-    def _flow_drift(self, x: Tensor) -> Tensor:
-        return torch.zeros_like(x)
+        return torch.zeros_like(checks.points(x))
 
     def drift_divergence(self, dim: int) -> float:  # noqa: ARG002
         """Return 0."""

@@ -55,10 +55,7 @@ class OrnsteinUhlenbeck(Isotropic):
 
     def drift(self, x: Tensor) -> Tensor:
         """Return -θx."""
-        return self._flow_drift(checks.points(x))
-
-    def _flow_drift(self, x: Tensor) -> Tensor:
-        return -self.theta * x
+        return -self.theta * checks.points(x)
 
     def drift_divergence(self, dim: int) -> float:
         """Return -θ dim."""

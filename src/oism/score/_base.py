@@ -231,7 +231,7 @@ class OperatorScore(SpectralModule, FittedModel):
 
     @property
     def is_recordable(self) -> bool:
-        """Whether an evaluation at one time of a GPU reads no numbers from it.
+        """Whether, on a GPU, an evaluation at one time reads no numbers from the device.
 
         Then steps of the flow can be recorded as a CUDA graph.
         """

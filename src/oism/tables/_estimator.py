@@ -96,9 +96,9 @@ SHRINKAGES: dict[str, type[Shrinkage]] = {
 }
 
 OF_FLOWS = (
-    "max_eigenvalue", "order", "network", "ridge", "cv", "shrinkage", "clock", "flow_steps",
+    "max_eigenvalue", "order", "network", "ridge", "shrinkage", "clock", "flow_steps", "device",
 )  # fmt: skip
-"""Parameters for models with a flow: where one is given, the model has a flow."""
+"""Parameters for models with a flow: where one differs from its default, the model has a flow."""
 
 
 @storable
@@ -154,9 +154,9 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         with the scores of all noise levels. "ou" are polynomials of each direction under the
         Ornstein-Uhlenbeck process. A `Torus`, `OrnsteinUhlenbeck` or `Linear` process may be
         given; the latter two need free columns, and a `Linear` process one entry for each column.
-        For few rows "auto" chooses between "torus" and "mixture" by held-out rows: up to 50
-        different rows of two free columns, and up to 100 of three, unless a parameter for models
-        with a flow is given. `summary` prints the choice.
+        For up to 100 different rows of three free columns "auto" chooses between "torus" and
+        "mixture" by held-out rows, unless a parameter for models with a flow, ``cv`` or ``device``
+        is given. `summary` prints the choice.
     max_eigenvalue : "auto" or float
         The finest detail that the density may have, on the torus and the sphere: the largest
         squared frequency ‖ξ‖² of waves, or l(l + 1) of spherical harmonics of degree l. It is an
@@ -449,9 +449,12 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         if method == "sde":
             steps = getattr(model, "steps", None)
             if not isinstance(steps, int):
+                chosen = (
+                    "" if self._choice is None else " (few rows chose a mixture: see summary())"
+                )
                 raise ValueError(
-                    "method must be 'ode': this model has no flow, and samples are drawn directly; "
-                    "'sde' needs process='torus' or 'ou'"
+                    f"method must be 'ode': this model has no flow{chosen}, and samples are drawn "
+                    "directly; 'sde' needs process='torus' or 'ou'"
                 )
             stochastic = StochasticHeun(max(256, 4 * steps))
         return self._written(model.sample(n, generator, method=stochastic))
@@ -487,7 +490,8 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         ``t`` is the process's own time, one number or one per row, within ``model_.times``. On the
         torus ρ_t is the distribution of the data with noise whose standard deviation is
         √(2t) · ``model_.chart.units[j]`` in the units of column j; for any process it is
-        ``model_.noise_deviations(t)``, see `TableModel.score`.
+        ``model_.noise_deviations(t)``, see `TableModel.score`. A mixture, which few rows of three
+        columns may have chosen (see ``process``), has the times of the Ornstein-Uhlenbeck process.
         """
         model = self.model_
         rows = self._rows(X)
@@ -781,7 +785,9 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         """Whether few rows choose the process: nothing is given that belongs to a flow."""
         usual = type(self)()
         given = [name for name in OF_FLOWS if getattr(self, name) != getattr(usual, name)]
-        return isinstance(self.process, str) and self.process == "auto" and not given
+        own_folds = self.cv is not None and not (isinstance(self.cv, int) and self.cv == usual.cv)
+        automatic = isinstance(self.process, str) and self.process == "auto"
+        return automatic and not given and not own_folds
 
     def _add(
         self,

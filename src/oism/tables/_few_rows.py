@@ -1,20 +1,21 @@
-"""Few rows of two or three free columns: a mixture of Gaussians, or the torus.
+"""Few rows of three free columns: a mixture of Gaussians, or the torus.
 
-On the torus a fit of few rows is drawn towards the uniform distribution in their box, and a new row
-often lies outside of a box of few rows, where only the background has a density. A mixture of few
-rows is drawn towards one Gaussian, and has no box. Which of them describes a table better depends
-on its distribution. Both have the scores of all noise levels, marginals and conditionals.
+On the torus the ridge of few rows makes their density nearly uniform in the box, and many new rows
+lie outside of the box of few rows, where only the background has a density. A mixture of few rows
+is nearly one Gaussian, and has no box. On average over many distributions it is better by a fifth
+of a nat per row; in two columns the two are alike. Both have the scores of all noise levels,
+marginals and conditionals.
 
-So both are fitted without each of five folds, in which copies of a row are together. With the
-difference d_i of the log-densities of a held-out row i of weight w_i, mixture minus torus,
+So the model is a mixture unless held-out rows show that the torus is better. Both are fitted
+without each of five folds, in which copies of a row are together; ridge and truncation of the torus
+are those of all rows, as are the weights of the mixtures in the pool. With the difference d_i of
+the log-densities of a held-out row i of weight w_i, mixture minus torus,
 
-    D = Σ_i w_i d_i / Σ_i w_i,    e² = Σ_i w_i² (d_i - D)² / (Σ_i w_i)².
+    D = Σ_i w_i d_i / Σ_i w_i,    e² = m/(m - 1) Σ_i w_i² (d_i - D)² / (Σ_i w_i)²,
 
-One model is *usual*, and the other is taken if D shows it to be better by more than the standard
-error e: the torus is usual in two columns, where the two are alike on average over many
-distributions, and the mixture in three, where it is better by a fifth of a nat per row.
+where m = (Σ_i w_i)²/Σ_i w_i² is the effective number of rows. The torus is taken if D < -e.
 
-A difference d_i counts up to ±log(n + 1) of n rows: a model that had the other one mixed in with
+A difference d_i is clipped to ±log(n + 1) for n rows: a model that had the other one mixed in with
 the weight 1/(n + 1) would lose no more on a row. So one outlier does not decide. Many rows, counted
 without copies, are always modelled on the torus.
 """
@@ -45,14 +46,12 @@ from oism.tables._torus import TorusFamily
 
 Array = NDArray[np.float64]
 
-MOST_ROWS = {2: 50, 3: 100}
-"""By the number of columns: the largest number of distinct rows for which held-out rows decide."""
-
-USUAL = {2: "torus", 3: "mixture"}
-"""By the number of columns: what is taken unless the other is better by a standard error."""
+COLUMNS, MOST_ROWS = 3, 100
+"""The number of columns, and the largest number of distinct rows, for which held-out rows decide.
+"""
 
 ROWS_PER_COLUMN = 2
-"""Rows of a fold's complement must be more than this per column: fewer lie nearly in a plane."""
+"""Without a fold, more than this many rows per column must remain: fewer lie nearly in a plane."""
 
 STEPS = 8
 """The number of steps of flows that are compared: log-densities to 0.003."""
@@ -64,31 +63,34 @@ CHUNK = 1024
 class Choice(NamedTuple):
     """What is taken for how many rows, and by how many nats per row a mixture is better.
 
-    ``error`` is the standard error of the ``gain``; a mixture needs more than ``needed``.
+    ``error`` is the standard error of the ``gain``.
     """
 
     taken: str
     rows: int
     gain: float
     error: float
-    needed: float
 
 
-def choose(mixture: Tensor, torus: Tensor, weights: Tensor, usual: str) -> Choice:
+def choose(mixture: Tensor, torus: Tensor, weights: Tensor) -> Choice | None:
     """Return the choice by the log-densities of both models at held-out rows ``(n,)``.
 
-    >>> torus = torch.zeros(4, dtype=torch.float64)
-    >>> mixture = torch.tensor([0.1, -0.2, 0.3, 0.0], dtype=torch.float64)  # 0.05 ± 0.09
-    >>> [choose(mixture, torus, torus + 1, usual).taken for usual in ("torus", "mixture")]
-    ['torus', 'mixture']
+    None where the effective number of rows is too small for a standard error.
+
+    >>> torus = torch.zeros(8, dtype=torch.float64)
+    >>> mixture = torch.tensor([0.1, -0.2, 0.3, 0.0] * 2, dtype=torch.float64)
+    >>> [choose(mixture + shift, torus, torus + 1).taken for shift in (0.0, -0.2)]
+    ['mixture', 'torus']
     """
     share, most = weights / weights.sum(), math.log(len(weights) + 1)
+    rows = 1 / float(share.square().sum())
+    if rows <= ROWS_PER_COLUMN * COLUMNS:
+        return None
     gains = (mixture - torus).clamp(-most, most)
     gain = float(share @ gains)
-    error = float((share * (gains - gain)).square().sum().sqrt())
-    needed = error if usual == "torus" else -error
-    taken = "mixture" if gain > needed else "torus"
-    return Choice(taken, len(gains), gain, error, needed)
+    square = float((share * (gains - gain)).square().sum())
+    error = math.sqrt(rows / (rows - 1) * square)
+    return Choice("torus" if gain < -error else "mixture", len(gains), gain, error)
 
 
 class FewRowsCollector(Collector):
@@ -106,7 +108,6 @@ class FewRowsCollector(Collector):
         self._family, self._columns = family, columns
         self._torus, self._mixture = torus, mixture
         self._distinct = np.empty((0, columns.count))
-        self._most = MOST_ROWS[columns.count]
         self._choice: Choice | None = None
 
     @property
@@ -128,8 +129,9 @@ class FewRowsCollector(Collector):
         self._torus.prepare(weight)
 
     def warn_of_outside(self, rows: Tensor) -> None:
-        """Warn if many rows lie outside of the box."""
-        self._torus.warn_of_outside(rows)
+        """Warn if many rows lie outside of the box, unless the model may be a mixture."""
+        if self._mixture is None:
+            self._torus.warn_of_outside(rows)
 
     def update(
         self,
@@ -144,7 +146,7 @@ class FewRowsCollector(Collector):
             return
         parts = zip(torch.split(rows, CHUNK), torch.split(weights, CHUNK), strict=True)
         used = (part[own > 0].numpy() for part, own in parts)
-        found = distinct_rows(itertools.chain([self._distinct], used), self._most)
+        found = distinct_rows(itertools.chain([self._distinct], used), MOST_ROWS)
         if found is None:
             self._mixture = None
         else:
@@ -155,7 +157,7 @@ class FewRowsCollector(Collector):
         """Return the collector of the rows of all processes."""
         torus, parts = self._torus.across_processes(), gathered(self._distinct)
         are_few = all(gathered(self._mixture is not None))
-        found = distinct_rows(parts, self._most) if are_few else None
+        found = distinct_rows(parts, MOST_ROWS) if are_few else None
         result = type(self)(self._family, self._columns, torus, None, self._settings)
         if found is not None and self._mixture is not None:
             result._distinct, result._mixture = found, self._mixture.across_processes()
@@ -164,7 +166,7 @@ class FewRowsCollector(Collector):
     def model(self) -> TabularModel:
         """Return the mixture or the torus of all rows; the latter where nothing can be compared."""
         torus, self._choice = self._torus.model(), None
-        if self._mixture is None or len(self._distinct) <= ROWS_PER_COLUMN * self._columns.count:
+        if self._mixture is None or len(self._distinct) <= ROWS_PER_COLUMN * COLUMNS:
             return torus
         pool, held_out = self._mixture.cross_fitted()
         self._choice = self._compared(held_out, torus.operator_score)
@@ -178,18 +180,18 @@ class FewRowsCollector(Collector):
 
         Ridge and truncation on the torus are those of ``score``, the fit of all rows.
         """
-        quick = replace(self._settings, steps=STEPS, device=None)
+        quick = replace(self._settings, steps=STEPS)
         family, quick = repeated(replace(self._family, knots=KnownKnots()), quick, score)
         rows, weights = held_out.rows, held_out.weights
         least = int(held_out.train.sum(dim=1).min())
-        if len(held_out.train) == 1 or least <= ROWS_PER_COLUMN * self._columns.count:
+        if len(held_out.train) == 1 or least <= ROWS_PER_COLUMN * COLUMNS:
             return None
         logs = torch.full_like(held_out.log_density, torch.nan)
         for own in held_out.train[:-1]:
             collector = family.collector(self._columns, rows[own], weights[own], quick)
             collector.update(rows[own], weights[own])
             logs[~own] = collector.model().log_density(rows[~own])
-        return choose(held_out.log_density, logs, weights, USUAL[self._columns.count])
+        return choose(held_out.log_density, logs, weights)
 
 
 def distinct_rows(parts: Iterable[Array], most: int) -> Array | None:
@@ -220,8 +222,8 @@ class FewRowsFamily(Family[Torus]):
 
     @classmethod
     def of(cls, family: Family[Any], columns: Columns) -> Family[Any]:
-        """Return the choice in place of the torus, for two or three free columns."""
-        free = columns.count in USUAL and all(kind == "free" for kind in columns.kinds)
+        """Return the choice in place of the torus, for three free columns."""
+        free = columns.count == COLUMNS and all(kind == "free" for kind in columns.kinds)
         if not free or family.name != TorusFamily.name:
             return family
         return cls(family.process, torus=cast("TorusFamily", family))

@@ -25,7 +25,7 @@ from oism.flow import (
     FixedStep,
     Flow,
     OrdinaryMethod,
-    Recorded,
+    RecordedRungeKutta4,
     RungeKutta4,
     State,
     StochasticMethod,
@@ -415,7 +415,7 @@ def converged_steps(
         return converged(LineFlow(score, span), STEPS, PILOT_TOLERANCE)
     method: type[FixedStep] = RungeKutta4
     if device is not None and score.is_recordable:
-        score, method = score.to(device), Recorded
+        score, method = score.to(device), RecordedRungeKutta4
     flow, device = Flow(score, span=span), score.device
     u, before = sample_with_log_density(
         flow,
@@ -424,10 +424,9 @@ def converged_steps(
         generator=torch.Generator(device).manual_seed(0),
         dtype=torch.float64,
         device=device,
-        progress=False,
     )
     for steps in STEPS[1:]:
-        now = log_density(flow, u, method=method(steps), progress=False)
+        now = log_density(flow, u, method=method(steps))
         change = float((now - before).square().mean().sqrt())
         if change < 4 * PILOT_TOLERANCE:
             return steps

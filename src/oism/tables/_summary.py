@@ -42,8 +42,8 @@ FUNCTION_TEXTS = {
 """What is printed of each kind of column and function; of others, the kind."""
 
 FEW_ROWS_TEXT = (
-    "{taken}, as rows are few, {rows}: a mixture changes the held-out log-likelihood of the torus "
-    "by {gain:+.2f} ± {error:.2f} nats per row, and is taken above {needed:+.2f}"
+    "{taken}, as {rows} different rows are few: on held-out rows a mixture has a log-likelihood of "
+    "{gain:+.2f} ± {error:.2f} nats per row relative to the torus"
 )
 """What is printed of the choice between two models of few rows."""
 

@@ -18,15 +18,16 @@ def solved_for_all(matrix: Tensor, right: Tensor, shifts: Tensor) -> Tensor:
     """Return y for B ``(*batch, m, m)``, g ``(*batch, m)`` and shifts ``(E,)``: ``(*batch, E, m)``.
 
     On the CPU by one eigendecomposition, negative eigenvalues being rounding errors of zero. On a
-    GPU an eigendecomposition takes longer than factors for all shifts, by hundreds of times; there
-    y is NaN where B + εI is not positive.
+    GPU an eigendecomposition takes many times as long as factors for all shifts; there y is NaN
+    where B + εI is not positive.
     """
     if on_host(matrix):
         values, vectors = torch.linalg.eigh(matrix)
         along = (vectors.mT @ right[..., None]).mT
         found: Tensor = along / (values.clamp(min=0)[..., None, :] + shifts[:, None]) @ vectors.mT
         return found
-    flat, many = matrix.flatten(0, -3), right.flatten(0, -2)
+    size = right.shape[-1]
+    flat, many = matrix.reshape(-1, size, size), right.reshape(-1, size)
     path = DirectPath(flat, many, shifts, slice(None))
     solutions = torch.stack([path.solve(number) for number in range(len(shifts))], dim=1)
     return solutions.reshape(*right.shape[:-1], *solutions.shape[1:])

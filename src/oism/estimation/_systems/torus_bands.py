@@ -54,8 +54,8 @@ TIMES = 3
 MANY_ROWS = 5000
 """Above so many rows only some folds are judged, and tolerances are larger."""
 
-JUDGED = {20_000: 2, MANY_ROWS: 3}
-"""How many folds are judged, by the number of rows above which they are."""
+JUDGED = ((20_000, 2), (MANY_ROWS, 3))
+"""Above so many rows, this many folds are judged; the first pair that applies."""
 
 INTERPOLATED = 1e-8
 """The decay of frequencies of ρ_t that are left out of losses and of interpolated coefficients."""
@@ -172,5 +172,5 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
     def shares(self) -> Tensor:
         """The shares of the rows in the folds that are judged."""
         own = self.averages.shares
-        judged = next((folds for most, folds in JUDGED.items() if self._rows > most), len(own))
+        judged = next((folds for most, folds in JUDGED if self._rows > most), len(own))
         return own[:judged] / own[:judged].sum()

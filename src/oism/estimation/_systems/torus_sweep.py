@@ -28,7 +28,7 @@ from oism.estimation._systems.torus_bands import (
 from oism.score import RIDGES, Advance, Losses, ignore
 
 DENSE_SWEEP = 160
-"""The largest number of functions in a band for eigendecompositions, one for each fold."""
+"""The largest number of functions in a band for dense algebra with all ridges, for each fold."""
 
 SMOOTHED = 0.3
 """The largest c²t of a candidate cutoff c."""
@@ -217,7 +217,7 @@ class TorusSweep(TorusBands):
             alpha = scale * solved_for_all(matrix, right, ridges)
             quadratic = ((alpha @ heldout.active_matrix(t)) * alpha).sum(dim=-1)
             dense: Tensor = quadratic + 2 * (alpha * judged[..., None, :]).sum(dim=-1)
-            return dense.nan_to_num(nan=math.inf)
+            return dense.where(~dense.isnan(), math.inf)
         path = self._ridge_path(training, t, band, scale, right.flatten(0, 1))
         judge = heldout.operator(t, negligible=INTERPOLATED)
         loss = torch.full((*right.shape[:2], len(ridges)), math.inf, dtype=t.dtype, device=t.device)
