@@ -398,7 +398,7 @@ def test_a_table_model_is_drawn_like_its_estimator(plane: OISM, radians: OISM) -
     arrows = arrows_of(score_field(plane.model_, 0.1, side=3))
     np.testing.assert_array_equal(arrows.U, arrows_of(score_field(plane, 0.1, side=3)).U)
     assert ramachandran(radians.model_, side=5).get_xlabel() == "column 0"
-    with pytest.raises(TypeError, match="model must have a chart of its columns, got Normal"):
+    with pytest.raises(TypeError, match=r"model must have a chart .* got Normal"):
         limits_of(Normal())  # type: ignore[arg-type]
 
 
