@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -108,7 +109,7 @@ def _started(kind: str, folder: Path) -> Poll:
     """Start or resume a run."""
     if kind != COMMAND:
         work = partial(trained, folder, kind, steps=STEPS, save_every=SAVE_EVERY, resume=True)
-        return _forked(work)
+        return _forked(work, folder.with_suffix(".log"))
     known = (folder / "settings.json").exists() and latest_checkpoint(folder) is not None
     new = ("-o", str(folder), str(_gallery()), "--save-every", str(SAVE_EVERY), *WORDS)
     words = ("--resume", str(folder)) if known else new
@@ -128,13 +129,14 @@ def as_poll(process: subprocess.Popen[bytes]) -> Poll:
     return poll
 
 
-def _forked(work: Callable[[], None]) -> Poll:
-    """Do some work in a child."""
+def _forked(work: Callable[[], None], log: Path) -> Poll:
+    """Do some work in a child, which writes the traceback of an error to a file."""
     pid = os.fork()
     if not pid:
         try:
             work()
         except BaseException:
+            log.write_text(traceback.format_exc(), encoding="utf-8")
             os._exit(1)
         os._exit(0)
     status: list[int] = []

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from oism.cli.exit_codes import Terminated, delayed_signals
+
 Run = Callable[..., Any]
 SMALL = ["--max-eigenvalue", "25", "--flow-steps", "16"]
 
@@ -170,3 +172,33 @@ def test_an_interrupted_write_keeps_the_old_file(
         assert running.stderr.read().decode() == f"oism: error: {word}\n"
     assert old.read_bytes() == b"the old model"
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+def test_signals_wait_for_an_import(number: int, error: type[BaseException]) -> None:
+    def raise_terminated(*_: object) -> None:
+        raise Terminated
+
+    before = [
+        signal.signal(signal.SIGINT, signal.default_int_handler),
+        signal.signal(signal.SIGTERM, raise_terminated),
+    ]
+    steps: list[str] = []
+
+    def interrupted() -> None:
+        with delayed_signals():
+            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), number)
+            steps.append("imported")
+        steps.append("worked")
+
+    try:
+        with pytest.raises(error):
+            interrupted()
+        assert steps == ["imported"]
+        assert signal.getsignal(signal.SIGTERM) is raise_terminated
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])

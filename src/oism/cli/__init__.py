@@ -7,6 +7,7 @@ are imported where they are used, so that the help is printed at once.
 
 from __future__ import annotations
 
+import importlib
 import io
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from oism.cli.data import Data
 from oism.cli.demo import Demo
 from oism.cli.density import Density
 from oism.cli.evaluate import Evaluate
-from oism.cli.exit_codes import UsageError, exit_code_of
+from oism.cli.exit_codes import UsageError, delayed_signals, exit_code_of
 from oism.cli.explore import Explore
 from oism.cli.export import Export
 from oism.cli.fit import Fit
@@ -81,7 +82,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words == ["--version"]:
         print(f"oism {oism.__version__}")
         return 0
-    return exit_code_of(lambda: parse(words).run())
+    return exit_code_of(lambda: _run(parse(words)))
+
+
+def _run(command: Command) -> None:
+    if command.needs_torch:
+        with delayed_signals():
+            importlib.import_module("torch")
+    command.run()
 
 
 def parse(words: Sequence[str]) -> Command:

@@ -85,6 +85,27 @@ def _one_line_warnings() -> Iterator[None]:
 
 
 @contextmanager
+def delayed_signals() -> Iterator[None]:
+    """Within, signals to interrupt or terminate wait, and are then raised.
+
+    For imports of packages in C++, which end the process if an exception interrupts them.
+    """
+    arrived: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        arrived.append(number)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if arrived:
+        signal.raise_signal(arrived[0])
+
+
+@contextmanager
 def _raising_sigterm() -> Iterator[None]:
     def raise_terminated(_number: int, _frame: FrameType | None) -> NoReturn:
         raise Terminated

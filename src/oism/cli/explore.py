@@ -25,6 +25,8 @@ class Explore(Command):
       oism explore -o explorer.html
     """
 
+    needs_torch = False
+
     output: Annotated[str | None, arg(aliases=["-o"], metavar="FILE")] = None
     """Write the page to this file instead; - is standard output."""
     no_browser: bool = False

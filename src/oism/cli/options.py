@@ -19,6 +19,7 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    ClassVar,
     Literal,
     TypeVar,
     dataclass_transform,
@@ -110,6 +111,9 @@ class Command(ABC):
 
     further: tuple[str, ...] = ()
     """The groups of options that only ``--help-all`` shows."""
+
+    needs_torch: ClassVar[bool] = True
+    """Whether the work needs torch, which is imported before it."""
 
     def hint(self, word: str) -> str:  # noqa: ARG002
         """Return what to write instead of a word that the command does not take, or nothing."""
