@@ -2,8 +2,9 @@
 
     data ─► chart ─► moments ─► score ─► flow ─► log-densities and samples, in the data's units
 
-This is the way of up to three numeric columns. Other tables are modelled by mixtures, without a
-flow: see `oism.tables._joint`.
+This is the way of up to three numeric columns, but for some tables of few rows (see
+`oism.tables._few_rows`). Other tables are modelled by mixtures, without a flow: see
+`oism.tables._joint`.
 
 The model's density is that of the probability flow, mixed with a *background* Gaussian of small
 weight where columns are free: p(x) = (1 - w) ρ(x) + w N(x; m, 4S) with the data's mean and
