@@ -17,9 +17,12 @@ from torch import Tensor
 
 import oism
 from oism.basis import Wigner
+from oism.estimation import fit_moments, moments_of
 from oism.flow import EulerMaruyama, RungeKutta4
 from oism.process import Rotations
 from oism.tables import RotationModel, fit_rotations
+from oism.tables._folds import folds_of_rotations
+from oism.tables._rotation_pool import FOLDS
 from oism.tables._rotations import quaternions_of, rotations_from
 
 CENTRES = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.5]]).double()
@@ -175,8 +178,10 @@ def test_weights_are_repetitions_for_the_flow_and_rows_of_weight_zero_are_left_o
 
 @pytest.mark.slow
 def test_the_flow_of_the_pool_is_the_generic_fit(model: RotationModel) -> None:
-    x = draws(4, seed=3)
-    plain = oism.fit(quaternions_of(draws(1200)), Wigner(3), ridge=oism.CrossValidation(times=20))
+    """With folds by content, in which copies of a row are together."""
+    x, q = draws(4, seed=3), quaternions_of(draws(1200))
+    moments = moments_of(Wigner(3), FOLDS).update(q, fold=folds_of_rotations(q, FOLDS))
+    plain = fit_moments(moments, ridge=oism.CrossValidation(times=20))
     found, expected = (s.log_density(x, method=RungeKutta4(24)) for s in (model.scores, plain))
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-9)
 
