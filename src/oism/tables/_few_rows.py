@@ -2,9 +2,8 @@
 
 On the torus the ridge of few rows makes their density nearly uniform in the box, and many new rows
 lie outside of the box of few rows, where only the background has a density. A mixture of few rows
-is nearly one Gaussian, and has no box. On average over many distributions it is better by a fifth
-of a nat per row; in two columns the two are alike. Both have the scores of all noise levels,
-marginals and conditionals.
+is nearly one Gaussian, and has no box, and is the better model of most such tables. In two columns
+the two are alike. Both have the scores of all noise levels, marginals and conditionals.
 
 So the model is a mixture unless held-out rows show that the torus is better. Both are fitted
 without each of five folds, in which copies of a row are together; ridge and truncation of the torus
