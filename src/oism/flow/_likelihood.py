@@ -35,6 +35,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import filled
 from oism._core.progress import progress_bar
 from oism.flow._flow import CHUNK, Flow, chunks
 from oism.flow._methods import Adaptive, OrdinaryMethod, State
@@ -212,8 +213,10 @@ class Hutchinson(Divergence):
         return joint
 
     def _signs(self, shape: tuple[int, ...], x: Tensor) -> Tensor:
-        signs = torch.empty(shape, dtype=x.dtype, device=x.device)
-        return signs.bernoulli_(generator=self.generator).mul_(2).sub_(1)
+        def fill(signs: Tensor) -> Tensor:
+            return signs.bernoulli_(generator=self.generator).mul_(2).sub_(1)
+
+        return filled(fill, shape, self.generator, dtype=x.dtype, device=x.device)
 
     def _residual(self, flow: Flow) -> Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]:
         """Return (s, x, t) ↦ s - s_0 and ∇·Gs_0; without a known score s and 0."""

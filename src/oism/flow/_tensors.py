@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import uniform_like
 from oism.flow._likelihood import Divergence
 from oism.flow._methods import OrdinaryMethod
 from oism.flow._model import FittedModel
@@ -119,8 +120,7 @@ class Pixels:
 
     def dequantised(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return x + h(U - ½) with independent uniform U."""
-        noise = torch.empty_like(x).uniform_(-0.5, 0.5, generator=generator)
-        return x + self.step * noise
+        return x + self.step * (uniform_like(x, generator) - 0.5)
 
 
 @storable

@@ -29,6 +29,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from oism._core import checks
+from oism._core.draws import normal
 from oism._core.progress import progress_bar
 from oism.basis import recurrence
 from oism.estimation import principal_axes
@@ -216,7 +217,7 @@ class ConvolutionalPrior(Prior):
         return log_density(self.flow, x, method=RungeKutta4(STEPS), chunk=CHUNK)
 
     def _sample(self, n: int, generator: torch.Generator | None) -> Tensor:
-        x = torch.empty(n, self.dim, device=self.filters.device).normal_(generator=generator)
+        x = normal((n, self.dim), generator, device=self.filters.device)
         return self.flow.pull(x, method=RungeKutta4(STEPS), chunk=CHUNK)
 
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import normal_like
 from oism._core.transforms import matmul, per_row
 from oism.basis import Frame
 from oism.basis._frame import power_sums
@@ -203,7 +204,7 @@ class FramedPrior(Prior):
         x = self.synthesise(self._line_sample(n, generator))
         if self.rest is None:
             return x
-        noise = torch.empty_like(x).normal_(generator=generator).mul_(math.sqrt(self.rest))
+        noise = normal_like(x, generator).mul_(math.sqrt(self.rest))
         return x + self._rest_mean.to(x) + noise - self.synthesise(self.analyse(noise))
 
     @property

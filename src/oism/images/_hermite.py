@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oism._core.draws import normal
 from oism.basis import Frame
 from oism.flow import (
     Divergence,
@@ -157,7 +158,7 @@ class HermitePrior(FramedPrior):
     def _line_sample(self, n: int, generator: torch.Generator | None) -> Tensor:
         shift, scale = self._start()
         size = (n, len(self.lines.scale))
-        u = torch.empty(size, device=self.mean.device).normal_(generator=generator)
+        u = normal(size, generator, device=self.mean.device)
         for rows in self._pieces(n):
             u[rows] = self._carry(u[rows], (self.lines.clock.horizon, 0.0))[0]
         return shift.to(u) + scale.to(u) * u

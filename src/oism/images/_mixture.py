@@ -21,6 +21,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from oism._core.draws import multinomial, normal_like
 from oism._core.transforms import matmul
 from oism.basis import Frame
 from oism.flow import TensorSpec
@@ -234,8 +235,6 @@ class MixturePrior(FramedPrior):
 
     def _line_sample(self, n: int, generator: torch.Generator | None) -> Tensor:
         """Return coordinates by drawing a component and then from its Gaussian."""
-        chosen = torch.multinomial(
-            self.log_weights.exp(), max(1, n), replacement=True, generator=generator
-        )[:n]
-        noise = torch.empty_like(self.means[chosen]).normal_(generator=generator)
+        chosen = multinomial(self.log_weights.exp(), n, generator)
+        noise = normal_like(self.means[chosen], generator)
         return self.centre + self.means[chosen] + self.variances[chosen].sqrt() * noise

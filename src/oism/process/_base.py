@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import normal
 from oism._core.transforms import divergence, matmul
 from oism.process._domain import Domain
 from oism.process._measure import Measure, NotAProbabilityError
@@ -159,10 +160,10 @@ class Process(ABC):
         """Return L(x)Z with Z ~ N(0, I), the noise per unit time, of the shape of ``x``."""
         if not self.has_constant_noise:
             matrix = self.noise_at(x)
-            normals = x.new_empty(len(x), matrix.shape[2], 1).normal_(generator=generator)
-            return matmul(matrix, normals).view_as(x)
+            draws = normal((len(x), matrix.shape[2], 1), generator, dtype=x.dtype, device=x.device)
+            return matmul(matrix, draws).view_as(x)
         noise = self.noise(x.shape[1:].numel()).to(x)
-        draws = x.new_empty(len(x), noise.shape[1]).normal_(generator=generator)
+        draws = normal((len(x), noise.shape[1]), generator, dtype=x.dtype, device=x.device)
         return matmul(draws, noise.mT).view_as(x)
 
     def _flow_drift_divergence(self, x: Tensor) -> Tensor | float:

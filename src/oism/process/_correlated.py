@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks, quadrature
+from oism._core.draws import normal_like
 from oism._core.transforms import is_differentiated
 from oism.process._base import Transition
 from oism.process._covariance import act, entries, log_normal, root, spread, whitener
@@ -107,8 +108,7 @@ class LinearTransition(Transition):
     def sample(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Return S_t x + Aε with AAᵀ = Σ_t and ε ~ N(0, I) drawn from ``generator``."""
         mean = self.mean(x)
-        noise = torch.randn(x.shape, generator=generator, dtype=x.dtype, device=x.device)
-        return mean + act(root(self.covariances), noise, self.copies)
+        return mean + act(root(self.covariances), normal_like(x, generator), self.copies)
 
     def log_density(self, y: Tensor, x: Tensor) -> Tensor:
         """Return log N(y; S_t x, Σ_t), summed over the copies."""

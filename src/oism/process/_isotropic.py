@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks, quadrature
+from oism._core.draws import normal_like
 from oism._core.transforms import as_given, is_differentiated, per_row
 from oism.process._base import Process, Transition
 from oism.process._measure import Gaussian, Measure
@@ -46,8 +47,7 @@ class IsotropicTransition(Transition):
 
     def sample(self, x: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """Return αx + σε with ε ~ N(0, I) drawn from ``generator``."""
-        shape = checks.points(x).shape
-        noise = torch.randn(shape, generator=generator, dtype=x.dtype, device=x.device)
+        noise = normal_like(checks.points(x), generator)
         return self._mean(x) + per_row(self.sigma, x) * noise
 
     def log_density(self, y: Tensor, x: Tensor) -> Tensor:
@@ -137,9 +137,7 @@ class Isotropic(Process):
         return self.diffusivity * v
 
     def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        return (
-            torch.empty_like(x).normal_(generator=generator).mul_(math.sqrt(2 * self.diffusivity))
-        )
+        return normal_like(x, generator).mul_(math.sqrt(2 * self.diffusivity))
 
     def _transition(self, t: Tensor) -> IsotropicTransition:
         return IsotropicTransition(self._alpha(t), self._variance(t))

@@ -18,7 +18,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from oism._core import checks, quadrature
+from oism._core import checks, draws, quadrature
 from oism._core.transforms import divergence
 
 
@@ -57,7 +57,11 @@ class Measure(ABC):
     ) -> Tensor:
         """Return independent samples; ``shape`` is that of the whole batch, ``(n, *shape)``."""
         size, kind = checks.shape(shape), checks.dtype(dtype or torch.get_default_dtype())
-        return self._fill(torch.empty(size, dtype=kind, device=device), generator)
+
+        def fill(x: Tensor) -> Tensor:
+            return self._fill(x, generator)
+
+        return draws.filled(fill, size, generator, dtype=kind, device=device)
 
     @abstractmethod
     def quadrature(self, dim: int, nodes: int) -> tuple[Tensor, Tensor]:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import normal_like
 from oism._core.progress import progress_bar
 from oism.images import GaussianPart
 from oism.sampling._coordinates import Level
@@ -194,7 +195,7 @@ class Plan:
             for k, level in enumerate(self.levels[:-1]):
                 fresh = None
                 if self.steps[k].noise is not None:
-                    fresh = _normal_like(x, generator)
+                    fresh = normal_like(x, generator)
                 x, history = self.step(k, x, denoiser(x, level), history, fresh)
                 bar.advance(1)
         return self.finish(x, history) if denoise else x
@@ -225,8 +226,3 @@ class Plan:
         x = self._level(k, like).tensors(self.part, u).reshape(like.shape)
         history.x, history.u = x, u
         return x, history
-
-
-def _normal_like(x: Tensor, generator: torch.Generator | None) -> Tensor:
-    device = x.device if generator is None else generator.device
-    return torch.randn(x.shape, generator=generator, device=device, dtype=x.dtype).to(x.device)

@@ -1,0 +1,63 @@
+"""Random tensors for any device from a generator of any device.
+
+torch draws only where the generator is. A model on a GPU and a generator of the CPU are a usual
+pair, and give the same samples as on the CPU: numbers are drawn where the generator is, and moved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+
+def filled(
+    fill: Callable[[Tensor], Tensor],
+    shape: Sequence[int],
+    generator: torch.Generator | None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Return a tensor on ``device``, filled on the device of the generator if there is one."""
+    place = device if generator is None else generator.device
+    return fill(torch.empty(tuple(shape), dtype=dtype, device=place)).to(device)
+
+
+def normal_like(x: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return independent standard normal numbers, of the shape, dtype and device of ``x``."""
+    return normal(x.shape, generator, dtype=x.dtype, device=x.device)
+
+
+def normal(
+    shape: Sequence[int],
+    generator: torch.Generator | None,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+) -> Tensor:
+    """Return independent standard normal numbers."""
+
+    def fill(x: Tensor) -> Tensor:
+        return x.normal_(generator=generator)
+
+    return filled(fill, shape, generator, dtype=dtype, device=device)
+
+
+def uniform_like(x: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Return independent numbers, uniform in [0, 1), of the shape, dtype and device of ``x``."""
+
+    def fill(u: Tensor) -> Tensor:
+        return u.uniform_(generator=generator)
+
+    return filled(fill, x.shape, generator, dtype=x.dtype, device=x.device)
+
+
+def multinomial(weights: Tensor, n: int, generator: torch.Generator | None) -> Tensor:
+    """Return n places ``(n,)``, drawn with replacement in proportion to ``weights`` ``(k,)``."""
+    place = weights.device if generator is None else generator.device
+    drawn = torch.multinomial(
+        weights.to(place), max(1, n), replacement=True, generator=generator
+    )[:n]  # fmt: skip
+    return drawn.to(weights.device)

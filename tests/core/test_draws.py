@@ -1,0 +1,70 @@
+"""Random tensors for any device from a generator of any device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+from oism._core import draws
+from oism.flow import Pixels
+from oism.process import OrnsteinUhlenbeck, Torus
+
+ELSEWHERE = torch.device("meta")
+"""A device without numbers: a draw that torch refuses for want of a generator is refused here."""
+
+
+def source() -> torch.Generator:
+    return torch.Generator().manual_seed(3)
+
+
+@pytest.mark.parametrize("draw", [draws.normal_like, draws.uniform_like])
+def test_draws_come_from_the_generator_and_go_to_the_device_of_the_tensor(
+    draw: Callable[[Tensor, torch.Generator], Tensor],
+) -> None:
+    used, other = source(), source()
+    found = draw(torch.empty(5, 3, dtype=torch.float64, device=ELSEWHERE), used)
+    here = draw(torch.empty(5, 3, dtype=torch.float64), other)
+    assert found.device == ELSEWHERE
+    assert found.shape == here.shape
+    assert found.dtype == here.dtype == torch.float64
+    # The same numbers were taken from the generator for a tensor on any device.
+    assert torch.equal(used.get_state(), other.get_state())
+    assert not torch.equal(used.get_state(), source().get_state())
+
+
+def test_draws_on_the_cpu_are_those_of_torch() -> None:
+    x = torch.empty(40, 7, dtype=torch.float64)
+    assert torch.equal(
+        draws.normal_like(x, source()), torch.randn(40, 7, dtype=x.dtype, generator=source())
+    )
+    assert torch.equal(
+        draws.uniform_like(x, source()), torch.rand(40, 7, dtype=x.dtype, generator=source())
+    )
+
+
+def test_places_are_drawn_in_proportion_to_weights() -> None:
+    weights = torch.tensor([1.0, 0.0, 3.0])
+    drawn = draws.multinomial(weights, 20_000, source())
+    share = torch.bincount(drawn, minlength=3) / len(drawn)
+    assert share[1] == 0
+    assert abs(float(share[0]) - 0.25) < 0.02
+    assert draws.multinomial(weights, 0, source()).shape == (0,)
+    assert draws.multinomial(weights.to(ELSEWHERE), 4, None).device == ELSEWHERE
+
+
+@pytest.mark.parametrize("process", [OrnsteinUhlenbeck(), Torus()])
+def test_invariant_measures_and_noise_accept_a_generator_of_the_cpu(
+    process: OrnsteinUhlenbeck | Torus,
+) -> None:
+    measure = process.invariant
+    found = measure.sample((4, 2), generator=source(), device=ELSEWHERE)
+    assert found.device == ELSEWHERE
+    assert process._sample_noise(found, source()).device == ELSEWHERE
+
+
+def test_dequantisation_accepts_a_generator_of_the_cpu() -> None:
+    x = torch.empty(2, 1, 4, 4, device=ELSEWHERE)
+    assert Pixels(0, 16).dequantised(x, source()).device == ELSEWHERE
