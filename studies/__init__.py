@@ -27,6 +27,7 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "eigenfunctions": "functions adapted to the data: numerical eigenfunctions, and Fourier's",
         "coefficients": "Figure 5: coefficients over time, exact and interpolated",
         "closed-form-cifar": "images without a network: errors, bits per dimension, samples",
+        "sampling": "samples of a network with few evaluations, and diffusers' schedulers",
         "cifar10": "Figure 3, Table 1: networks combined with a prior, and the cost of a step",
     }
 )

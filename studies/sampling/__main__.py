@@ -2,9 +2,11 @@
 
     python -m studies.sampling train classifier --case cifar10 --data FOLDER --folder RESULTS
     python -m studies.sampling rmse frechet times --case cifar10 --data FOLDER --folder RESULTS
+    python -m studies.sampling report --folder RESULTS --output FOLDER
     python -m studies.sampling export --case cifar10 --folder RESULTS --files FILES
 
-`export` writes weights as files below 16 MiB, in bfloat16, and `import` reads them.
+`report` writes report, numbers and figures of what is stored, and runs nothing. `export` writes
+weights as files below 16 MiB, in bfloat16, and `import` reads them.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ import matplotlib as mpl
 from studies.sampling import networks
 from studies.sampling.networks import CASES
 from studies.sampling.stages import STAGES, Context, Settings
+from studies.sampling.study import Sampling
+from studies.study import Findings, Results, run_study
 
-FILES = ("data", "export", "import")
-"""The stages that only decode images, or write and read weights."""
+FILES = ("data", "export", "import", "report")
+"""The stages that only decode images, write and read weights, or write the report."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -41,6 +45,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--seconds", type=float, default=3600.0, help="the time of the command")
     found.add_argument("--train-seconds", type=float, help="the time of training alone")
     found.add_argument("--files", type=Path, help="the folder of exported weights")
+    found.add_argument("--output", type=Path, help="the folder of the report")
     found.add_argument("--step", type=int, help="the step whose weights are exported")
     for one in fields(Settings):
         if isinstance(one.default, int):
@@ -76,11 +81,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(f"{time.perf_counter() - begin:.0f} s in all", file=sys.stderr, flush=True)
 
 
+def report(stored: Path, output: Path) -> Results:
+    """Write report, numbers and figures of the stored results to a folder."""
+
+    class Stored(Sampling):
+        def run_in(self, folder: Path) -> Findings:  # noqa: ARG002 (nothing is run there)
+            return self.findings(stored)
+
+    return run_study(Stored(), output)
+
+
 def _files(
     stage: str, context: Context, options: argparse.Namespace, command: argparse.ArgumentParser
 ) -> None:
     if stage == "data":
         context.say(f"images {tuple(context.images.sets.train.shape)}")
+        return
+    if stage == "report":
+        if options.output is None:
+            command.error("report needs --output FOLDER")
+        for claim in report(options.folder, options.output).claims:
+            print(claim)
         return
     if options.files is None:
         command.error(f"{stage} needs --files FOLDER")

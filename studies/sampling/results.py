@@ -34,6 +34,11 @@ class CaseResults:
         return cls(name, parts, evaluations)
 
     @property
+    def is_measured(self) -> bool:
+        """Whether there are distances to the reference and Fréchet distances."""
+        return bool(self.rmse_rows and self.frechet_rows) if self.parts["rmse"] else False
+
+    @property
     def step(self) -> int:
         """The number of steps of the network that was sampled."""
         return int(self.parts["rmse"]["step"])
@@ -69,8 +74,8 @@ class CaseResults:
 
     @property
     def forms(self) -> list[str]:
-        """The forms of the network whose distances were measured."""
-        return list(dict.fromkeys(row["form"] for row in self.rmse_rows))
+        """The forms of the network of which a scheduler was measured, to compare with."""
+        return list(dict.fromkeys(r["form"] for r in self.rmse_rows if r["method"] in PEERS))
 
     @property
     def half_the_steps(self) -> float | None:

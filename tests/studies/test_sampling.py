@@ -18,7 +18,7 @@ from oism.basis import IdentityFrame
 from oism.images import GaussianPart
 from oism.nn import Combined
 from oism.sampling import Span, alpha_sigma
-from studies import classifier
+from studies import classifier, folder_of
 from studies.images import image_sets
 from studies.labelled import labelled_sets
 from studies.sampling import __main__ as command
@@ -331,6 +331,33 @@ def test_distances_by_importance_name_the_best_peers(context: Context) -> None:
     (context.place / "rmse.json").unlink()
 
 
+def test_the_report_has_what_is_stored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stored, output = folder_of("sampling") / "stages", tmp_path / "report"
+    arguments = ["report", "--folder", str(stored), "--output", str(output)]
+    command.main(arguments)
+    claims = [line for line in capsys.readouterr().out.splitlines() if "unet, combined" in line]
+    assert len(claims) == 5
+    assert all(line.startswith("yes") for line in claims)
+    written = (output / "report.md").read_text(encoding="utf-8")
+    for name in Sampling().cases:
+        is_there = (stored / name / "rmse.json").exists()
+        assert (f"{name}, combined:" in written) is is_there
+        assert (name in written.split("Not measured:")[-1].split(".")[0]) is not is_there
+
+
+def test_a_report_needs_results_and_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for more, words in (
+        (["--output", str(tmp_path)], "no results of the stages rmse and frechet in"),
+        ([], "report needs --output FOLDER"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            command.main(["report", "--folder", str(tmp_path), *more])
+        assert ended.value.code == 2
+        assert words in capsys.readouterr().err
+
+
 def test_all_cases_have_a_network_and_images() -> None:
     for name, case in CASES.items():
         assert case.name == name
@@ -338,7 +365,7 @@ def test_all_cases_have_a_network_and_images() -> None:
     study = Sampling()
     contexts = list(study.contexts(Path("nowhere")))
     assert [(one.case.name, one.data) for one in contexts] == [
-        ("cifar10", "cifar10"), ("mnist", "mnist"), ("unet", "cifar10"),
+        ("cifar10", "cifar10"), ("unet", "cifar10"), ("mnist", "mnist"),
     ]  # fmt: skip
 
 
