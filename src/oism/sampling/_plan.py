@@ -60,11 +60,15 @@ class Step:
 
 @dataclass
 class History:
-    """The residuals of past steps, the newest first, and the coordinates of the last result."""
+    """The residuals of past steps, the newest first, and the last result with its coordinates.
+
+    ``version`` counts changes of a tensor in place: a result that was edited has other coordinates.
+    """
 
     residuals: deque[Tensor] = field(default_factory=deque)
     x: Tensor | None = None
     u: Tensor | None = None
+    version: int = -1
 
 
 class Plan:
@@ -111,7 +115,7 @@ class Plan:
         The Gaussian's flow is exact, so no evaluation is needed in between.
         """
         self._check(noise, "noise")
-        first = Level.of(self.part, torch.tensor(self.span.first), noise)
+        first = Level.of(self.part, torch.tensor(self.span.first, dtype=torch.float64), noise)
         u = first.standardised(self.part, noise.flatten(1))
         return self._result(0, u, noise, History())
 
@@ -165,8 +169,10 @@ class Plan:
 
     def _coordinates(self, level: Level, x: Tensor, history: History) -> Tensor:
         """Return u; that of what the last step returned need not be computed again."""
-        known = history.u if history.x is x else None
-        return level.standardised(self.part, x.flatten(1)) if known is None else known
+        is_known = history.x is x and history.version == x._version  # not changed in place since
+        if is_known and history.u is not None:
+            return history.u
+        return level.standardised(self.part, x.flatten(1))
 
     @torch.no_grad()
     def sample(
@@ -224,5 +230,5 @@ class Plan:
 
     def _result(self, k: int, u: Tensor, like: Tensor, history: History) -> tuple[Tensor, History]:
         x = self._level(k, like).tensors(self.part, u).reshape(like.shape)
-        history.x, history.u = x, u
+        history.x, history.u, history.version = x, u, x._version
         return x, history

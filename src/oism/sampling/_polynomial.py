@@ -86,7 +86,7 @@ class Polynomial(SamplingMethod):
         """Return the plan, at equally spaced levels unless others were given."""
         checked_part(part, span)
         if self.levels is not None:
-            levels = checked_levels(torch.tensor(self.levels), span)
+            levels = checked_levels(torch.tensor(self.levels, dtype=torch.float64), span)
         else:
             count = checks.integer(evaluations, "evaluations", minimum=1)
             start = start_level(part, span, count) if self.start is None else self.start

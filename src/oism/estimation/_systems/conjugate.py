@@ -88,8 +88,11 @@ class RidgePath:
     The Lanczos recurrence builds orthonormal v₁, …, v_k that span the Krylov space of g, with
     VᵀBV = T tridiagonal; then y_ε = ‖g‖ V (T + εI)⁻¹ e₁ for every ε. `solve` extends the space
     until the residual is below ``tolerance`` ‖g‖ in every system, or to ``iterations`` vectors: the
-    larger ε, the fewer are needed. All v are stored: k·S·n numbers. On a GPU convergence is
-    looked at after every ``LOOK`` steps, because reading a number waits for all of them.
+    larger ε, the fewer are needed. All v are stored: k·S·n numbers. Each new v is made orthogonal
+    to all of them: by the recurrence alone orthogonality is lost once an eigenvalue of B is found,
+    and then a solution depends on rounding, by as much as the tolerance. On a GPU the recurrence is
+    all, because steps are recorded, and convergence is looked at after every ``LOOK`` steps,
+    because reading a number waits for all of them.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class RidgePath:
     ) -> None:
         self._operator, self._shifts = operator, shifts.to(right)
         self._tolerance, self._most = tolerance, iterations
+        self._is_orthogonalised = on_host(right)
         self._look = 1 if on_host(right) else LOOK
         self._size = right.norm(dim=1, keepdim=True)
         self._vector = right / self._size.where(self._size > 0, 1.0)
@@ -161,6 +165,9 @@ class RidgePath:
         image = self._operator(vector).addcmul_(beside, self._before, value=-1)
         diagonal = _dot(vector, image)[:, None]
         image.addcmul_(diagonal, vector, value=-1)
+        if self._is_orthogonalised:
+            space = self._vectors[: int(self._place) + 1].movedim(0, 1)
+            image -= ((space @ image[..., None]).mT @ space)[:, 0]
         pivot = diagonal + self._shifts - beside.square() / self._pivot
         self._positive &= (pivot > 0) | (self.residual <= 0)
         self._pivot.copy_(pivot.where(pivot > 0, 1.0))
