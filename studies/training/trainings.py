@@ -10,7 +10,6 @@ in several *forms*: itself, and combined with each of a number of priors.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -165,8 +164,7 @@ class Priors:
 
     def local(self) -> Prior:
         """Return the Gaussian along principal directions with local terms."""
-        base = copy.deepcopy(self[GAUSSIAN])  # its tensors stay where recorded steps read them
-        return add_local_terms(self.images, base)
+        return add_local_terms(self.images, self[GAUSSIAN])
 
 
 FITS: Mapping[str, Callable[[Priors], Prior]] = MappingProxyType(

@@ -134,6 +134,16 @@ def test_vectors_of_another_size_are_rejected(frame: Frame, shape: tuple[int, ..
         frame.synthesise(torch.zeros(2, 3))
 
 
+def test_the_matrices_of_cosines_are_copied_once_for_a_dtype() -> None:
+    frame, x = CosineFrame((2, 3)), draw(4, (2, 3))
+    frame.analyse(x.float())
+    kept = frame._matrices_like(x.float())
+    frame.synthesise(x.float())
+    assert all(a is b for a, b in zip(frame._matrices_like(x.float()), kept, strict=True))
+    assert frame._matrices_like(x)[0].dtype == torch.float64
+    torch.testing.assert_close(frame.analyse(x).float(), frame.analyse(x.float()))
+
+
 def test_equal_cosine_frames_compare_equal() -> None:
     assert CosineFrame((2, 3)) == CosineFrame((2, 3))
     assert CosineFrame((2, 3)) != CosineFrame((3, 2))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from oism._core import draws
 from oism.flow import Pixels
-from oism.process import OrnsteinUhlenbeck, Torus
+from oism.process import OrnsteinUhlenbeck, Process, Sphere, ThreeSphere, Torus
 
 ELSEWHERE = torch.device("meta")
 """A device without numbers: a draw that torch refuses for want of a generator is refused here."""
@@ -55,14 +55,17 @@ def test_places_are_drawn_in_proportion_to_weights() -> None:
     assert draws.multinomial(weights.to(ELSEWHERE), 4, None).device == ELSEWHERE
 
 
-@pytest.mark.parametrize("process", [OrnsteinUhlenbeck(), Torus()])
+@pytest.mark.parametrize(
+    ("process", "dim"),
+    [(OrnsteinUhlenbeck(), 2), (Torus(), 2), (Sphere(), 3), (ThreeSphere(), 4)],
+)
 def test_invariant_measures_and_noise_accept_a_generator_of_the_cpu(
-    process: OrnsteinUhlenbeck | Torus,
+    process: Process, dim: int
 ) -> None:
-    measure = process.invariant
-    found = measure.sample((4, 2), generator=source(), device=ELSEWHERE)
+    found = process.invariant.sample((4, dim), generator=source(), device=ELSEWHERE)
     assert found.device == ELSEWHERE
-    assert process._sample_noise(found, source()).device == ELSEWHERE
+    if process.has_constant_noise:
+        assert process._sample_noise(found, source()).device == ELSEWHERE
 
 
 def test_dequantisation_accepts_a_generator_of_the_cpu() -> None:

@@ -267,5 +267,5 @@ def test_wrong_arguments_are_named() -> None:
         prior.conditional_noise(x[:2], 0.5, torch.tensor([0, 4]))
     with pytest.raises(ValueError, match="2 rows, 3 labels"):
         prior.conditional_noise(x[:2], 0.5, torch.tensor([0, 1, 1]))
-    with pytest.raises(ValueError, match="labels must be from 0"):
+    with pytest.raises(ValueError, match="label must be from 0 to 2, got 3"):
         prior.given(3)

@@ -514,6 +514,22 @@ def test_bad_arguments() -> None:
         add_local_terms(data.double() / 2 + 0.25, base)
 
 
+def test_priors_of_classes_are_refused() -> None:
+    data = rectangles(50)
+    base = fit_prior(data, order=2, labels=torch.arange(50) % 2)
+    with pytest.raises(ValueError, match=r"base must be a prior without classes.*given\(label\)"):
+        add_local_terms(data, base)
+    assert add_local_terms(data, base.given(1), degrees=1).classes is None
+
+
+def test_the_base_is_copied() -> None:
+    """The terms are computed on the device of the data, and returned on the CPU."""
+    base = base_of(GREY)
+    prior = add_local_terms(rectangles(50), base, degrees=1)
+    assert prior.base is not base
+    assert equal(prior.base, base)
+
+
 def test_as_few_images_as_can_be() -> None:
     prior = add_local_terms(rectangles(50), base_of(GREY), limit=10, degrees=1)
     assert bool(prior.score(points(GREY), TIMES).isfinite().all())

@@ -312,6 +312,29 @@ def test_steps_one_by_one_are_the_loop() -> None:
     assert torch.allclose(x, plan.sample(denoise, noise), rtol=0, atol=1e-12)
 
 
+def test_tensors_that_were_changed_in_place_have_other_coordinates() -> None:
+    """As in inpainting, where known pixels are written into the tensors between two steps."""
+    plan = Polynomial(2).plan(gaussian(), SPAN, 4)
+    noise = torch.randn(4, 3, generator=seeded(10), dtype=torch.float64)
+    denoise = mixture_denoiser(torch.eye(3, dtype=torch.float64), SPREADS)
+    results = []
+    for in_place in (True, False):
+        x, history = plan.start(noise)
+        x, history = plan.step(0, x, denoise(x, plan.levels[0]), history)
+        if in_place:
+            x[:, 0] = 2.0
+        else:
+            x = torch.cat((torch.full_like(x[:, :1], 2.0), x[:, 1:]), dim=1)
+        results.append(plan.step(1, x, denoise(x, plan.levels[1]), history)[0])
+    assert torch.allclose(*results, rtol=0, atol=1e-12)
+
+
+def test_a_plan_that_starts_at_the_first_level_does_not_move_the_noise() -> None:
+    noise = torch.randn(4, 3, generator=seeded(10), dtype=torch.float64)
+    moved, _ = Polynomial(start=SPAN.first).plan(gaussian(), SPAN, 4).start(noise)
+    assert torch.allclose(moved, noise, rtol=0, atol=1e-14)
+
+
 def test_directions_that_span_a_part_of_the_space() -> None:
     """Coordinates of a frame and of the rest give the same plan as the complete frame."""
     like = gaussian(4)
@@ -332,6 +355,15 @@ def test_directions_that_span_a_part_of_the_space() -> None:
         for part in (complete, partial)
     )
     assert torch.allclose(whole, parts, rtol=0, atol=1e-10)
+    # The rest has four coordinates and two dimensions, which counts where directions are averaged.
+    for count in (5, 12):
+        first, other = (start_level(part, SPAN, count) for part in (complete, partial))
+        assert first == other
+    errors = []
+    for part in (complete, partial):
+        statistics = measure_residual(denoise, part, SPAN, noise.repeat(8, 1), trial=False)
+        errors.append(Prediction(statistics).plan(part, SPAN, 6).expected_error)
+    assert errors[0] == pytest.approx(errors[1], rel=0.1)  # bands differ a little
 
 
 def test_the_first_level_falls_with_the_number_of_evaluations() -> None:

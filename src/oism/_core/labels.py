@@ -24,25 +24,32 @@ def as_labels(labels: object, name: str = "labels") -> Tensor:
     return found.long()
 
 
-def check_range(labels: Tensor, classes: int, name: str = "labels") -> None:
-    """Raise unless labels are those of classes, or ``classes`` itself for none.
+def check_range(
+    labels: Tensor, classes: int, name: str = "labels", *, required: bool = False
+) -> None:
+    """Raise unless labels are those of classes, or ``classes`` itself for none if not required.
 
     On a device values are not read: reading would wait for it.
     """
-    if labels.device.type == "cpu" and not checks.holds((labels >= 0) & (labels <= classes)):
-        wrong = labels[(labels < 0) | (labels > classes)].flatten()
-        raise ValueError(
-            f"{name} must be from 0 to {classes - 1}, or {classes} for no class, got "
-            f"{int(wrong[0])}"
-        )
+    last = classes - 1 if required else classes
+    if labels.device.type == "cpu" and not checks.holds((labels >= 0) & (labels <= last)):
+        wrong = labels[(labels < 0) | (labels > last)].flatten()
+        other = "" if required else f", or {classes} for no class"
+        raise ValueError(f"{name} must be from 0 to {classes - 1}{other}, got {int(wrong[0])}")
 
 
 def labels_of_rows(
-    labels: object, count: int, classes: int, device: torch.device, name: str = "labels"
+    labels: object,
+    count: int,
+    classes: int,
+    device: torch.device,
+    name: str = "labels",
+    *,
+    required: bool = False,
 ) -> Tensor:
     """Return a label for each of ``count`` rows, on a device: ``(count,)``."""
     found = as_labels(labels, name)
-    check_range(found, classes, name)
+    check_range(found, classes, name, required=required)
     if found.ndim and len(found) != count:
         raise ValueError(
             f"{name} must be one number or one per row: {count} rows, {len(found)} labels"

@@ -234,10 +234,21 @@ class CosineFrame(Frame):
             total = (total[:, :, None] * own[:, None]).flatten(1)
         return total
 
+    @cached_property
+    def _copies(self) -> dict[tuple[torch.dtype, torch.device], list[Tensor]]:
+        return {}
+
+    def _matrices_like(self, x: Tensor) -> list[Tensor]:
+        """Return the matrices, copied once for each dtype and device."""
+        key = x.dtype, x.device
+        if key not in self._copies:
+            self._copies[key] = [matrix.to(x) for matrix in self._matrices]
+        return self._copies[key]
+
     def _along_axes(self, x: Tensor, *, inverse: bool) -> Tensor:
         result = x.reshape(-1, *self.shape)
-        for axis, matrix in enumerate(self._matrices, start=1):
-            own = matrix.to(x) if inverse else matrix.mT.to(x)
+        for axis, matrix in enumerate(self._matrices_like(x), start=1):
+            own = matrix if inverse else matrix.mT
             result = matmul(result.movedim(axis, -1), own).movedim(-1, axis)
         return result.reshape(x.shape)
 

@@ -77,14 +77,16 @@ class ClassPrior(MixturePrior):
 
     def given(self, label: int) -> MixturePrior:
         """Return the Gaussian of one class, as a prior."""
-        label = int(labels_of_rows(label, 1, self.classes - 1, torch.device("cpu")))
+        cpu = torch.device("cpu")
+        label = int(labels_of_rows(label, 1, self.classes, cpu, "label", required=True))
         own = slice(label, label + 1)
         weight = torch.zeros_like(self.log_weights[own])
         components = Components(weight, self.means[own], self.variances[own])
         error = class_error(self.table_clock, components, self.dim, self.rest)
-        return MixturePrior(
+        found = MixturePrior(
             self.spec, self.table_clock, error, self.frame, self.mean, self.rest, components
         )
+        return found.to(self.mean.device)
 
     def conditional_noise(self, x: Tensor, tau: Tensor | float, labels: object) -> Tensor:
         """Return the noise to expect in x at clock time τ given labels, one or one per row."""
@@ -124,10 +126,12 @@ class ClassMoments:
 
     def update(self, z: Tensor, fold: Tensor, labels: Tensor) -> None:
         """Add rows ``(n, k)`` with their folds and classes."""
-        place = fold.to(labels) * self.count.shape[1] + labels
-        self.count.view(-1).index_add_(0, place, torch.ones_like(place).to(self.count))
+        # Products, and not `index_add_`, which adds in no fixed order on a GPU.
+        cells = torch.arange(self.count.numel(), device=labels.device)[:, None]
+        chosen = (cells == fold.to(labels) * self.count.shape[1] + labels).to(self.count)
+        self.count.view(-1).add_(chosen.sum(dim=1))
         for sums, rows in ((self.first, z), (self.second, z.square())):
-            sums.view(-1, z.shape[1]).index_add_(0, place, rows.to(sums))
+            sums.view(-1, z.shape[1]).add_(chosen @ rows.to(sums))
 
     def moments(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return counts ``(C,)``, means and unbiased variances ``(C, k)``, 0 for a single row."""

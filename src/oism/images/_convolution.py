@@ -21,6 +21,7 @@ unknowns and millions of equations.
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any, Self
 
@@ -255,6 +256,11 @@ def add_local_terms(  # noqa: PLR0913
         The device of all computations; by default that of the data.
     """
     checks.instance(base, Prior, "base")
+    if base.classes is not None:
+        raise ValueError(
+            "base must be a prior without classes, because local terms do not depend on them: "
+            "base.given(label) is that of one class"
+        )
     if len(base.shape) != 3:
         raise ValueError(
             f"base must be a prior of images (channels, height, width), got shape {base.shape}"
@@ -273,7 +279,8 @@ def add_local_terms(  # noqa: PLR0913
     tau = torch.linspace(0, table.horizon, TIMES, dtype=torch.float64)
     shape = (len(responses.filters), checks.integer(degrees, "degrees", minimum=1))
     curve = Curve(tau, torch.zeros(TIMES, *shape), order=2)
-    prior = ConvolutionalPrior(base, base.error, responses, curve).to(device)
+    own = copy.deepcopy(base)  # it is moved below
+    prior = ConvolutionalPrior(own, base.error, responses, curve).to(device)
     flat = images.flatten(1)
     judged = torch.arange(len(flat), device=device) % SHARE == SHARE - 1
     errors = [1.0]

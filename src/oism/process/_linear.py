@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import normal
 from oism._core.transforms import matmul
 from oism.process._base import Process
 from oism.process._correlated import CorrelatedGaussian, LinearTransition
@@ -173,7 +174,7 @@ class Linear(Process):
 
     def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
         sources = self.noise_matrix.shape[1]
-        draws = x.new_empty(len(x), sources, self.copies).normal_(generator=generator)
+        draws = normal((len(x), sources, self.copies), generator, dtype=x.dtype, device=x.device)
         return matmul(self.noise_matrix.to(x), draws).view_as(x)
 
     def _transition(self, t: Tensor) -> LinearTransition:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks, quadrature
+from oism._core.draws import normal_like
 from oism._core.orthogonal import Recurrence
 from oism._core.transforms import matmul, per_row
 from oism.process._base import Nodes
@@ -106,7 +107,7 @@ class Pearson(Reversible):
         return self.diffusion_at(x) * v
 
     def _sample_noise(self, x: Tensor, generator: torch.Generator | None) -> Tensor:
-        normals = torch.empty_like(x).normal_(generator=generator)
+        normals = normal_like(x, generator)
         return normals * (2 * self.diffusion_at(self._retract(x))).sqrt()
 
 

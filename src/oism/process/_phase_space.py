@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import normal_like
 from oism.process._covariance import root
 from oism.process._critically_damped import CriticallyDamped
 from oism.storage import storable
@@ -74,7 +75,7 @@ class PhaseSpace:
     def lift(self, x: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return (x, v) with velocities v sampled from N(0, γI)."""
         x = checks.points(x, dim=self.dim)
-        draws = torch.empty_like(x).normal_(generator=generator)
+        draws = normal_like(x, generator)
         return torch.cat((x, math.sqrt(self.gamma) * draws), dim=1)
 
     def positions(self, points: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks, quadrature
+from oism._core.draws import uniform_like
 from oism._core.transforms import per_row
 from oism.process._base import Nodes
 from oism.process._domain import Domain
@@ -199,7 +200,7 @@ class SphereTransition(ReversibleTransition):
         start = normalised(checks.points(x).double())
         t = self.t.to(start).expand(len(start))
         angle = _sample_angles(t, generator)[:, None]
-        turn = start.new_empty(len(start), 1).uniform_(0, 2 * math.pi, generator=generator)
+        turn = 2 * math.pi * uniform_like(start[:, :1], generator)
         first, second = tangent_frame(start)
         direction = turn.cos() * first + turn.sin() * second
         return normalised(angle.cos() * start + angle.sin() * direction).to(x.dtype)
@@ -232,7 +233,7 @@ def _sample_angles(t: Tensor, generator: torch.Generator | None) -> Tensor:
     pending = (t > 0).nonzero()[:, 0]
     while len(pending):
         own = t[pending]
-        first, second = (torch.empty_like(own).uniform_(generator=generator) for _ in range(2))
+        first, second = (uniform_like(own, generator) for _ in range(2))
         early = own < CROSSING
         reach = -torch.expm1(-(math.pi**2) / (4 * own))
         planar = (-4 * own * torch.log1p(-first * reach)).sqrt()

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks, quadrature
+from oism._core.draws import normal, uniform_like
 from oism.process._base import Nodes
 from oism.process._domain import Domain
 from oism.process._measure import Measure
@@ -221,8 +222,8 @@ class QuaternionTransition(ReversibleTransition):
     @staticmethod
     def _propose(x: Tensor, s: Tensor, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Return proposals, and which of them are accepted."""
-        draws = torch.randn(len(x), 4, generator=generator, dtype=x.dtype, device=x.device)
-        level = torch.rand(len(x), generator=generator, dtype=x.dtype, device=x.device)
+        draws = normal((len(x), 4), generator, dtype=x.dtype, device=x.device)
+        level = uniform_like(x[:, 0], generator)
         v = draws[:, 1:] * (2 * s).sqrt()[:, None]
         u = v.norm(dim=1)
         step = torch.cat((u.cos()[:, None], torch.sinc(u / math.pi)[:, None] * v), dim=1)

@@ -144,13 +144,15 @@ def start_level(part: GaussianPart, span: Span, evaluations: int) -> float:
     >>> round(start_level(GaussianPart.isotropic(1, 1.0), Span(-5.0, 5.0), 8), 2)  # skill 1/4
     -0.59
     """
-    c = part.variances[part.variances > 0]
+    used = part.variances > 0
+    c, share = part.variances[used], part.dimensions[used]
     if not len(c):
         return span.first
     wanted = min(MOST_SKILL, (4 / evaluations) ** 2)
     levels = torch.linspace(span.first, span.last, 257, dtype=torch.float64)[:-1]
     noise = torch.exp(-2 * levels.to(c))
-    skill = torch.stack([(c.square() / (c + one)).sum() for one in noise]) / c.sum()
+    skill = torch.stack([(share * c.square() / (c + one)).sum() for one in noise])
+    skill = skill / (share * c).sum()
     return float(levels[int((skill.cpu() < wanted).sum().clamp(min=1)) - 1])
 
 

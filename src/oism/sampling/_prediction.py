@@ -117,7 +117,7 @@ class Prediction(SamplingMethod):
         variances, emphasis = part.variances.cpu(), self.emphasis
         if emphasis is None:
             emphasis = DETAILS if count < FEW else 1.0
-        problem = _Problem(self.statistics, variances, self.feedback, emphasis)
+        problem = _Problem(self.statistics, part, self.feedback, emphasis)
         places = problem.best(count)
         matrices, end = problem.weights(places, variances)
         steps, before = [], None
@@ -137,15 +137,20 @@ class _Problem:
     """The choice of levels on the fine grid, for bands that stand for their coordinates."""
 
     def __init__(
-        self, statistics: ResidualStatistics, variances: Tensor, feedback: float, emphasis: float
+        self,
+        statistics: ResidualStatistics,
+        part: GaussianPart,
+        feedback: float,
+        emphasis: float,
     ) -> None:
-        span = statistics.span
+        span, variances = statistics.span, part.variances.cpu()
         self.grid = torch.linspace(span.first, span.last, FINE, dtype=torch.float64)
         self.band = statistics.bands(variances)
         bands = len(statistics.covariance)
-        self.size = torch.bincount(self.band, minlength=bands).double()
-        sums = torch.zeros(bands, dtype=torch.float64).index_add(0, self.band, variances)
-        self.variance = sums / self.size.clamp(min=1)  # (B,)
+        share, none = part.dimensions.cpu(), torch.zeros(bands, dtype=torch.float64)
+        self.size = none.index_add(0, self.band, share)  # dimensions, (B,)
+        sums = none.index_add(0, self.band, share * variances)
+        self.variance = sums / self.size.where(self.size > 0, 1.0)
         self.kernel = statistics.interpolated(self.grid)
         self.rule = cumulative_rule(FINE, float(self.grid[1] - self.grid[0]))
         w = weight(self.variance, self.grid).mT  # (B, F)
