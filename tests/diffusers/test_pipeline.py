@@ -28,7 +28,7 @@ from oism.diffusers import (
 from oism.flow import Pixels, TensorSpec
 from oism.images import GaussianPart, Prior
 from oism.nn import unet_for
-from oism.sampling import Polynomial, Prediction, Span
+from oism.sampling import History, Polynomial, Prediction, ResidualStatistics, Span
 from oism.storage import StorageError
 from tests.diffusers.small import digits, digits_prior, normal, small_unet
 
@@ -225,6 +225,37 @@ def test_a_measured_residual_makes_fewer_evaluations_enough() -> None:
     assert float((x - reference).std()) < better[1], "all eight evaluations are used"
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("count", [12, 20])
+def test_images_noised_to_the_first_level_are_no_noise_moved_to_it(count: int) -> None:
+    """Image to image, after a measurement. The oracle is a method with many levels from there."""
+    values = digits(800)
+    gauss, network_prior = fit_prior(values, order=2), fit_mixture(values, components=4)
+    scheduler = OperatorScheduler(beta_end=0.0195, prior=gauss)
+    network = Mixture(scheduler, network_prior)
+    scheduler.measure(network, 64, torch.Generator().manual_seed(1))
+    assert isinstance(scheduler.method(count), Prediction)
+    scheduler.set_timesteps(count)
+    assert scheduler.timesteps[0] == scheduler.table.last, "that of the noise that is moved"
+    later = scheduler.timesteps[1:]
+    x = scheduler.add_noise(values[:64] / 127.5 - 1, normal(64, 1, 8, 8), later[:1])
+
+    span, part = scheduler.span, gauss.gaussian_part()
+    first = -0.5 * float(torch.log(torch.expm1(2 * scheduler.table.time(later[0]))))
+    levels = torch.linspace(first, span.last, 201, dtype=torch.float64)
+    plan = Polynomial(levels=tuple(levels.tolist())).plan(part, span, 200)
+    wanted, history = x, History()
+    for k, level in enumerate(plan.levels[:-1]):
+        noise = network(wanted, scheduler._timesteps(level)).sample
+        denoised = scheduler._denoised(noise, wanted, level)
+        wanted, history = plan.step(k, wanted, denoised, history)
+
+    for timestep in later:
+        x = scheduler.step(network(x, timestep).sample, timestep, x).prev_sample
+    error = float((x - wanted).square().mean().sqrt())
+    assert error < 0.002
+
+
 def test_noise_in_the_steps_is_that_of_the_generator(prior: Prior) -> None:
     scheduler = OperatorScheduler(eta=1.0)
     pipe = quiet(OperatorPipeline(small_unet(), scheduler, OperatorPrior(prior)))
@@ -245,6 +276,17 @@ def test_half_precision_is_that_of_the_network_only(prior: Prior) -> None:
     assert found.dtype == torch.bfloat16
     assert found.isfinite().all()
     assert float((found.float() - wanted).abs().mean()) < 0.1
+
+
+def test_networks_of_half_precision_are_measured_in_float32(prior: Prior) -> None:
+    found = []
+    for dtype in (torch.float32, torch.bfloat16):
+        unet = small_unet().to(dtype)
+        pipe = OperatorPipeline(unet, OperatorScheduler(), OperatorPrior(prior))
+        found.append(pipe.measure(4, torch.Generator().manual_seed(0)).covariance)
+    single, half = found
+    assert torch.allclose(half, single, atol=0.1 * float(single.abs().max()))
+    assert not torch.equal(half, single)
 
 
 @pytest.mark.parametrize(("form", "kind"), [("np", "ndarray"), ("pil", "list"), ("pt", "Tensor")])
@@ -269,6 +311,46 @@ def test_a_prior_is_kept_in_any_form_and_other_schedulers_are_refused(
     pipe.scheduler = DDIMScheduler()
     with pytest.raises(TypeError, match="scheduler must be"):
         pipe(1, num_inference_steps=2)
+
+
+def test_the_prior_of_a_scheduler_is_stored(prior: Prior, tmp_path: Path) -> None:
+    scheduler = OperatorScheduler(prior=prior)
+    statistics = scheduler.measure(small_unet(), 4, torch.Generator().manual_seed(0))
+    pipe = quiet(OperatorPipeline(small_unet(), scheduler))
+    assert pipe.scheduler.statistics is statistics
+    pipe.save_pretrained(tmp_path)
+    again = loaded(tmp_path)
+    assert again.prior.prior.shape == prior.shape
+    assert_equal_statistics(again.scheduler.statistics, statistics)
+    assert torch.equal(images_of(again), images_of(pipe))
+
+
+def test_statistics_beside_a_prior_of_a_later_scheduler_are_stored(prior: Prior) -> None:
+    pipe = quiet(OperatorPipeline(small_unet(), OperatorScheduler()))
+    assert pipe.prior is None
+    pipe.scheduler = OperatorScheduler(prior=prior)
+    found = pipe.measure(4, torch.Generator().manual_seed(0))
+    assert pipe.to("cpu").scheduler.statistics is found
+
+
+@pytest.mark.parametrize("kind", ["DDPMpp", "classes"])
+def test_statistics_of_an_exported_model_are_stored(
+    prior: Prior, kind: str, tmp_path: Path
+) -> None:
+    model = class_model(prior) if kind == "classes" else library_model(kind, prior)
+    pipe = quiet(pipeline(model))
+    found = pipe.measure(8, torch.Generator().manual_seed(0))
+    assert pipe.to("cpu").scheduler.statistics is found
+    pipe.save_pretrained(tmp_path)
+    assert_equal_statistics(loaded(tmp_path).scheduler.statistics, found)
+    own = model.measure_residual(8, torch.Generator().manual_seed(0)).covariance
+    assert torch.allclose(own, found.covariance, rtol=1e-2, atol=1e-6), "by class as well"
+
+
+def assert_equal_statistics(found: ResidualStatistics | None, wanted: ResidualStatistics) -> None:
+    assert found is not None
+    assert torch.equal(found.covariance, wanted.covariance)
+    assert torch.equal(found.trial, wanted.trial)
 
 
 def test_models_that_are_no_images_are_refused() -> None:
@@ -333,7 +415,8 @@ def test_an_exported_model_takes_class_labels(
 def test_mistakes_with_class_labels_are_named(prior: Prior) -> None:
     pipe = quiet(pipeline(class_model(prior)))
     for words, labels, guidance in (
-        ("class_labels must be from 0 to 2, or 3 for no class, got 7", 7, None),
+        ("class_labels must be from 0 to 3, got 4", 4, None),
+        ("class_labels must be from 0 to 3, got -1", [0, -1, 2], None),
         ("class_labels must be one number or one per row: 3 rows, 2 labels", [0, 1], None),
         ("guidance_scale must not be given without class_labels", None, 2.0),
     ):

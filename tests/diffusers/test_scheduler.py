@@ -14,6 +14,7 @@ from diffusers import DDIMPipeline, DDPMPipeline, DDPMScheduler
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from oism import fit_prior
 from oism.basis import IdentityFrame
@@ -200,6 +201,72 @@ def test_a_second_call_begins_again(prior: Prior) -> None:
     pipe = quiet(DDPMPipeline(small_unet(), OperatorScheduler(prior=prior)))
     first, second = (images_of(pipe, num_inference_steps=n) for n in (4, 4))
     assert torch.equal(first, second)
+
+
+def test_noise_of_half_precision_is_moved_in_float32(prior: Prior) -> None:
+    scheduler = OperatorScheduler(**BETAS, prior=prior)
+    scheduler.set_timesteps(4, from_noise=False)
+    noise = normal(64, 1, 8, 8).bfloat16()
+    found = scheduler.start(noise)
+    assert found.dtype == torch.bfloat16
+    assert torch.equal(found, scheduler.start(noise.float()).bfloat16()), "rounded once"
+
+
+class Copies(TorchFunctionMode):
+    """Records the shapes of tensors that are copied from the CPU to another device."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[tuple[int, ...]] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func is torch.Tensor.to and found.device != args[0].device:
+            self.shapes.append(tuple(args[0].shape))
+        return found
+
+
+@pytest.mark.parametrize("settings", [{}, {"eta": 1.0}])
+def test_directions_are_copied_to_a_device_once(prior: Prior, settings: dict[str, Any]) -> None:
+    """The device "meta" has no values, and as a GPU it computes with tensors of its own only."""
+    scheduler = OperatorScheduler(**BETAS, prior=prior, **settings)
+    x = torch.empty(2, 1, 8, 8, device="meta")
+    with Copies() as seen:
+        for count in (4, 4, 5):
+            scheduler.set_timesteps(count, "meta")
+            scheduler.set_begin_index(0)  # otherwise the first timestep is read
+            for timestep in scheduler.timesteps:
+                x = scheduler.step(torch.empty_like(x), timestep, x).prev_sample
+    assert x.device.type == "meta"
+    assert seen.shapes.count((64, 64)) == 1
+    assert scheduler.part is not None
+    assert scheduler.part.mean.device.type == "cpu", "the prior stays where it is"
+
+
+def test_samples_after_a_move_are_the_same(prior: Prior) -> None:
+    """Here from a device to the same one, by its name; a new prior replaces the moved one."""
+    scheduler, noise = OperatorScheduler(**BETAS, prior=prior), normal(2, 1, 8, 8)
+    other = fit_prior(255 - digits(), order=2)
+
+    def started(device: str | None) -> Tensor:
+        scheduler.set_timesteps(4, device, from_noise=False)
+        found: Tensor = scheduler.start(noise)
+        return found
+
+    first = started(None)
+    assert torch.equal(started("cpu"), first)
+    scheduler.set_prior(other)
+    assert not torch.allclose(started("cpu"), first, atol=1e-2)
+
+
+def test_timesteps_on_a_device_are_not_read() -> None:
+    """The device "meta" has no values: reading one raises."""
+    table = Timesteps(BETAS)
+    table.times = table.times.to("meta")
+    for shape in ((), (3,)):
+        timestep = torch.empty(shape, dtype=torch.float64, device="meta")
+        assert table.time(timestep).shape == shape
+        assert table.timestep(table.time(timestep)).shape == shape
 
 
 def test_a_pipeline_may_begin_in_the_middle(prior: Prior) -> None:

@@ -432,3 +432,15 @@ def test_a_network_that_predicts_no_numbers(value: float) -> None:
     with pytest.raises(FloatingPointError, match="net must predict finite noise"):
         predictor.calibrate([drawn(prior, 20)])
     assert predictor.share.tolist() == [0.5] * 3, "unchanged"
+
+
+def test_a_plan_follows_the_share() -> None:
+    """Without statistics it begins where the network has a part, which calibration changes."""
+    prior = prior_of()
+    model = Diffusion(Combined(Oracle(prior), prior))
+    before = model.plan(8)
+    assert model.plan(8) is before
+    model.predictor.share.fill_(1.0)  # type: ignore[operator]
+    after, fresh = model.plan(8), Diffusion(model.predictor).plan(8)
+    assert float(after.levels[0]) < float(before.levels[0]) - 0.1
+    assert torch.equal(after.levels, fresh.levels)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical, Distribution, MixtureSameFamily, MultivariateNormal
 
 from oism import Combined, Diffusion, VariancePreserving, fit_prior, load
-from oism.flow import ExactTrace, Pixels, RungeKutta4, TensorSpec
+from oism.flow import EulerMaruyama, ExactTrace, Pixels, RungeKutta4, TensorSpec
 from oism.images import ClassPrior
 from oism.nn import EDM, DDPMpp, OperatorInformed, Parametrised, unet_for
 from oism.objectives import errors_by_level
@@ -36,9 +36,11 @@ class Exact(nn.Module):
         super().__init__()
         self.classes, self.clock = classes, SPEC.clock
         self.calls = 0
+        self.sizes: list[int] = []
 
     def forward(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
         self.calls += 1
+        self.sizes.append(len(x))
         labels = torch.full((len(x),), 3) if labels is None else labels
         t = self.clock._time(tau.double())[:, None, None]
         alpha, variance = (-t).exp().to(x), (-torch.expm1(-2 * t)).to(x)
@@ -87,6 +89,20 @@ def test_labels_per_row_do_not_depend_on_chunks() -> None:
     torch.testing.assert_close(
         free, model.sample(40, seeded(), labels=3, guidance=2.0, evaluations=12)
     )
+
+
+def test_the_reverse_sde_goes_in_chunks() -> None:
+    model, labels = exact(), torch.arange(1000) % 3
+    model.chunk = 300
+    for given in (None, 1, labels):
+        model.predictor.sizes = []  # type: ignore[assignment]
+        found = model.sample(1000, seeded(), labels=given, method=EulerMaruyama(2))
+        assert found.shape == (1000, 2)
+        assert model.predictor.sizes == [300, 300, 300, 300, 300, 300, 100, 100]
+    fine = model.sample(1000, seeded(), labels=labels, method=EulerMaruyama(200))
+    mean = torch.stack([fine[labels == k].mean(dim=0) for k in range(3)])
+    torch.testing.assert_close(mean, CENTRES, atol=0.06, rtol=0)
+    assert model.sample(0, labels=labels[:0], method=EulerMaruyama(2)).shape == (0, 2)
 
 
 def test_densities_are_those_of_the_class() -> None:
@@ -256,6 +272,14 @@ def test_a_view_leaves_the_model_as_it_was() -> None:
     assert not torch.equal(view.noise(CENTRES, 0.3), before)
     assert torch.equal(model.noise(CENTRES, 0.3), before)
     assert torch.equal(copy.deepcopy(view).noise(CENTRES, 0.3), view.noise(CENTRES, 0.3))
+
+
+def test_models_of_classes_share_the_plan() -> None:
+    """The search for levels takes time, and does not depend on labels."""
+    model = Diffusion(Combined(Exact(), class_prior()))
+    plan = model.given(1).plan(6)
+    assert model.given(torch.arange(3)).plan(6) is plan
+    assert model.plan(6) is plan
 
 
 def test_measured_statistics_are_those_with_labels() -> None:

@@ -199,6 +199,25 @@ def test_dropout_is_off_and_on_again() -> None:
     assert [part.training for part in net.modules()] == modes
 
 
+def test_parts_are_put_into_evaluation_mode_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Samples and densities take many evaluations, and to visit all parts takes time."""
+    net, calls = MLP(2, width=4).train(), []
+    model, real = Diffusion(net, PLANE), net.eval
+
+    def counted() -> nn.Module:
+        calls.append(net.training)
+        return real()
+
+    monkeypatch.setattr(net, "eval", counted)
+    model.sample(3, method=RungeKutta4(2))
+    assert calls == [True]
+    model.sample(3, evaluations=4)
+    model.log_density(torch.zeros(2, 2), method=RungeKutta4(2))
+    model.noise(torch.zeros(2, 2), 0.5)
+    assert calls == [True] * 4
+    assert all(part.training for part in net.modules())
+
+
 def test_noise_has_the_dtype_of_the_tensors() -> None:
     model = Diffusion(MLP(2), PLANE)
     for dtype in (torch.float32, torch.float64):

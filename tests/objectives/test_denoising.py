@@ -14,15 +14,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism import Brownian, OrnsteinUhlenbeck, Torus, VarianceExploding, VariancePreserving
+from oism.nn import EDM, MLP, Parametrised
 from oism.objectives import (
     DenoisingScoreMatching,
     LikelihoodWeighting,
     NoiseLevels,
     NoiseWeighting,
+    OutputMatching,
     UniformLogSNR,
     UniformTime,
     UniformWeighting,
     Weighting,
+    low_discrepancy,
 )
 from oism.process import IdentityClock, Noising
 
@@ -311,3 +314,38 @@ def test_bytes_are_no_clean_tensors() -> None:
     images = torch.zeros(3, 2, dtype=torch.uint8)
     with pytest.raises(TypeError, match=r"x must have a floating-point dtype, .* got torch.uint8"):
         DenoisingScoreMatching(UniformLogSNR(VP))(lambda x, tau: x, images)
+
+
+@pytest.mark.parametrize("kind", ["denoising", "output"])
+def test_noise_is_drawn_where_the_generator_is(kind: str, generator: torch.Generator) -> None:
+    """A generator of the CPU gives the same numbers for tensors of every device."""
+    drawn: list[Tensor] = []
+    levels, x = UniformLogSNR(VP), torch.zeros(20, 3)
+    objective = (
+        DenoisingScoreMatching(levels)
+        if kind == "denoising"
+        else OutputMatching(levels, Parametrised(MLP(3), EDM(), VP.clock))
+    )
+
+    def loss(predictor: object, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
+        drawn.extend((tau, noise))
+        return noise.sum()
+
+    objective.loss = loss  # type: ignore[method-assign]
+    objective(lambda x, tau: x, x, generator)
+    other = torch.Generator().manual_seed(0)
+    tau = levels.at(low_discrepancy(20, other))
+    assert torch.equal(drawn[0], tau)
+    assert torch.equal(drawn[1], torch.empty_like(x).normal_(generator=other))
+    third = torch.Generator().manual_seed(0)
+    objective(lambda x, tau: x, x.to("meta"), third)
+    assert drawn[3].device.type == "meta"
+    assert torch.equal(third.get_state(), other.get_state())
+
+
+def test_outputs_of_another_shape_are_refused() -> None:
+    """They would broadcast against the noise."""
+    objective = OutputMatching(UniformLogSNR(VP), Parametrised(MLP(2), EDM(), VP.clock))
+    x, tau = torch.zeros(3, 2), torch.full((3,), 0.5)
+    with pytest.raises(ValueError, match=r"must return noise of shape \(3, 2\), got \(3, 1\)"):
+        objective.loss(lambda x, tau: x[:, :1], x, tau, torch.zeros(3, 2))

@@ -147,3 +147,15 @@ def test_wrong_arguments_are_named() -> None:
         model.score(torch.zeros(3, 4), 0.0)
     with pytest.raises(TypeError, match="process must be of type Isotropic"):
         model.noise(torch.zeros(3, 4), 0.5)
+
+
+def test_noise_is_drawn_where_the_generator_is() -> None:
+    """A generator of the CPU goes on as for positions there, whatever their device."""
+    states, objective = [], loss(dim=2)
+    objective.errors = lambda predictor, x, tau, noise: noise  # type: ignore[method-assign]
+    for device in ("cpu", "meta"):
+        generator = torch.Generator().manual_seed(0)
+        found = objective(MLP(2, extra=2), torch.zeros(3, 2, device=device), generator)
+        assert found.device.type == device
+        states.append(generator.get_state())
+    assert torch.equal(*states)

@@ -21,7 +21,7 @@ from oism import (
     VarianceExploding,
     VariancePreserving,
 )
-from oism.objectives import NoiseLevels, UniformLogSNR, UniformTime, low_discrepancy
+from oism.objectives import NoiseLevels, NormalLogSNR, UniformLogSNR, UniformTime, low_discrepancy
 from oism.objectives._levels import likelihood_rate
 from oism.process import IdentityClock, Noising
 
@@ -155,3 +155,25 @@ def test_a_clock_that_leaves_no_signal() -> None:
     with pytest.raises(ValueError, match="noising must leave some signal at the horizon 1000 of"):
         UniformLogSNR(noising)
     assert UniformTime(noising).last == 1000
+
+
+def test_times_are_drawn_where_the_generator_is(generator: torch.Generator) -> None:
+    other = torch.Generator().manual_seed(0)
+    u = torch.rand((), generator=other, dtype=torch.float64)
+    expected = (u + torch.arange(5, dtype=torch.float64) / 5) % 1
+    assert torch.equal(low_discrepancy(5, generator), expected)
+    third = torch.Generator().manual_seed(0)
+    assert low_discrepancy(5, third, "meta").device.type == "meta"
+    assert torch.equal(third.get_state(), other.get_state())
+
+
+def test_arguments_of_levels() -> None:
+    noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    levels = NormalLogSNR(noising, 1e-3, mean=0.5, deviation=2.0)
+    assert levels.to_config() == {"noising": noising, "first": 1e-3, "mean": 0.5, "deviation": 2.0}
+    again = NormalLogSNR(**levels.to_config())
+    assert torch.equal(
+        again.draw(9, torch.Generator().manual_seed(0)),
+        levels.draw(9, torch.Generator().manual_seed(0)),
+    )
+    assert UniformTime(noising).to_config() == {"noising": noising, "first": 1e-5}

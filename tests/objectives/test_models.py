@@ -26,6 +26,7 @@ from oism.objectives import (
     score_of,
     time_score_of,
 )
+from oism.objectives._models import times
 from oism.process import MonteCarlo
 
 from .distributions import DISTRIBUTIONS, OU, SHEARED, tensor
@@ -160,6 +161,21 @@ def test_the_form_on_clean_data_by_draws(generator: torch.Generator) -> None:
     noised = OU.transition(0.3).sample(x.repeat_interleave(20_000, 0), generator=generator)
     expected = objective.terms(energy, noised, 0.3).reshape(3, -1).mean(dim=1)
     torch.testing.assert_close(ours, expected, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("t", [0.3, torch.tensor(0.3), torch.tensor([0.1, 0.2, 0.3])])
+def test_times_are_on_the_device_of_the_points(t: Tensor | float) -> None:
+    found = times(t, torch.empty(3, 2, device="meta"))
+    assert (found.device.type, found.shape, found.dtype) == ("meta", (3,), torch.float32)
+
+
+def test_probes_are_drawn_where_the_generator_is(generator: torch.Generator) -> None:
+    """A generator of the CPU goes on as for points there, whatever their device."""
+    x = torch.zeros(5, 2)
+    Probes(2, generator).draw(OU, x)
+    other = torch.Generator().manual_seed(0)
+    assert Probes(2, other).draw(OU, x.to("meta")).device.type == "meta"
+    assert torch.equal(generator.get_state(), other.get_state())
 
 
 # Bad input.

@@ -236,3 +236,17 @@ def test_a_network_alone_is_combined_with_a_prior_after_its_training() -> None:
         own = together.predictor.share
     assert 0 < float(own.max()) <= 1
     assert torch.equal(later.share, own)
+
+
+def test_calibration_leaves_the_global_generator_alone() -> None:
+    prior = fitted()
+    objective = DenoisingScoreMatching(UniformLogSNR(prior.noising))
+    predictor, accelerator = combined(), new_accelerator(cpu=True)
+    loop = Loop(predictor, Rows(images(), PIXELS), objective, config(), accelerator)
+    state = torch.get_rng_state()
+    with loop.averaged():
+        assert float(predictor.share.max()) > 0
+        loop.model_error()
+        loop.calibrate(Combined(loop.net, prior))
+    loop.finish()
+    assert torch.equal(torch.get_rng_state(), state)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from oism import OrnsteinUhlenbeck, VariancePreserving, fit_prior
 from oism.basis import IdentityFrame
@@ -113,6 +114,31 @@ def test_batches_in_one_tensor() -> None:
     found = stacked(parts)
     assert found.dtype == torch.uint8
     assert found.tolist() == [[7, 7, 7], [7, 7, 7], [0, 0, 0]]
+
+
+def test_batches_of_tensors_need_not_be_arrays() -> None:
+    """Those of a DataLoader may come with labels, in bfloat16, or from another device."""
+    values, labels = torch.arange(12.0).reshape(6, 2), torch.arange(6)
+    loader: DataLoader[Any] = DataLoader(TensorDataset(values, labels), batch_size=4)
+    assert torch.equal(stacked(loader), values)
+    assert torch.equal(rows_of(loader, None, dequantise=False).values, values)
+    half = values.bfloat16().requires_grad_()
+    found = stacked([half[:4], half[4:]])
+    assert torch.equal(found, values.bfloat16())
+    assert not found.requires_grad
+    moved = values.to("meta")
+    assert stacked([moved[:4], moved[4:]]).device.type == "meta"
+
+
+@pytest.mark.filterwarnings("error")
+def test_batches_that_cannot_be_written_to() -> None:
+    values = np.arange(6.0).reshape(3, 2)
+    values.flags.writeable = False
+    found = stacked([values, values[::-1], [[7.0, 8.0]]])
+    assert found.dtype == torch.float64
+    assert found.tolist() == [[0, 1], [2, 3], [4, 5], [4, 5], [2, 3], [0, 1], [7, 8]]
+    found.zero_()
+    assert values[2, 1] == 5
 
 
 def test_data_of_other_kinds_become_rows() -> None:

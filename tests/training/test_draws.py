@@ -123,6 +123,13 @@ def test_the_global_generator_is_not_asked_and_is_left_seeded() -> None:
     assert not torch.equal(torch.rand(3), after)
 
 
+def test_a_batch_for_evaluation_seeds_nothing() -> None:
+    state = torch.get_rng_state()
+    found = draws().batch(5)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert same(found, draws().step(5))
+
+
 def test_times_cover_the_range_evenly_in_every_batch() -> None:
     tau = draws(64, 64).step(0).tau
     place = (LEVELS.highest - LEVELS.noising.log_snr(tau)) / LEVELS.width

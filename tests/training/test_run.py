@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oism import VariancePreserving, load
+from oism import OrnsteinUhlenbeck, VariancePreserving, load
+from oism.flow import Pixels
 from oism.images import Open, Prior
 from oism.nn import Diffusion, OperatorInformed
-from oism.objectives import DenoisingScoreMatching, UniformLogSNR, UniformTime
+from oism.objectives import DenoisingScoreMatching, NormalLogSNR, UniformLogSNR, UniformTime
+from oism.process import Noising
 from oism.training import (
     CheckpointError,
     DivergedError,
@@ -223,6 +226,34 @@ def test_other_levels_are_another_run(done: Path) -> None:
             done, predictor(prior), Rows(images(), PIXELS), config(), resume=True,
             levels=UniformTime(prior.noising), accelerator=new_accelerator(cpu=True),
         )  # fmt: skip
+
+
+def normal_run(folder: Path, pixels: Pixels, *, resume: bool = True, **levels: float) -> Run:
+    noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    return Run(
+        folder, predictor(), Rows(images(), pixels), config(steps=1), resume=resume,
+        levels=NormalLogSNR(noising, **levels), accelerator=new_accelerator(cpu=True),
+    )  # fmt: skip
+
+
+def test_other_arguments_of_levels_and_pixels_are_another_run(tmp_path: Path) -> None:
+    normal_run(tmp_path, Pixels(0, 100), resume=False, mean=-1.2).run()
+    normal_run(tmp_path, Pixels(0, 100)).close()  # the defaults are those arguments
+    wrong = r"level_arguments.mean = -1.2 \(not 2.0\), level_arguments.deviation = 1.2 \(not 0.3\)"
+    with pytest.raises(CheckpointError, match=wrong):
+        normal_run(tmp_path, Pixels(0, 100), mean=2.0, deviation=0.3)
+    with pytest.raises(CheckpointError, match=r"pixels = \[0, 100\] \(not \[0, 1000\]\)"):
+        normal_run(tmp_path, Pixels(0, 1000))
+
+
+def test_a_checkpoint_that_does_not_state_them_is_resumed(tmp_path: Path) -> None:
+    normal_run(tmp_path, Pixels(0, 100), resume=False).run()
+    found = checkpoint.read_latest(tmp_path / "checkpoints")
+    assert found is not None
+    kept = {k: v for k, v in found.settings.items() if k not in ("pixels", "level_arguments")}
+    assert len(kept) == len(found.settings) - 2
+    checkpoint.write(tmp_path / "checkpoints", replace(found, settings=kept), 1)
+    normal_run(tmp_path, Pixels(0, 100)).close()
 
 
 def test_settings_that_may_change(done: Path, tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ class OperatorPipeline(DiffusionPipeline):
     scheduler
         An `OperatorScheduler`. It gets the prior.
     prior
-        A prior or an `OperatorPrior`, or None for that of the network. Without one the method is
-        DPM-Solver++.
+        A prior or an `OperatorPrior`, or None for that of the network, or else of the scheduler.
+        Without any the method is DPM-Solver++.
 
     Examples
     --------
@@ -84,12 +84,19 @@ class OperatorPipeline(DiffusionPipeline):
 
         Without any the coordinates are those of no variance: the method is DPM-Solver++.
         """
+        self._adopt_prior()
         own = _prior_of(self.unet) if self.prior is None else self.prior
         if own is not None:
             self.scheduler.set_prior(own)
-        elif self.scheduler.prior is None:
+        else:
             dim = math.prod(_image_shape(self.unet.config))
             self.scheduler.set_part(GaussianPart.isotropic(dim, 0.0, self.unet.device))
+
+    def _adopt_prior(self) -> None:
+        """Make a prior that only the scheduler has a part of the pipeline, so that it is stored."""
+        own = self.scheduler.prior
+        if self.prior is None and own is not None and _prior_of(self.unet) is None:
+            self.register_modules(prior=OperatorPrior(own, self.scheduler.statistics))
 
     @torch.no_grad()
     def __call__(  # noqa: PLR0913
@@ -145,7 +152,7 @@ class OperatorPipeline(DiffusionPipeline):
                 f"{guidance}"
             )
         place = self._execution_device
-        return labels_of_rows(labels, batch_size, classes - 1, place, "class_labels")
+        return labels_of_rows(labels, batch_size, classes, place, "class_labels", required=True)
 
     def _predicted(
         self, x: torch.Tensor, timestep: Any, labels: torch.Tensor | None, guidance: float | None
@@ -165,11 +172,13 @@ class OperatorPipeline(DiffusionPipeline):
         """Measure the residual of the network once, and return the statistics.
 
         With them levels and weights are chosen for every number of evaluations. They are stored
-        with the prior of the pipeline. See `OperatorScheduler.measure`.
+        with the prior of the pipeline, or with the model that has the prior. See
+        `OperatorScheduler.measure`.
         """
         found: ResidualStatistics = self.scheduler.measure(self.unet, count, generator)
-        if self.prior is not None:
-            self.prior.statistics = found
+        self._adopt_prior()
+        owner = self.unet.model if self.prior is None else self.prior
+        owner.statistics = found
         return found
 
     def to(self, *args: Any, **kwargs: Any) -> "OperatorPipeline":

@@ -30,6 +30,7 @@ from torch import Tensor
 from oism._core import checks
 from oism._core.transforms import per_row
 from oism.diffusers._components import OperatorPrior
+from oism.diffusers._devices import has_doubles, part_on, plan_with
 from oism.diffusers._predictor import PROCESS
 from oism.diffusers._timesteps import BETAS, PREDICTIONS, Timesteps
 from oism.images import GaussianPart, Prior
@@ -46,7 +47,7 @@ from oism.sampling import (
     measure_residual,
 )
 
-Network = Callable[[Tensor, Tensor], Any]
+Network = Callable[..., Any]
 """A network of a pipeline: noised tensors and a timestep to an object with ``sample``."""
 
 
@@ -125,6 +126,8 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
         self.part: GaussianPart | None = None
         self.statistics: ResidualStatistics | None = None
         self._plans: dict[int, Plan] = {}
+        self._parts: dict[str, GaussianPart] = {}
+        """The Gaussian part on the device of the last timesteps, by the name of the device."""
         self.num_inference_steps: int | None = None
         self._plan: Plan | None = None
         self._history = History()
@@ -157,7 +160,7 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
         own: Any = getattr(prior, "prior", prior)  # that of a part of a pipeline
         checks.optional(own, Prior, "prior")
         checks.optional(statistics, ResidualStatistics, "statistics")
-        self.prior, self.part, self._plans = own, None, {}
+        self.prior, self.part, self._plans, self._parts = own, None, {}, {}
         if own is not None:
             self.part = own.gaussian_part()
         self.statistics = getattr(prior, "statistics", None) if statistics is None else statistics
@@ -165,7 +168,8 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
     def set_part(self, part: GaussianPart) -> None:
         """Set a Gaussian instead of a prior, as an isotropic one for a network alone."""
         checks.instance(part, GaussianPart, "part")
-        self.prior, self.part, self.statistics, self._plans = None, part, None, {}
+        self.prior, self.part, self.statistics = None, part, None
+        self._plans, self._parts = {}, {}
 
     @property
     def span(self) -> Span:
@@ -198,6 +202,7 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
         network
             The network of the pipeline, or a function of noised tensors and a timestep that
             returns an object with the prediction ``sample``, with its conditions and guidance.
+            A network with classes is given each of them in turn.
         count
             The number of tensors.
         generator
@@ -208,10 +213,17 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
             raise ValueError("prior must be set: a residual is that beside a prior")
         shape = (checks.integer(count, "count", minimum=2), *self.prior.shape)
         device = getattr(network, "device", part.mean.device)
+        # The paths are in float32, whatever the network computes in.
         noise = randn_tensor(shape, generator=generator, device=device)
+        dtype = getattr(network, "dtype", noise.dtype)
+        classes = getattr(getattr(network, "config", None), "num_class_embeds", None)
 
         def denoiser(x: Tensor, level: Tensor) -> Tensor:
-            return self._denoised(network(x, self._timesteps(level)).sample, x, level)
+            labels = {}
+            if classes is not None:
+                labels["class_labels"] = torch.arange(len(x), device=x.device) % classes
+            output = network(x.to(dtype), self._timesteps(level), **labels).sample
+            return self._denoised(output, x, level)
 
         self.statistics = measure_residual(denoiser, part, self.span, noise, progress=progress)
         self._plans = {}
@@ -244,15 +256,15 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
             plan = method.plan(plan.part, plan.span, count)
         top = torch.full((self._before,), self.table.last, dtype=torch.float64)
         timesteps = torch.cat((top, self._timesteps(plan.levels[:-1])))
-        has_doubles = device is None or torch.device(device).type != "mps"
-        self.timesteps = (timesteps if has_doubles else timesteps.float()).to(device)
+        self.timesteps = (timesteps if has_doubles(device) else timesteps.float()).to(device)
+        plan = plan_with(plan, self._part_on(device))
         self.num_inference_steps, self._plan, self._history = count, plan, History()
         self._step_index = self._begin_index = None
 
     def start(self, noise: Tensor) -> Tensor:
         """Return noised tensors at the first level, which the prior's flow makes of pure noise."""
-        x, self._history = self._known_plan().start(noise)
-        return x
+        x, self._history = self._known_plan().start(_single(noise))
+        return x.to(noise.dtype)
 
     def scale_model_input(self, sample: Tensor, timestep: Tensor | float | None = None) -> Tensor:
         """Return the sample: the input of the network is what pipelines hold."""
@@ -273,7 +285,7 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
         Further arguments, as ``eta`` of `DDIMPipeline`, are ignored: it is a setting here.
         """
         k = self._index(timestep)
-        x = sample.float() if sample.dtype in (torch.float16, torch.bfloat16) else sample
+        x = _single(sample)
         if k < self._before:
             x = self.start(x)
         else:
@@ -342,7 +354,10 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
         k = self._begin_index
         if k is None:
             k = int((self.timesteps.cpu() - float(timestep)).abs().argmin())
-        if k > self._before:
+        # The first step of a plan may contain the residual before its first level, which is that
+        # of noise moved by `start`, and not that of tensors noised to this level.
+        is_noised = self._before > 0 and self._history.x is None
+        if k > self._before or (k == self._before and is_noised):
             self._begin_at(k)
         return k
 
@@ -359,6 +374,15 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
             self._plans[count] = self.method(count).plan(self._known_part(), self.span, count)
         return self._plans[count]
 
+    def _part_on(self, device: torch.device | str | None) -> GaussianPart:
+        """Return the Gaussian part on a device, to which it is copied once."""
+        part = self._known_part()
+        if device is None:
+            return part
+        if str(device) not in self._parts:
+            self._parts = {str(device): part_on(part, device)}
+        return self._parts[str(device)]
+
     def _known_part(self) -> GaussianPart:
         if self.part is None:
             raise ValueError(
@@ -371,3 +395,8 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
         if self._plan is None:
             raise ValueError("set_timesteps must be called before the first step")
         return self._plan
+
+
+def _single(x: Tensor) -> Tensor:
+    """Return tensors of half precision in float32, others as they are."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

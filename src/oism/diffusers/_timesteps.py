@@ -68,13 +68,14 @@ class Timesteps(SpectralModule):
         """Return s at fractional timesteps, which are clamped to [-1, last]: float64."""
         place = (timestep.to(self.times) + 1).clamp(0, len(self))
         low = place.long().clamp(max=self.last)
-        return torch.lerp(self.times[low], self.times[low + 1], place - low)
+        # `take`, because indexing by one number on a device reads it, and waits.
+        return torch.lerp(self.times.take(low), self.times.take(low + 1), place - low)
 
     def timestep(self, time: Tensor) -> Tensor:
         """Return the fractional timesteps of times s, clamped to [-1, last]: float64."""
         time = time.to(self.times)
         low = (torch.searchsorted(self.times, time, right=True) - 1).clamp(0, self.last)
-        before, after = self.times[low], self.times[low + 1]
+        before, after = self.times.take(low), self.times.take(low + 1)
         return (low - 1 + (time - before) / (after - before)).clamp(-1, self.last)
 
 

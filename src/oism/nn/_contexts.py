@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -11,6 +12,9 @@ from torch import nn
 
 HALVES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """Half precisions; float16 rounds eight times as finely, and cannot represent large numbers."""
+
+_EVALUATED: ContextVar[tuple[nn.Module, ...]] = ContextVar("evaluated", default=())
+"""The modules that are in evaluation mode by `eval_mode`."""
 
 
 def checked_precision(name: str) -> str:
@@ -36,12 +40,22 @@ def full_precision(device: torch.device) -> AbstractContextManager[Any]:
 
 @contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Within, dropout is off; afterwards every part is in the mode that it was in before."""
+    """Within, dropout is off; afterwards every part is in the mode that it was in before.
+
+    A second one for the same module, within the first, does nothing: to visit the parts of a large
+    network takes milliseconds, in every evaluation.
+    """
+    outer = _EVALUATED.get()
+    if any(module is one for one in outer):
+        yield
+        return
     trained = [part for part in module.modules() if part.training]
     module.eval()
+    token = _EVALUATED.set((*outer, module))
     try:
         yield
     finally:
+        _EVALUATED.reset(token)
         for part in trained:
             part.training = True
 

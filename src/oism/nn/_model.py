@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from oism._core import checks
 from oism._core.progress import progress_bar
 from oism.flow import FIRST, OrdinaryMethod, RungeKutta4, StochasticMethod, TensorSpec
+from oism.nn._contexts import eval_mode
 from oism.nn._informed import described
 from oism.nn._predictor import PredictorModel, seeded
 from oism.sampling import (
@@ -141,11 +142,15 @@ class Diffusion(PredictorModel):
         if sampler is not None:
             checks.instance(sampler, SamplingMethod, "sampler")
             return sampler.plan(self.gaussian_part(), self.span, evaluations)
-        key = (evaluations, self.device, self.statistics)
-        if key not in self._plans:  # the search for levels takes time: the last plan is kept
+        used = None if self.informed is None else self.informed.first_used
+        key = (evaluations, self.device, self.statistics, used)
+        plan = self._plans.get(key)
+        if plan is None:  # the search for levels takes time: the last plan is kept
             method = best_method(self.statistics, evaluations, self._polynomial(evaluations))
-            self._plans = {key: method.plan(self.gaussian_part(), self.span, evaluations)}
-        return self._plans[key]
+            plan = method.plan(self.gaussian_part(), self.span, evaluations)
+            self._plans.clear()  # in place: models of `given` have the same dictionary
+            self._plans[key] = plan
+        return plan
 
     def _polynomial(self, evaluations: int) -> Polynomial:
         """Return the method without statistics, which begins where the network has a part."""
@@ -177,8 +182,8 @@ class Diffusion(PredictorModel):
         n
             The number of tensors.
         generator
-            The source of noise. Noise is drawn on the CPU, so that a seed gives the same on every
-            device, except by a method of the reverse SDE.
+            The source of noise. Numbers are drawn on its device and moved to the model's, so that
+            a generator of the CPU gives the same noise for every device.
         labels
             The class of all tensors, or one for each, of a predictor that takes labels.
         guidance
@@ -203,20 +208,47 @@ class Diffusion(PredictorModel):
             raise TypeError("method must not be given together with evaluations or sampler")
         if method is None and sampler is None and evaluations is None and self.informed is None:
             method = self.method
-        if method is not None and method.is_random:
-            return super().sample(n, generator, method=method, progress=progress)
-        flow = self.flow
-        noise = flow.start(n, generator=generator).to(self.device)
-        if method is not None:
-            parts = [(slice(0, n), self)] if self._is_uniform else self._chunks(n)
-            found = [
-                own.flow.pull(noise[rows], method=method, chunk=self.chunk, progress=progress)  # type: ignore[arg-type]
-                for rows, own in parts
-            ]
-            return torch.cat(found) if found else noise
-        count = EVALUATIONS if evaluations is None else evaluations
-        plan = self.plan(checks.integer(count, "evaluations", minimum=1), sampler)
-        return self._sampled(plan, noise, generator, progress)
+        with eval_mode(self.predictor):
+            if method is not None and method.is_random:
+                return self._simulated(n, generator, method, progress)
+            noise = self.flow.start(n, generator=generator).to(self.device)
+            if method is not None:
+                return self._carried(noise, method, progress)
+            count = EVALUATIONS if evaluations is None else evaluations
+            plan = self.plan(checks.integer(count, "evaluations", minimum=1), sampler)
+            return self._sampled(plan, noise, generator, progress)
+
+    def _simulated(
+        self,
+        n: int,
+        generator: torch.Generator | None,
+        method: OrdinaryMethod | StochasticMethod,
+        progress: bool | None,
+    ) -> Tensor:
+        """Return samples of the reverse SDE, a bounded number of tensors at a time."""
+
+        def along(model: Self, count: int) -> Tensor:
+            return model.flow.sample(
+                count, method=method, generator=generator, device=self.device, chunk=self.chunk,
+                progress=progress,
+            )  # fmt: skip
+
+        if self._is_uniform:
+            return along(self, n)
+        found = [along(own, len(range(n)[rows])) for rows, own in self._chunks(n)]
+        return torch.cat(found) if found else along(self, 0)
+
+    def _carried(
+        self, noise: Tensor, method: OrdinaryMethod | StochasticMethod, progress: bool | None
+    ) -> Tensor:
+        """Return the ends of the probability flow, a bounded number of tensors at a time."""
+        n = len(noise)
+        parts = [(slice(0, n), self)] if self._is_uniform else self._chunks(n)
+        found = [
+            own.flow.pull(noise[rows], method=method, chunk=self.chunk, progress=progress)  # type: ignore[arg-type]
+            for rows, own in parts
+        ]
+        return torch.cat(found) if found else noise
 
     def _sampled(
         self, plan: Plan, noise: Tensor, generator: torch.Generator | None, progress: bool | None
@@ -250,10 +282,11 @@ class Diffusion(PredictorModel):
         """
         generator = seeded(torch.device("cpu")) if generator is None else generator
         noise = self.flow.start(checks.integer(count, "count", minimum=1), generator=generator)
-        self.statistics = measure_residual(
-            self._chunked_denoiser(), self.gaussian_part(), self.span, noise.to(self.device),
-            progress=progress,
-        )  # fmt: skip
+        with eval_mode(self.predictor):
+            self.statistics = measure_residual(
+                self._chunked_denoiser(), self.gaussian_part(), self.span, noise.to(self.device),
+                progress=progress,
+            )  # fmt: skip
         return self.statistics
 
     def _chunked_denoiser(self) -> Denoiser:

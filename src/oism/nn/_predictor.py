@@ -177,7 +177,7 @@ class PredictorModel(TensorModel):
             )
             return way(x, method=method, divergence=divergence, chunk=self.chunk, progress=progress)
 
-        with no_gradients_of(self.predictor):
+        with eval_mode(self.predictor), no_gradients_of(self.predictor):
             if self._is_uniform:
                 return along(self, x)
             return torch.cat([along(own, x[rows]) for rows, own in self._chunks(len(x))])
@@ -210,7 +210,7 @@ class PredictorModel(TensorModel):
         """Return -log₂ of the density of uniformly dequantised integers, per dimension: ``(n,)``.
 
         The generator, by default of seed 0, draws the dequantisation, then the probes of the
-        divergence unless another is given. It must be on the model's device.
+        divergence unless another is given. Numbers are drawn on its device and moved.
         """
         generator = seeded(self.device) if generator is None else generator
         divergence = self.divergence(generator) if divergence is None else divergence

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import normal_like
 from oism._core.quadrature import gauss_legendre
 from oism.flow import NoisePredictor, noise_errors, noised
 from oism.objectives._levels import NoiseLevels, likelihood_rate
@@ -119,7 +120,7 @@ class DenoisingScoreMatching:
         """Return the loss on clean tensors ``(n, *shape)`` for one draw of times and noise."""
         x = checks.vectors(x)
         tau = self.levels.draw(len(x), generator, x.device)
-        noise = torch.empty_like(x).normal_(generator=generator)
+        noise = normal_like(x, generator)
         return self.loss(predictor, x, tau, noise)
 
     def loss(self, predictor: NoisePredictor, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
@@ -147,6 +148,19 @@ class DenoisingScoreMatching:
         points, weights = gauss_legendre(NODES)
         tau = (low + (high - low) * points).exp()
         return float((weights * tau * self.weighting(self.noising, tau)).sum() * (high - low))
+
+
+def noise_residual(
+    predictor: NoisePredictor, x: Tensor, tau: Tensor, noise: Tensor, what: str = ""
+) -> Tensor:
+    """Return ε̂(x, τ) - ε for noised tensors x, of the shape of the noise ε to be predicted."""
+    predicted = predictor(x, tau)
+    if predicted.shape != noise.shape:  # or the difference would be that of other rows
+        raise ValueError(
+            f"predictor must return noise of shape {tuple(noise.shape)}{what}, got "
+            f"{tuple(predicted.shape)}"
+        )
+    return predicted - noise
 
 
 class Outputs(Protocol):
@@ -193,5 +207,5 @@ class OutputMatching(DenoisingScoreMatching):
 
     def loss(self, predictor: NoisePredictor, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
         """Return the loss for given times ``(n,)`` and noise of the shape of ``x``."""
-        residual = predictor(self.noised(x, tau, noise), tau) - noise
+        residual = noise_residual(predictor, self.noised(x, tau, noise), tau, noise)
         return self.outputs.output(residual, tau).square().mean()

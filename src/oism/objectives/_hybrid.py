@@ -18,8 +18,10 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import normal
 from oism._core.transforms import per_row
 from oism.flow import NoisePredictor
+from oism.objectives._denoising import noise_residual
 from oism.objectives._levels import low_discrepancy
 from oism.process import Clock, PhaseSpace, first_time
 
@@ -65,19 +67,16 @@ class HybridScoreMatching:
         x = checks.points(x, dim=self.space.dim)
         share = low_discrepancy(len(x), generator, x.device)
         tau = self.first + (self.clock.horizon - self.first) * share
-        noise = x.new_empty(len(x), self.space.size).normal_(generator=generator)
+        shape = (len(x), self.space.size)
+        noise = normal(shape, generator, dtype=x.dtype, device=x.device)
         return self.errors(predictor, x, tau, noise).mean()
 
     def errors(self, predictor: NoisePredictor, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
         """Return ‖ε̂ - ε₂‖²/dim for times ``(n,)`` and noise (ε₁, ε₂) ``(n, 2·dim)``: ``(n,)``."""
         wanted = noise[:, self.space.dim :]
-        predicted = predictor(self.noised(x, tau, noise), tau)
-        if predicted.shape != wanted.shape:  # or the difference would be that of other rows
-            raise ValueError(
-                f"predictor must return noise of shape {tuple(wanted.shape)}, that of velocities, "
-                f"got {tuple(predicted.shape)}"
-            )
-        return (predicted - wanted).square().mean(dim=1)
+        state = self.noised(x, tau, noise)
+        residual = noise_residual(predictor, state, tau, wanted, ", that of velocities")
+        return residual.square().mean(dim=1)
 
     def noised(self, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
         """Return (X_t, V_t) at clock times ``(n,)``, given the noise: ``(n, 2·dim)``."""

@@ -15,12 +15,13 @@ from __future__ import annotations
 import itertools
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import uniform_like
 from oism.flow import FIRST
 from oism.process import Noising, first_time
 
@@ -39,6 +40,10 @@ class NoiseLevels(ABC):
     def last(self) -> float:
         """The last clock time."""
         return self.noising.clock.horizon
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor; a class with others adds its own."""
+        return {"noising": self.noising, "first": self.first}
 
     @abstractmethod
     def at(self, u: Tensor) -> Tensor:
@@ -125,6 +130,10 @@ class NormalLogSNR(NoiseLevels):
                 f"mean must be within reach of the noise levels, got {mean:g} ± {deviation:g}"
             )
 
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {**super().to_config(), "mean": self.mean, "deviation": self.deviation}
+
     def _standardised(self, log_snr: Tensor) -> Tensor:
         return (-0.5 * log_snr - self.mean) / self.deviation
 
@@ -162,5 +171,5 @@ def low_discrepancy(
     tensor([0., 1., 2., 3.], dtype=torch.float64)
     """
     n = checks.integer(n, "n", minimum=1)
-    shift = torch.rand((), generator=generator, dtype=torch.float64, device=device)
-    return (shift + torch.arange(n, dtype=torch.float64, device=device) / n) % 1
+    even = torch.arange(n, dtype=torch.float64, device=device) / n
+    return (uniform_like(even[0], generator) + even) % 1

@@ -35,7 +35,7 @@ class Model(Protocol):
 def times(t: Tensor | float, x: Tensor) -> Tensor:
     """Return times t ≥ 0, one per row, in the dtype of the points."""
     own = per_row(checks.time(t), x.flatten(1)[:, 0])
-    return own if own.ndim else own.repeat(len(x))
+    return own if own.ndim else own.to(x.device).repeat(len(x))
 
 
 def scalar(model: Model, t: Tensor | float, name: str = "energy") -> Function:

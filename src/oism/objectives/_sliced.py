@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import filled
 from oism._core.transforms import matmul
 from oism.objectives._base import Objective
 from oism.objectives._models import Model, field
@@ -51,8 +52,10 @@ class Probes:
         dim, diffusivity = x.shape[1:].numel(), process.diffusivity
         noise = None if diffusivity is not None else process.noise_at(x)
         columns = dim if noise is None else noise.shape[2]
-        signs = torch.empty(self.count, len(x), columns, dtype=x.dtype, device=x.device)
-        signs.bernoulli_(generator=self.generator).mul_(2).sub_(1)
+        signs = filled(
+            lambda empty: empty.bernoulli_(generator=self.generator).mul_(2).sub_(1),
+            (self.count, len(x), columns), self.generator, dtype=x.dtype, device=x.device,
+        )  # fmt: skip
         if diffusivity is not None:  # G = gI: for images a matrix would be large
             return (math.sqrt(diffusivity) * signs).reshape(self.count, *x.shape)
         assert noise is not None

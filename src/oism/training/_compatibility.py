@@ -16,6 +16,9 @@ from oism.process import Clock
 from oism.training._config import TrainingConfig
 from oism.training._data import Rows
 
+OPTIONAL = ("pixels", "level_arguments")
+"""Settings that a checkpoint may lack, and that are compared where it has them."""
+
 
 def check_alike(
     predictor: nn.Module, rows: Rows, levels: NoiseLevels, config: TrainingConfig
@@ -67,18 +70,26 @@ def settings_of(
     model: Diffusion, rows: Rows, levels: NoiseLevels, config: TrainingConfig
 ) -> dict[str, Any]:
     """Return what determines the weights of a run, and must not change when it is resumed."""
-    facts, informed = model.facts(), model.informed
+    facts, informed, arguments = model.facts(), model.informed, levels.to_config()
+    arguments.pop("noising", None)  # the clock is compared; models have the same process
     return {
         **config.fixed(),
         "rows": len(rows),
         "checksum": rows.checksum,
+        "pixels": None if rows.pixels is None else [rows.pixels.low, rows.pixels.high],
         "levels": type(levels).__name__,
+        "level_arguments": arguments,
         "clock": repr(levels.noising.clock),
         "prior": None if informed is None else fingerprint(informed.prior),
         "form": facts.get("form"),
         "network": facts["network"],
         "parameters": facts["parameters"],
     }
+
+
+def completed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a checkpoint, with those of now for the optional ones it lacks."""
+    return {**{name: now[name] for name in OPTIONAL}, **before}
 
 
 def fingerprint(prior: Prior) -> str:

@@ -125,7 +125,24 @@ def rows_of(data: object, pixels: Pixels | None, *, dequantise: bool) -> Rows:
 
 def stacked(batches: Iterable[object]) -> Tensor:
     """Return batches of rows as one tensor."""
-    parts = [np.asarray(batch) for batch in batches]
+    parts = [_as_tensor(_values(batch)) for batch in batches]
     if not parts:
         raise ValueError("data must hold at least one batch, got none")
-    return torch.from_numpy(np.concatenate(parts))
+    return torch.cat(parts)
+
+
+def _values(batch: object) -> object:
+    """Return the rows of a batch that comes with labels, as a DataLoader yields them."""
+    if not isinstance(batch, list | tuple) or len(batch) < 2:
+        return batch
+    tensors = all(isinstance(part, Tensor) for part in batch)
+    return batch[0] if tensors and all(part.ndim < 2 for part in batch[1:]) else batch
+
+
+def _as_tensor(values: object) -> Tensor:
+    """Return values in their dtype, on the device they are on."""
+    if isinstance(values, Tensor):
+        return values.detach()
+    array = np.ascontiguousarray(values)
+    # torch has no tensors that cannot be written to.
+    return torch.from_numpy(array if array.flags.writeable else array.copy())

@@ -64,6 +64,12 @@ class Draws:
 
     def step(self, k: int) -> Batch:
         """Return the batch of step k, and seed the global generators for dropout."""
+        batch = self.batch(k)
+        torch.manual_seed(seed_from(self.seed, k, 1 + self.rank))
+        return batch
+
+    def batch(self, k: int) -> Batch:
+        """Return the batch of step k, for evaluation: the global generators are left alone."""
         generator = self._generator.manual_seed(seed_from(self.seed, k))
         device, size = self.rows.device, self.size
         tau = self.levels.draw(size, generator, device)[self.part]
@@ -75,7 +81,6 @@ class Draws:
         indices = self._indices(k)[self.part]
         labels = self._labels(indices, generator)
         x = self.rows.take(indices, mirrored, spread)
-        torch.manual_seed(seed_from(self.seed, k, 1 + self.rank))  # for dropout
         return Batch(x, tau, noise, labels)
 
     def _labels(self, indices: Tensor, generator: torch.Generator) -> Tensor | None:

@@ -235,7 +235,7 @@ class Loop:
         with progress_bar(None) as bar:
             bar.stage(stage, batches)
             for k in range(batches):
-                yield draws.step(k)
+                yield draws.batch(k)
                 bar.advance(1)
 
     def _record(self, loss: Tensor, norm: Tensor) -> None:

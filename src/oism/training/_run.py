@@ -29,6 +29,7 @@ from oism.training._checkpoint import Checkpoint, CheckpointError
 from oism.training._compatibility import (
     check_alike,
     check_clock,
+    completed,
     difference_text,
     differences,
     settings_of,
@@ -334,7 +335,7 @@ class Run:
 
     def _check_same(self, found: Checkpoint) -> None:
         """Raise unless a checkpoint is one of this run, and not beyond its last step."""
-        others = list(differences(found.settings, self._settings))
+        others = list(differences(completed(found.settings, self._settings), self._settings))
         if others:
             without = found.settings["prior"] is None
             prior = "no prior" if without else f"another prior, that of {places.PRIOR}"
