@@ -158,8 +158,21 @@ def test_few_distinct_eigenvalues_end_the_space_early() -> None:
     assert float(single.largest[0]) == pytest.approx(5.0, rel=1e-12)
 
 
+def test_solutions_of_a_path_do_not_depend_on_rounding() -> None:
+    """By the recurrence alone they do, by as much as the tolerance: large eigenvalues come back."""
+    spectrum = torch.logspace(-4, 0, 150, dtype=torch.float64)
+    spectrum[-5:] = torch.logspace(2, 4, 5, dtype=torch.float64)  # found at once
+    matrix, right = matrices(spectrum[None]), normal(1, 150, seed=1)
+    one = path(matrix, right, tolerance=1e-3)
+    error = 1e-14 * float(matrix.abs().max()) * normal(1, 150, 150, seed=2)
+    other = path(matrix + 0.5 * (error + error.mT), right, tolerance=1e-3)
+    assert int(one.iterations.max()) > 20
+    assert torch.equal(one.iterations, other.iterations)
+    assert relative(other.values, one.values) < 1e-6
+
+
 def test_fast_and_slow_systems_share_a_batch() -> None:
-    n = 60
+    n = 200
     spectra = torch.stack(
         [torch.logspace(-decades, 0, n, dtype=torch.float64) for decades in (0.2, 1.5, 3.0)]
     )

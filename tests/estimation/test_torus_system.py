@@ -15,7 +15,6 @@ from oism.basis import Averages, product_lattice
 from oism.estimation import FourierEquations, FourierMoments, TorusSystem, fold_of
 from oism.estimation._systems.choice import choose
 from oism.estimation._systems.torus import KNOT_TOLERANCE
-from oism.estimation._systems.torus_sweep import SWEEP_TOLERANCE
 from oism.score import RIDGES, Losses
 
 FOLDS = 4
@@ -387,9 +386,9 @@ def test_dense_and_matrix_free_losses_agree(case: str, monkeypatch: pytest.Monke
     exact = replace(exact, values=exact.values.where(offered, math.inf))
     scale = exact.values.abs().where(offered, 0).amax(dim=(0, 2), keepdim=True)
     error = ((exact.values - swept.values).abs() / scale)[offered]
-    assert float(error.max()) < 20 * SWEEP_TOLERANCE
+    assert float(error.max()) < 2e-4
     error = ((exact.values - swept.values).abs() / scale)[..., 8:][offered[..., 8:]]
-    assert float(error.max()) < 5 * SWEEP_TOLERANCE
+    assert float(error.max()) < 5e-5
     # The choices are the same.
     (ridge, level, loss), (other_ridge, other_level, other_loss) = choose(exact), choose(swept)
     assert torch.equal(level, other_level)

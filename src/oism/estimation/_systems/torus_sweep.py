@@ -55,10 +55,9 @@ STRIDE, CLOSE = 4, 1.5
 """The first times of a sweep are every fourth; between two whose level and log ε differ by less
 than ``CLOSE``, choices are interpolated."""
 
-SWEEP_TOLERANCE, SMALL_TOLERANCE = 3e-3, 1e-5
-"""Relative residuals; losses have relative errors of up to five times as much. The second is for up
-to ``MANY_ROWS`` rows on a GPU: there errors depend on rounding (see `RidgePath`), and with them
-choices depend on units."""
+SWEEP_TOLERANCE, MANY_SWEEP_TOLERANCE = 5e-6, 3e-3
+"""Relative residuals, the second above ``MANY_ROWS`` rows. Losses have relative errors of up to
+ten times as much."""
 
 KRYLOV = 2**26
 """The largest number of entries of the Krylov space of a batch of times: half a gigabyte."""
@@ -248,11 +247,10 @@ class TorusSweep(TorusBands):
             own = scale[used]
             matrix = own[:, None] * training.active_matrix(t).flatten(0, 1) * own
             return DirectPath(matrix, right, ridges, used)
-        on_cpu = on_host(self.averages.total)
         return RidgePath(
             Scaled(training.operator(t, negligible=INTERPOLATED), scale),
             right,
             ridges,
-            tolerance=SWEEP_TOLERANCE if on_cpu or self._has_many_rows else SMALL_TOLERANCE,
+            tolerance=MANY_SWEEP_TOLERANCE if self._has_many_rows else SWEEP_TOLERANCE,
             iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
         )
