@@ -85,6 +85,7 @@ def test_examples_run(
 ) -> None:
     for name in ("moons.csv", "moons.safetensors", "angles.csv"):
         shutil.copy(folder / name, tmp_path / name)
+    shutil.copy(folder / "moons.csv", tmp_path / "test.csv")
     shutil.copy(images / "prior.safetensors", tmp_path)
     for name in ("images", "digits"):
         shutil.copytree(images / name, tmp_path / name)

@@ -209,3 +209,16 @@ def test_a_fault_of_the_program_keeps_its_traceback(
     monkeypatch.setattr("oism.storage.load", fail)
     with pytest.raises(AssertionError, match="a bug"):
         bad("info moons.safetensors")
+
+
+@pytest.mark.parametrize("words", ["sample moons.safetensors", "data moons", "fit moons.csv -o m"])
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_out_of_range(oism: Run, words: str, seed: int) -> None:
+    ended = oism(f"{words} --seed {seed}")
+    assert ended.code == 2
+    assert f"--seed: expected a number from 0 to 4294967295, got {seed}" in ended.err
+
+
+def test_an_evaluation_on_the_training_rows_gives_a_warning(oism: Run) -> None:
+    words = "evaluate moons.safetensors moons.csv --train {} --baselines kde"
+    assert "DATA and --train are the same file, moons.csv" in oism(words.format("./moons.csv")).err

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism import storage
+from oism import OISM, storage
 from oism.tables import Column, Columns
+from oism.tables._column import turn_start
 from oism.tables._columns import MARGIN, margin
 
 NAMES = ["angle", "share", "size"]
@@ -65,8 +67,39 @@ def test_the_margin_shrinks_with_the_number_of_rows() -> None:
 def test_where_the_range_of_a_periodic_column_starts() -> None:
     x = rows() * 300
     periods = dict.fromkeys(range(3), 360.0)
-    x[0, 1] = -20.0
-    assert columns(periods).chart(x, 50).start.tolist() == [0.0, -180.0, 0.0]
+    x[:, 1] -= 150
+    x[:, 2] += 400
+    low, high = (float(end) for end in x[:, 2].aminmax())
+    start = columns(periods).chart(x, 50).start.tolist()
+    assert start == pytest.approx([0.0, -180.0, 0.5 * (low + high) - 180])
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "start"),
+    [
+        (0.3, 359.0, 0.0),
+        (0.0, 360.0, 0.0),
+        (-180.0, 180.0, -180.0),
+        (-20.0, 100.0, -180.0),
+        (-20.0, 300.0, -40.0),
+        (400.0, 600.0, 320.0),
+        (-20.0, 700.0, -180.0),
+        (10.0, 700.0, 0.0),
+    ],
+)
+def test_a_turn_contains_the_values_if_one_can(low: float, high: float, start: float) -> None:
+    assert turn_start(low, high, 360.0) == start
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_samples_of_a_periodic_column_are_in_the_range_of_the_data(count: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(200, count))
+    x[:, 0] = rng.uniform(18, 35, 200)
+    hours = OISM(periodic={0: 24}).fit(x).sample(500, random_state=0)[:, 0]
+    middle = 0.5 * (x[:, 0].min() + x[:, 0].max())
+    assert np.abs(hours - middle).max() <= 12 + 1e-9
+    assert np.mean((hours > 18) & (hours < 35)) > 0.9
 
 
 def test_a_box_sets_where_every_column_starts() -> None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from oism import OISM, storage
 from oism.tables import Column, Columns, DiscreteModel, MixtureModel
 from oism.tables._discrete import cell_nodes
+from oism.tables._levels import with_levels
 
 COVARIANCE = np.array([[1.5, 0.6, 0.0], [0.6, 1.0, -0.4], [0.0, -0.4, 2.0]])
 
@@ -205,3 +206,36 @@ def test_copies_of_a_row_are_held_out_together() -> None:
     held_out, reached = model.facts()["held_out"], model.score_samples(new).mean()
     assert held_out == pytest.approx(reached, abs=1.0)
     assert reached > -10  # about the entropy, 4.3 + 1.9, and what so few rows lose
+
+
+@pytest.mark.parametrize("period", [7, 12])
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_codes_from_one_to_the_period(period: int, count: int) -> None:
+    """The last code is no 0, which never occurs."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(150, count))
+    x[:, 0] = 1 + (rng.normal(period - 1, 1.5, 150).round() % period)
+    model = OISM(periodic={0: period}).fit(x)
+    drawn = model.sample(1000, random_state=0)[:, 0]
+    assert set(drawn) <= set(x[:, 0])
+    assert np.mean(drawn == period) == pytest.approx(np.mean(x[:, 0] == period), abs=0.07)
+    if count > 1:
+        holes = x.copy()
+        holes[::3, 0] = np.nan
+        assert set(model.impute(holes, random_state=0)[:, 0]) <= set(x[:, 0])
+
+
+@pytest.mark.parametrize(
+    ("values", "levels"),
+    [
+        ([1, 5, 12], (1, 5, 12)),
+        ([1, 5, 12, 13], (1, 5, 12)),
+        ([0, 5, 12], (0, 5)),
+        ([-6, 0, 5], (-6, 0, 5)),
+        ([1, 26], (1, 2)),
+    ],
+)
+def test_levels_of_a_periodic_column(values: list[float], levels: tuple[float, ...]) -> None:
+    columns = Columns.of(1, None, {0: 12.0}, None, None)
+    rows = torch.tensor(values, dtype=torch.float64)[:, None]
+    assert with_levels(columns, rows, {0}, detect=False)[0].levels == levels

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given, settings
@@ -460,7 +461,7 @@ def test_settings_that_do_not_go_together(settings: dict[str, Any], dim: int, me
         ({"n_samples": 2.0}, TypeError, "n_samples must be an integer >= 0, got float 2.0"),
         ({"n_samples": True}, TypeError, "n_samples must be an integer >= 0"),
         ({"method": "euler"}, ValueError, "method must be 'ode' or 'sde', got 'euler'"),
-        ({"random_state": "zero"}, ValueError, "'zero' cannot be used to seed"),
+        ({"random_state": "zero"}, ValueError, "random_state must be None, an integer"),
     ],
 )
 def test_samples_that_cannot_be_drawn(
@@ -653,3 +654,53 @@ def test_batches_that_do_not_go_together() -> None:
 def test_a_missing_device_is_an_error() -> None:
     with pytest.raises(ValueError, match="device 'cuda:99' cannot be used here"):
         OISM(device="cuda:99").fit(np.zeros((3, 1)))
+
+
+def test_a_whole_number_is_needed_where_the_column_holds_integers() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"x": rng.normal(size=60), "k": rng.poisson(3, 60)})
+    model = OISM().fit(table)
+    with pytest.raises(ValueError, match=r"given\['k'\] must be a whole number.*int64.*got 1.5"):
+        model.sample(2, given={"k": 1.5})
+    assert (model.sample(2, given={"k": 2.0}).k == 2).all()
+
+
+def test_generators_of_numpy() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 1))
+    model = OISM(random_state=np.random.default_rng(1)).fit(x)
+    first = model.sample(3)
+    assert not np.array_equal(first, model.sample(3))  # it moves on
+    same = [model.sample(3, random_state=np.random.default_rng(2)) for _ in range(2)]
+    np.testing.assert_array_equal(*same)
+    for wrong in ("a", -1, 1.5):
+        with pytest.raises(ValueError, match="random_state must be None, an integer from 0"):
+            model.sample(1, random_state=wrong)
+
+
+def test_files_and_dictionaries_are_no_tables() -> None:
+    with pytest.raises(TypeError, match=r"got the text 'data.csv'.*pandas.read_csv"):
+        OISM().fit("data.csv")
+    with pytest.raises(TypeError, match=r"got a mapping: give pandas.DataFrame\(X\)"):
+        OISM().fit({"a": [1, 2, 3]})
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        ({"periodic": 24}, r"periodic declares.*periodic=\{column: period\}"),
+        ({"box": (0, 24)}, "box declares"),
+        ({"bounds": {"c": (0, 1)}}, "bounds declares.*leave it out of bounds"),
+        ({"discrete": ["c"]}, "discrete declares.*leave it out of discrete"),
+    ],
+)
+def test_text_in_a_column_that_is_declared_numeric(settings: dict[str, Any], remedy: str) -> None:
+    table = pd.DataFrame({"h": np.arange(30.0), "c": ["a", "b", "c"] * 10})
+    with pytest.raises(ValueError, match=f"column 'c' has the text 'a' in row 0, but {remedy}"):
+        OISM(**settings).fit(table)
+
+
+@pytest.mark.filterwarnings("ignore:1 row is fewer", "ignore:columns 0, 1 constant")
+def test_without_a_cutoff_the_summary_has_none() -> None:
+    model = OISM().fit([[51.0, 30.0]])
+    assert all(choice["cutoff"] is None for choice in model.facts()["choices"])
+    assert "none" in model.summary()

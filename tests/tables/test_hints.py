@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oism import OISM
 from oism.tables import Columns
-from oism.tables._hints import warn_of_rows
+from oism.tables._hints import warn_of_atoms, warn_of_rows, warn_of_shape
 
 
 def rows(n: int, dim: int) -> Tensor:
@@ -75,3 +75,33 @@ def test_a_fit_warns_once() -> None:
     ) as w:
         OISM(max_eigenvalue=4, flow_steps=4).fit(x)
     assert len(w) == 1
+
+
+@pytest.mark.parametrize("dim", [1, 2])
+def test_one_value_of_many_rows(dim: int) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.exponential(size=(200, dim))
+    x[rng.random(200) < 0.3, 0] = 0
+    share = f"{(x[:, 0] == 0).mean():.0%}"
+    message = f"column 0 has the value 0 in {share} of the rows.*process='joint'"
+    with pytest.warns(UserWarning, match=message) as found:
+        OISM(bounds={0: (0, None)}).fit(x)
+    assert len(found) == 1
+    model = OISM(bounds={0: (0, None)}, process="joint").fit(x)  # no warning
+    samples = model.sample(2000, random_state=0)[:, 0]
+    assert np.mean(samples < 1e-3) > 0.15
+
+
+def test_values_that_all_repeat_are_no_single_value() -> None:
+    x = rows(200, 1)
+    warn_of_atoms(columns(1), x)
+    warn_of_atoms(columns(1), x.round())
+    x[:9] = 0.0  # too few
+    warn_of_atoms(columns(1), x)
+    x[:12] = torch.nan
+    warn_of_atoms(columns(1), x)
+
+
+def test_one_row_is_singular() -> None:
+    with pytest.warns(UserWarning, match="1 row is fewer than the 2 columns"):
+        warn_of_shape(columns(2), 1)

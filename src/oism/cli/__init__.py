@@ -30,7 +30,7 @@ from oism.cli.fit import Fit
 from oism.cli.fit_images import FitImages
 from oism.cli.impute import Impute
 from oism.cli.info import Info
-from oism.cli.options import Command
+from oism.cli.options import Command, check_seed, given
 from oism.cli.outliers import Outliers
 from oism.cli.plot import Plot
 from oism.cli.sample import Sample
@@ -86,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(command: Command) -> None:
+    check_seed(given(command).get("seed"))
     if command.needs_torch:
         with delayed_signals():
             importlib.import_module("torch")

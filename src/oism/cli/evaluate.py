@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
@@ -23,6 +24,7 @@ from oism.cli.options import (
     check_file,
     check_not_given,
     check_one_stdin,
+    is_same_file,
     options,
     print_json,
 )
@@ -114,8 +116,8 @@ class Evaluate(Command):
     `oism evaluate --help-all` lists the options for images as well.
 
     Examples:
-      oism evaluate moons.safetensors moons.csv
-      oism evaluate moons.safetensors moons.csv --train moons.csv --baselines kde mixture
+      oism evaluate moons.safetensors test.csv
+      oism evaluate moons.safetensors test.csv --train moons.csv --baselines kde mixture
       oism evaluate prior.safetensors images
       oism evaluate prior.safetensors images -n 50 --levels 0.01 0.1 0.5 --no-bits --json
       oism evaluate run images -n 50 --evaluations 16
@@ -196,6 +198,13 @@ class Evaluate(Command):
                 baselines=table.baselines,
                 seconds=table.seconds,
                 seed=self.seed,
+            )
+        if self.train is not None and is_same_file(self.data, self.train):
+            warnings.warn(
+                f"DATA and --train are the same file, {self.data}: likelihoods of rows that a "
+                "model was fitted to are too high; give rows that it was not fitted to as DATA",
+                UserWarning,
+                stacklevel=2,
             )
         if self.report.json:
             print_json({"file": self.model, "data": self.data, **found.facts()})

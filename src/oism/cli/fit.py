@@ -32,6 +32,7 @@ from oism.cli.options import (
     options,
     pairs,
     periods,
+    rows_text,
 )
 
 if TYPE_CHECKING:
@@ -307,7 +308,7 @@ def _report(
         "model": model.facts(),
     }
     text = (
-        f"{rows} rows fitted{read} in {seconds:.1f} s{skipped}\n{model.summary()}\n"
+        f"{rows_text(rows)} fitted{read} in {seconds:.1f} s{skipped}\n{model.summary()}\n"
         f"model written to {output}"
     )
     report.print(text, facts, output)

@@ -71,13 +71,17 @@ class Impute(Command):
         read = read_rows(self.data, model, chosen=self.columns, missing="use", format=self.format)
         with self.report.bars():
             filled = np.asarray(model.impute(read.values, self.seed), dtype=object)
+        written = models.table_of(filled, model)
         table, count = read.sheet.table, 0
         for j, name in enumerate(models.matching(read.sheet, model, self.columns)):
             numeric = name in read.numeric
             gaps, cells = read.sheet.gaps(name, numeric=numeric), table.column(name)
             as_written = _is_text(cells) and kind in files.TEXT_FORMATS
             if gaps.any() or (numeric and _is_text(cells) and not as_written):
-                new = _filled(cells, filled[:, j], gaps, text=as_written or not numeric)
+                drawn = np.asarray(written.column(j).to_pylist(), dtype=object)
+                if numeric:  # cells that are there are not rounded
+                    drawn = np.where(gaps, drawn, filled[:, j])
+                new = _filled(cells, drawn, gaps, text=as_written or not numeric)
                 table = table.set_column(table.column_names.index(name), name, new)
             count += int(gaps.sum())
         files.write(table, self.output, kind)
@@ -96,6 +100,8 @@ def _filled(
 
     if not text:
         return pa.array(drawn.astype(float))
+    if pa.types.is_boolean(cells.type):
+        return pa.array(drawn.tolist(), cells.type)
     return pc.if_else(pa.array(gaps), pa.array(map(str, drawn), pa.string()), cells.cast("string"))
 
 

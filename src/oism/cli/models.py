@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,12 +13,13 @@ from oism.cli.options import STANDARD
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from oism.data.files import Sheet
     from oism.images import Prior
     from oism.nn import Diffusion
-    from oism.tables import OISM
+    from oism.tables import OISM, Column
 
 Kind = Literal["table", "prior", "trained"]
 
@@ -66,8 +67,13 @@ class Stored:
         return None if name is None else PACKAGES.get(name.split(".")[1])
 
     def table(self) -> OISM:
-        """Return the model of a table."""
+        """Return the model of a table, which returns arrays even if it was fitted to a frame.
+
+        The library of that frame need not be installed here.
+        """
         found: OISM = self.load("table")
+        if hasattr(found, "columns_"):
+            found.columns_ = replace(found.columns_, frame=None)
         return found
 
     def prior(self) -> Prior:
@@ -157,6 +163,54 @@ def frame(rows: NDArray[np.float64], names: list[str] | None) -> Any:  # noqa: A
     import pyarrow as pa
 
     return rows if names is None else pa.table(dict(zip(names, rows.T.copy(), strict=True)))
+
+
+def table_of(rows: NDArray[Any], model: OISM) -> pa.Table:
+    """Return rows of a model, an array of numbers or objects, as a table with its columns.
+
+    Columns of integers hold integers, and levels have the type that they had in the fit.
+    """
+    import pyarrow as pa
+
+    names = column_labels(model)
+    parts = [_cells(rows[:, j], model.columns_[j]) for j in range(len(names))]
+    return pa.table(parts, names)
+
+
+def _cells(values: NDArray[Any], column: Column) -> pa.Array:
+    import numpy as np
+    import pyarrow as pa
+
+    if column.categorical:
+        levels = pa.array(column.levels if _one_type(column) else map(str, column.levels))
+        return pa.array(values if _one_type(column) else map(str, values), levels.type)
+    numbers = values.astype(np.float64)
+    if not column.is_integer:
+        return pa.array(numbers)
+    limits = np.iinfo(column.dtype.lower())
+    whole = np.clip(np.rint(numbers), float(limits.min), float(limits.max))
+    return pa.array(whole.astype(np.int64) if limits.max < 2**63 else whole)
+
+
+def _one_type(column: Column) -> bool:
+    return len({type(level) for level in column.levels}) == 1
+
+
+def level_of(text: str, levels: tuple[Any, ...]) -> Any:  # noqa: ANN401 (levels are of any type)
+    """Return the level that a text stands for, or None; flags are read in any case.
+
+    >>> level_of("true", (False, True)), level_of("2", (1.0, 2.0)), level_of("Rome", ("Oslo",))
+    (True, 2.0, None)
+    """
+    from oism.cli.options import is_number
+
+    for level in levels:
+        if str(level) == text or (isinstance(level, bool) and str(level).lower() == text.lower()):
+            return level
+    if not is_number(text):
+        return None
+    numbers = [level for level in levels if isinstance(level, int | float)]
+    return next((level for level in numbers if float(level) == float(text)), None)
 
 
 def matching(sheet: Sheet, model: OISM, chosen: tuple[str, ...] = ()) -> list[str]:

@@ -376,6 +376,21 @@ def check_count(n: int, minimum: int, option: str = "-n") -> None:
         raise UsageError(f"{option}: expected at least {minimum}, got {n}")
 
 
+def rows_text(n: int) -> str:
+    """Return a number of rows as text.
+
+    >>> rows_text(1), rows_text(2)
+    ('1 row', '2 rows')
+    """
+    return f"{n} row" if n == 1 else f"{n} rows"
+
+
+def check_seed(seed: int | None) -> None:
+    """Raise unless a seed is one that every generator of random numbers takes."""
+    if seed is not None and not 0 <= seed < 2**32:
+        raise UsageError(f"--seed: expected a number from 0 to {2**32 - 1}, got {seed}")
+
+
 def check_one_stdin(first: str, second: str | None, both: str = "the model and the data") -> None:
     """Raise if two inputs, the model and the data, would come from standard input."""
     if first == second == STANDARD:
@@ -401,10 +416,15 @@ def check_table(output: str, format: str | None) -> str:  # noqa: A002
     return kind
 
 
+def is_same_file(first: str, second: str) -> bool:
+    """Return whether two names are those of one file that exists."""
+    exist = STANDARD not in (first, second) and os.path.exists(first) and os.path.exists(second)
+    return exist and os.path.samefile(first, second)
+
+
 def check_not_input(output: str, source: str) -> None:
     """Raise if the output would replace the input."""
-    exist = STANDARD not in (output, source) and os.path.exists(output) and os.path.exists(source)
-    if exist and os.path.samefile(output, source):
+    if is_same_file(output, source):
         raise UsageError(f"-o: {output} is the input, and would be overwritten")
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from oism.cli import models
@@ -49,11 +50,12 @@ def read_rows(
     sheet = files.read(path, format)
     names = models.matching(sheet, model, chosen)
     kinds = getattr(model, "columns_", None)
-    levels = {names[j] for j in (() if kinds is None else kinds.categorical)}
-    numeric = [name for name in names if name not in levels]
+    found = {} if kinds is None else {names[j]: kinds.levels(j) for j in kinds.categorical}
+    numeric = [name for name in names if name not in found]
     rows = sheet.numbers(numeric)
     sheet.check_finite(rows, numeric)
-    texts = {name: sheet.texts(name) for name in names if name in levels}
+    texts = {name: sheet.texts(name) for name in names if name in found}
+    cells = {name: _levels(sheet, texts[name], name, found[name]) for name in texts}
     gaps = np.stack([np.asarray(text.is_null()) for text in texts.values()], axis=1) if texts else 0
     known = np.concatenate([rows, np.where(gaps, np.nan, 0.0)], axis=1) if texts else rows
     if missing == "use":
@@ -61,11 +63,35 @@ def read_rows(
     else:
         kept = sheet.complete(known, [*numeric, *texts], skip=missing == "skip")
     labels = models.column_names(model)
-    if labels is None:
+    if labels is None and not texts:
         return Rows(sheet, rows[kept], kept, numeric)
     numbers = dict(zip(numeric, rows.T, strict=True))
-    parts = [
-        texts[name].filter(pa.array(kept)) if name in texts else pa.array(numbers[name][kept])
-        for name in names
-    ]
-    return Rows(sheet, pa.table(dict(zip(labels, parts, strict=True))), kept, numeric)
+    parts = [(cells[name] if name in cells else numbers[name])[kept] for name in names]
+    if labels is None:
+        return Rows(sheet, np.stack([part.astype(object) for part in parts], axis=1), kept, numeric)
+    table = pa.table(dict(zip(labels, map(pa.array, parts), strict=True)))
+    return Rows(sheet, table, kept, numeric)
+
+
+def _levels(
+    sheet: files.Sheet, texts: pa.ChunkedArray, name: str, levels: tuple[Any, ...]
+) -> NDArray[np.object_]:
+    """Return the levels that texts stand for, None for gaps; raise where the fit has not seen one.
+
+    A model that was fitted in Python may have levels that are no texts, as True and False.
+    """
+    known: dict[str | None, Any] = {None: None}
+    for text in pc.unique(texts).to_pylist():
+        if text is None:
+            continue
+        known[text] = models.level_of(text, levels)
+        if known[text] is None:
+            seen = ", ".join(map(repr, levels[:20])) + (", …" if len(levels) > 20 else "")
+            row = texts.to_pylist().index(text)
+            raise files.FileError(
+                f"{sheet.place(row, name)}: the level {text!r}, which the fit has not seen: its "
+                f"levels are {seen}; leave the row or the cell out, or fit again"
+            )
+    result = np.empty(len(texts), dtype=object)
+    result[:] = [known[text] for text in texts.to_pylist()]
+    return result

@@ -30,6 +30,7 @@ from oism.cli.options import (
     number_or_level,
     options,
     pairs,
+    rows_text,
     text_of_value,
 )
 
@@ -136,17 +137,17 @@ class Sample(Command):
         keys = _by_column(model, given, names, self.model)
         with self.report.bars():
             rows = model.sample(self.n, self.seed, given=keys or None, method=self.rows.method)
-            table = pa.table(dict(zip(names, rows.T.copy(), strict=True)))
+            table = models.table_of(rows, model)
             if self.rows.density:
-                named = models.frame(rows, models.column_names(model))
-                found = model.score_samples(named) if len(rows) else rows[:, 0]
-                table = table.append_column("log_density", pa.array(found))
+                named = rows if models.column_names(model) is None else table
+                found: Any = model.score_samples(named) if len(rows) else []
+                table = table.append_column("log_density", pa.array(found, pa.float64()))
         files.write(table, self.output, self.rows.format)
         if self.output != STANDARD:
             steps = getattr(model.model_, "steps", None)  # no flow: rows are drawn directly
             how = {"method": "exact" if steps is None else self.rows.method, "steps": steps}
             facts = {"rows": self.n, **how, "output": self.output}
-            self.report.print(f"{self.n} rows written to {self.output}", facts, self.output)
+            self.report.print(f"{rows_text(self.n)} written to {self.output}", facts, self.output)
 
     def _write_images(self, stored: Stored) -> None:
         from oism.cli import classes, reports
@@ -184,6 +185,7 @@ def _by_column(
     model: OISM, given: dict[str, str], names: list[str], path: str
 ) -> dict[str | int, Any]:
     """Return given values by column: numbers, and levels of categorical columns."""
+    from oism.cli.models import level_of
     from oism.data import files
 
     found: dict[str | int, Any] = {}
@@ -192,7 +194,8 @@ def _by_column(
         levels = model.columns_[j].levels if model.columns_[j].categorical else None
         value = number_or_level(text) if levels is None else text
         if levels is not None:  # levels of a model that Python has fitted need not be text
-            value = next((level for level in levels if str(level) == text), text)
+            level = level_of(text, levels)
+            value = text if level is None else level
         found[j if model.columns_.names is None else names[j]] = value
     return found
 

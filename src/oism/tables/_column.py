@@ -28,6 +28,18 @@ from torch import Tensor
 from oism.storage import storable
 
 
+def turn_start(low: float, high: float, period: float) -> float:
+    """Return where one turn begins in which values from ``low`` to ``high`` are given back.
+
+    It is 0, or half a turn before where values are negative. Values that leave this turn and fit
+    into another one are in the middle of that: hours from 18 to 35 are given back as such.
+    """
+    usual = 0.0 if low >= 0 else -0.5 * period
+    if usual <= low and high <= usual + period:
+        return usual
+    return 0.5 * (low + high - period) if high - low < period else usual
+
+
 @storable
 @dataclass(frozen=True)
 class Column:
@@ -90,6 +102,11 @@ class Column:
     def is_numeric(self) -> bool:
         """Whether the values are numbers, and no levels of a category."""
         return not self.categorical
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether the table that was fitted has a dtype of integers here."""
+        return self.is_numeric and self.dtype.lower().startswith(("int", "uint"))
 
     @property
     def continuous(self) -> Column:

@@ -24,7 +24,7 @@ from torch import Tensor
 from oism._core import checks
 from oism.storage import storable
 from oism.tables._chart import CONSTANT, NARROW, BoxChart, constant_scale, is_constant
-from oism.tables._column import Column
+from oism.tables._column import Column, turn_start
 from oism.tables._folds import ranges_of, sorted_cells
 
 MARGIN = 0.1
@@ -291,9 +291,8 @@ class Columns:
             origin = self.items[column].start
             periodic[column] = True
             centre[column], scale[column] = 0.0, 2 * math.pi / period
-            usual = 0.0 if low[column] >= 0 else -0.5 * period
-            start[column] = usual if origin is None else origin
             ends = float(low[column]), float(high[column])
+            start[column] = turn_start(*ends, period) if origin is None else origin
             _warn_of_turns(self.label(column), period, ends, origin or 0.0)
         for column, (first, last) in self.bounds.items():
             bounded[column] = True

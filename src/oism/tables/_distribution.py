@@ -9,9 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
-from sklearn.utils import check_random_state
 from torch import Tensor
 
 from oism._core import checks
@@ -20,9 +18,9 @@ from oism.tables._contract import Density
 from oism.tables._frame import Table, check_finite, level_code, read_rows
 from oism.tables._gaps import log_density
 from oism.tables._output import write_rows
+from oism.tables._parameters import RandomState, torch_generator
 
 Array = NDArray[np.float64]
-RandomState = int | np.random.RandomState | None
 
 
 class TableDistribution:
@@ -58,8 +56,7 @@ class TableDistribution:
     def sample(self, n_samples: int = 1, random_state: RandomState = None) -> Any:  # noqa: ANN401
         """Return rows, as a frame where the model was fitted to one."""
         n = checks.integer(n_samples, "n_samples", minimum=0)
-        state = check_random_state(random_state)
-        generator = torch.Generator().manual_seed(int(state.randint(2**31 - 1)))
+        generator = torch_generator(random_state)
         return write_rows(self.columns_, self.density.sample(n, generator))
 
     def marginal(self, columns: Sequence[Any]) -> TableDistribution:
@@ -110,6 +107,11 @@ def given_values(columns: Columns, given: Mapping[Any, Any]) -> dict[int, float]
             values[j] = level_code(columns[j], value, f"given[{key!r}]")
         else:
             values[j] = checks.number(value, f"given[{key!r}]")
+            if columns[j].is_integer and values[j] != round(values[j]):
+                raise ValueError(
+                    f"given[{key!r}] must be a whole number, as all values of this column "
+                    f"({columns[j].dtype}), got {values[j]:g}"
+                )
     if not values:
         raise ValueError("given must name at least one column")
     if len(values) == count:

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, DensityMixin, _fit_context, clone
-from sklearn.utils import Tags, check_array, check_random_state
+from sklearn.utils import Tags, check_array
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
     _check_feature_names,
@@ -73,22 +73,21 @@ from oism.tables._frame import (
     Table,
     check_complete,
     check_finite,
+    check_is_table,
     read_columns,
     read_rows,
 )
 from oism.tables._gaps import log_density
-from oism.tables._hints import warn_of_rows
+from oism.tables._hints import warn_of_atoms, warn_of_rows
 from oism.tables._html import model_html
 from oism.tables._impute import filled, with_index_of
 from oism.tables._joint import JointModel
 from oism.tables._output import write_rows
-from oism.tables._parameters import from_plain, to_plain
+from oism.tables._parameters import RandomState, from_plain, to_plain, torch_generator
 from oism.tables._streaming import Batches, Stream
 from oism.tables._summary import describe
 
 Array = NDArray[np.float64]
-RandomState = int | np.random.RandomState | None
-
 SHRINKAGES: dict[str, type[Shrinkage]] = {
     "none": SampleMeans,
     "james-stein": JamesStein,
@@ -200,7 +199,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
     device : str or torch.device, optional
         Models with a flow, except on the sphere: where averages are summed and scores are
         evaluated, for densities and samples, and on the torus also where equations are solved.
-    random_state : int, RandomState or None
+    random_state : int, Generator or RandomState of NumPy, or None
         For `sample`, where it is given none of its own. Fitting is deterministic, but for
         ``network``.
 
@@ -250,7 +249,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         "clock": [Clock, None],
         "flow_steps": [StrOptions({"auto"}), Interval(Integral, 1, None, closed="left")],
         "network": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither"), None],
-        "random_state": ["random_state"],
+        "random_state": ["random_state", np.random.Generator],
         "device": [str, torch.device, None],
     }
 
@@ -428,7 +427,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         n_samples
             The number of rows; 0 is allowed.
         random_state
-            A seed or a NumPy ``RandomState``; the estimator's own by default.
+            A seed, or a NumPy ``Generator`` or ``RandomState``; the estimator's own by default.
         given
             Values or levels of some columns, by index or name: the others are drawn given these.
         method
@@ -438,8 +437,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         n = checks.integer(n_samples, "n_samples", minimum=0)
         if method not in ("ode", "sde"):
             raise ValueError(f"method must be 'ode' or 'sde', got {method!r}")
-        state = check_random_state(self.random_state if random_state is None else random_state)
-        generator = torch.Generator().manual_seed(int(state.randint(2**31 - 1)))
+        generator = torch_generator(self.random_state if random_state is None else random_state)
         if given and method == "sde":
             raise ValueError("method must be 'ode' where columns are given")
         if given:
@@ -467,8 +465,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         seeds give several filled tables, which show how uncertain the missing entries are.
         """
         rows = self._rows(X, gaps=True)
-        state = check_random_state(self.random_state if random_state is None else random_state)
-        generator = torch.Generator().manual_seed(int(state.randint(2**31 - 1)))
+        generator = torch_generator(self.random_state if random_state is None else random_state)
         return with_index_of(X, self._written(filled(self.model_, rows, generator)))
 
     def marginal(self, columns: Sequence[Any]) -> TableDistribution:
@@ -645,6 +642,7 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         With ``reset`` the columns are learned from these rows, and discrete ones are detected
         unless ``detect`` is false. Tables of numbers are checked by scikit-learn.
         """
+        check_is_table(X)
         table, rows = Table.of(X), None
         if table is None or (table.is_numeric and (reset or not self.columns_.categorical)):
             array = validate_data(
@@ -730,6 +728,8 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
             check_complete(columns, rows, USES_GAPS if self.sphere is None else "")
         if self.sphere is None:
             warn_of_rows(columns, rows[used])
+            if not self.family_.resolves_peaks:
+                warn_of_atoms(columns, rows[used])
         columns.check_bounds(rows[used])
         folds, fold = choose_folds(self.cv, len(rows))
         if self._chooses_at_ends:

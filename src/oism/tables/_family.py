@@ -50,6 +50,9 @@ class Family(ABC, Generic[P]):
     allows_gaps: ClassVar[bool] = False
     """Whether rows with missing values, NaN, can be fitted."""
 
+    resolves_peaks: ClassVar[bool] = False
+    """Whether a value that many rows share becomes a narrow peak, and is not smoothed over."""
+
     allows_network: ClassVar[bool] = False
     """Whether networks can be trained beside a model, see `oism.tables._beside`."""
 

@@ -12,8 +12,9 @@ which parses as numbers. `oism.tables._levels` finds discrete columns.
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -93,6 +94,17 @@ class Table:
         return repr(label) if isinstance(label, str) else str(j)
 
 
+def check_is_table(X: object) -> None:  # noqa: N803
+    """Raise for the name of a file and for a dictionary, which are tables only when read."""
+    if isinstance(X, str | bytes | os.PathLike):
+        raise TypeError(
+            f"X must be a table, got the text {X!r}: for a file give what pandas.read_csv, or "
+            "another function that reads it, returns"
+        )
+    if isinstance(X, Mapping):
+        raise TypeError("X must be a table, got a mapping: give pandas.DataFrame(X)")
+
+
 def read_columns(
     table: Table | None,
     rows: Tensor | None,
@@ -114,8 +126,7 @@ def read_columns(
         dtype = None if table is None else table.dtypes[j]
         column = replace(given, dtype="float64" if dtype is None else _text(dtype))
         if rows is None and table is not None:
-            numeric = column.period is not None or column.is_bounded or j in listed
-            column, numbers = _learn(table, j, column, numeric=numeric)
+            column, numbers = _learn(table, j, column, declared_by(column, listed=j in listed))
             values.append(numbers)
         found.append(column)
     if rows is None:
@@ -222,8 +233,20 @@ def _is_number(value: object) -> bool:
     return True
 
 
-def _learn(table: Table, j: int, column: Column, *, numeric: bool) -> tuple[Column, Array]:
-    """Return a column of any dtype with what its values show, and its values as numbers."""
+def declared_by(column: Column, *, listed: bool) -> str:
+    """Return the parameter that declares a column to be numeric, or nothing."""
+    if column.period is not None:
+        return "periodic" if column.start is None else "box"
+    if column.is_bounded:
+        return "bounds"
+    return "discrete" if listed else ""
+
+
+def _learn(table: Table, j: int, column: Column, numeric: str) -> tuple[Column, Array]:
+    """Return a column of any dtype with what its values show, and its values as numbers.
+
+    ``numeric`` is the parameter that declares it to be numeric, if one does.
+    """
     entries, dtype, name = table.column(j), table.dtypes[j], table.name(j)
     letter = _letter(dtype)
     if letter in TIMES:
@@ -238,7 +261,7 @@ def _learn(table: Table, j: int, column: Column, *, numeric: bool) -> tuple[Colu
     declared = getattr(dtype, "categories", None) is not None and table.frame == "pandas"
     parsed = sum(map(_is_number, given))
     if numeric or not (declared or flags or 2 * parsed < len(given)):
-        return replace(column, dtype="float64"), _numbers(table, j)
+        return replace(column, dtype="float64"), _numbers(table, j, numeric)
     levels = _sorted(given, name)
     if len(given) >= LEAST_ROWS and 2 * len(levels) > len(given):
         raise ValueError(
@@ -254,8 +277,20 @@ def _learn(table: Table, j: int, column: Column, *, numeric: bool) -> tuple[Colu
     return column, _codes(entries, column, name)
 
 
-def _numbers(table: Table, j: int) -> Array:
-    """Return the values of a numeric column, or raise at the first that is no number."""
+REMEDIES = {
+    "periodic": "give periodic={column: period} for the columns that have a period",
+    "box": "box is for columns that are all numbers: give periodic or bounds instead",
+    "bounds": "leave it out of bounds",
+    "discrete": "leave it out of discrete",
+}
+"""What to do about text in a column that a parameter declares to be numeric."""
+
+
+def _numbers(table: Table, j: int, declared: str = "") -> Array:
+    """Return the values of a numeric column, or raise at the first that is no number.
+
+    ``declared`` is the parameter that declares it to be numeric, if one does.
+    """
     entries, name = table.column(j), table.name(j)
     if entries.dtype.kind in NUMBERS:
         return entries.astype(np.float64)
@@ -265,6 +300,11 @@ def _numbers(table: Table, j: int) -> Array:
             result[row] = np.nan
         elif _is_number(value):
             result[row] = float(value)
+        elif isinstance(value, str) and declared:
+            raise ValueError(
+                f"column {name} has the text {value!r} in row {row}, but {declared} declares it to "
+                f"be numeric: {REMEDIES[declared]}, or give numbers, and NaN for a missing value"
+            )
         elif isinstance(value, str):
             raise ValueError(
                 f"column {name} has the text {value!r} in row {row}, among numbers: give NaN for a "

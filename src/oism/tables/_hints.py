@@ -23,6 +23,12 @@ COLLINEAR = 1e-9
 EXAMINED = 10_000
 """The number of rows, evenly spaced, that are examined for columns that are collinear."""
 
+ATOM = 0.05
+LEAST_COPIES, SINGLED_OUT = 10, 3
+"""The share and the number of rows from which one value gives a warning, if the next most frequent
+one is rarer by this factor: otherwise all values repeat, and the column is rounded.
+"""
+
 NAMED = 8
 """The number of columns that a warning names."""
 
@@ -39,8 +45,8 @@ def warn_of_shape(columns: Columns, n: int) -> None:
     """Warn of fewer rows than columns, and of many columns."""
     if n < columns.count:
         _warn(
-            f"{n} rows are fewer than the {columns.count} columns: such a density is mostly the "
-            "margins and a Gaussian; give more rows, or fewer columns"
+            f"{'1 row is' if n == 1 else f'{n} rows are'} fewer than the {columns.count} columns: "
+            "such a density is mostly the margins and a Gaussian; give more rows, or fewer columns"
         )
     if columns.count > MOST_COLUMNS:
         _warn(
@@ -104,6 +110,27 @@ def warn_of_angles(columns: Columns, rows: Tensor) -> None:
                     "none"
                 )
                 break
+
+
+def warn_of_atoms(columns: Columns, rows: Tensor) -> None:
+    """Warn of columns of different numbers in which one value has a share of the rows."""
+    for j, column in enumerate(columns):
+        values = rows[:, j][~rows[:, j].isnan()]
+        if column.kind in ("categorical", "discrete") or len(values) < LEAST_COPIES:
+            continue
+        found, counts = torch.unique(values, return_counts=True)
+        if len(found) < 2:  # constant, which is another warning
+            continue
+        most, next_most = counts.topk(2).values.tolist()
+        if most < max(LEAST_COPIES, ATOM * len(values), SINGLED_OUT * next_most):
+            continue
+        value = float(found[counts.argmax()])
+        _warn(
+            f"column {columns.label(j)} has the value {value:g} in {most / len(values):.0%} of the "
+            "rows, and this model spreads them over other values: give process='joint', which has "
+            "a narrow peak there, or fit the other rows alone and add the value in its share of "
+            "the samples"
+        )
 
 
 def _list(columns: Columns, found: list[int]) -> str:

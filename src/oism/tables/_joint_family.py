@@ -26,6 +26,7 @@ class JointFamily(Family[OrnsteinUhlenbeck]):
     example = "'joint'"
     process_type = OrnsteinUhlenbeck
     allows_gaps = True
+    resolves_peaks = True
     allows_network = True
 
     def check(self, columns: Columns) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oism.tables._column import turn_start
 from oism.tables._columns import Columns
 
 LEAST_ROWS = 20
@@ -45,16 +46,29 @@ def with_levels(columns: Columns, rows: Tensor, listed: set[int], *, detect: boo
             raise ValueError(f"discrete names column {columns.label(j)}, which is categorical")
         values = rows[:, j][~rows[:, j].isnan()]
         if column.period is not None:
-            start = column.start
-            if start is None:
-                start = 0.0 if bool((values >= 0).all()) else -0.5 * column.period
-            values = start + (values - start).remainder(column.period)
+            values = _within_turn(values, column.period, column.start)
         levels = tuple(torch.unique(values).tolist())
         ends = tuple(
             bool((values == end).sum() >= ROWS_OF_AN_END) for end in (levels[0], levels[-1])
         )
         found[j] = replace(column, levels=levels, closed=(ends[0], ends[1]))
     return Columns(tuple(found), columns.frame)
+
+
+def _within_turn(values: Tensor, period: float, start: float | None) -> Tensor:
+    """Return numbers modulo the period, as numbers that occur among them if one turn has such.
+
+    Months from 1 to 12 stay as they are: 12 must not become 0, which is no month.
+    """
+    low, high = (float(end) for end in values.aminmax())
+    inside = start is None or (start <= low and high <= start + period)
+    if inside and high - low < period:
+        return values
+    turned = low + (values - low).remainder(period)
+    if start is None and bool(torch.isin(turned, values).all()):
+        return turned
+    start = turn_start(low, high, period) if start is None else start
+    return start + (values - start).remainder(period)
 
 
 def discrete_columns(columns: Columns, rows: Tensor) -> set[int]:

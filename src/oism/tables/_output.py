@@ -48,11 +48,7 @@ def _written(column: Column, values: Array) -> Array:
         result[:] = [column.levels[code] for code in codes]
         result[gaps] = None
         return result
-    return np.rint(values) if _is_integer(column) else values
-
-
-def _is_integer(column: Column) -> bool:
-    return column.dtype.lower().startswith(("int", "uint"))
+    return np.rint(values) if column.is_integer else values
 
 
 def _clipped(column: Column, values: Array) -> Array:
@@ -70,7 +66,7 @@ def _to_pandas(pandas: Any, columns: Columns, values: list[Array]) -> Any:  # no
             dtype = pandas.CategoricalDtype(
                 list(column.categories), ordered=column.dtype.endswith(", ordered")
             )
-        elif _is_integer(column):
+        elif column.is_integer:
             data = _clipped(column, data)
         name = j if column.name is None else column.name
         series[name] = pandas.Series(data).astype(dtype)
@@ -85,7 +81,7 @@ def _to_polars(polars: Any, columns: Columns, values: list[Array]) -> Any:  # no
         if column.categorical:
             one = polars.Series(name, values[j].tolist())
             dtype = polars.Enum(column.levels) if word == "Enum" else dtype
-        elif _is_integer(column):
+        elif column.is_integer:
             one = polars.Series(name, _clipped(column, values[j])).fill_nan(None)
         else:
             one = polars.Series(name, values[j])

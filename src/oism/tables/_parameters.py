@@ -11,13 +11,30 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.utils import check_random_state
 
 from oism.process import Clock, Process
 
 MAPPINGS = ("periodic", "bounds")
 """The parameters that may be mappings from columns."""
 
+RandomState = int | np.random.Generator | np.random.RandomState | None
+
 Value = None | bool | int | float | str | Process | Clock
+
+
+def torch_generator(random_state: RandomState) -> torch.Generator:
+    """Return a generator of torch that is seeded by a seed or a generator of NumPy."""
+    if isinstance(random_state, np.random.Generator):
+        return torch.Generator().manual_seed(int(random_state.integers(2**31 - 1)))
+    try:
+        state = check_random_state(random_state)
+    except ValueError as error:
+        raise ValueError(
+            "random_state must be None, an integer from 0 to 2**32 - 1, or a Generator or "
+            f"RandomState of NumPy, got {random_state!r}"
+        ) from error
+    return torch.Generator().manual_seed(int(state.randint(2**31 - 1)))
 
 
 def to_plain(parameters: Mapping[str, object]) -> dict[str, Any]:

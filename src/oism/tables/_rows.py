@@ -18,7 +18,7 @@ from torch import Tensor
 
 from oism.estimation import across_processes, gathered
 from oism.tables._collector import Collector, Settings
-from oism.tables._column import Column
+from oism.tables._column import Column, turn_start
 from oism.tables._columns import Columns
 from oism.tables._contract import HeldOut
 from oism.tables._folds import canonical_order
@@ -126,10 +126,11 @@ class MixtureCollector(RowCollector):
 
 
 def _with_start(column: Column, values: Tensor) -> Column:
-    """Return a periodic column with a start: 0, or half a turn before if values are negative."""
+    """Return a periodic column with a start, see `turn_start`."""
     if column.period is None or column.start is not None:
         return column
-    return replace(column, start=0.0 if bool((values >= 0).all()) else -0.5 * column.period)
+    low, high = (float(end) for end in values.aminmax())
+    return replace(column, start=turn_start(low, high, column.period))
 
 
 def _with_values_of_others(rows: Tensor) -> Tensor:

@@ -155,7 +155,10 @@ def _settings(owner: Any) -> Facts:  # noqa: ANN401
 
 
 def _choices(score: OperatorScore) -> list[Facts]:
-    """Return ridge and cutoff at the times at which they were chosen, if there is one of each."""
+    """Return ridge and cutoff at the times at which they were chosen, if there is one of each.
+
+    The cutoff is None where all functions are in use: below level 0 it lies beyond the finest one.
+    """
     found = score.diagnostics
     if found.ridge.ndim != 1:
         return []
@@ -164,7 +167,7 @@ def _choices(score: OperatorScore) -> list[Facts]:
         {
             "t": float(t),
             "ridge": float(found.ridge[k]),
-            "cutoff": None if cutoff is None else float(cutoff[k]),
+            "cutoff": None if cutoff is None or found.level[k] < 0 else float(cutoff[k]),
         }
         for k, t in enumerate(found.t)
     ]
