@@ -717,7 +717,7 @@ USAGE = [
     ("train digits.npz -o new --steps 0", "--steps: must be an integer >= 1, got 0"),
     ("train digits.npz -o new --rate -1", "--rate: must be a positive finite number, got -1"),
     ("train digits.npz -o new --ema 1", "--ema: must be in [0, 1), got 1.0"),
-    ("train digits.npz -o new --seed -1", "--seed: must be an integer >= 0"),
+    ("train digits.npz -o new --seed -1", "--seed: expected a number from 0 to 4294967295, got -1"),
     ("train digits.npz", "-o: name the folder of the run"),
     ("train -o new", "DATA: name the images to train on"),
     ("train digits.npz -o new --resume run", "--resume: names the folder of the run, and -o an"),

@@ -71,7 +71,8 @@ def test_rows_on_an_end_need_a_finite_density_there() -> None:
     for family in candidates(Column(low=0.0), x, torch.ones(4).double()):
         assert family.process.a >= 1
     data = np.concatenate((PEAKS, np.zeros((40, 1))))
-    found = OISM(bounds={0: (0, 1)}, process=Jacobi(1.0, 0.5), discrete=()).fit(data)
+    with pytest.warns(UserWarning, match="column 0 has the value 0 in .* of the rows"):
+        found = OISM(bounds={0: (0, 1)}, process=Jacobi(1.0, 0.5), discrete=()).fit(data)
     assert np.isfinite(found.score_samples([[0.0]])).all()
 
 
@@ -236,7 +237,8 @@ def test_bad_values_of_columns_with_bounds() -> None:
         fit(torch.tensor([[0.1], [1.5]]).double(), JacobiPolynomials(Jacobi(), 3))
     # Zeros are allowed: densities are finite there if the power is at least 1.
     zeros = np.concatenate((POSITIVE[:150], np.zeros((20, 1))))
-    model = OISM(bounds={0: (0, None)}, discrete=()).fit(zeros)
+    with pytest.warns(UserWarning, match="column 0 has the value 0 in 12% of the rows"):
+        model = OISM(bounds={0: (0, None)}, discrete=()).fit(zeros)
     members = getattr(model.model_, "members", (model.model_,))
     assert all(getattr(one.process.inner, "a", 1.0) >= 1 for one in members)
     assert np.isfinite(model.score_samples([[0.0]])).all()

@@ -141,7 +141,7 @@ def test_tables_of_numbers_are_left_to_scikit_learn() -> None:
     [
         (["1", "2", "n/a"], {}, ValueError, r"column 'c' has the text 'n/a' in row 2, among num"),
         (["a", "b", "c"], {"periodic": {"c": 360}}, ValueError, "column 'c' has the text 'a' in"),
-        (["a", "b", "2"], {"bounds": {"c": (0, 1)}}, ValueError, r"text 'a' .* give NaN for a mi"),
+        (["a", "b", "2"], {"bounds": {"c": (0, 1)}}, ValueError, r"text 'a' .* NaN for a missing"),
         (["a", "b", "2"], {"discrete": ["c"]}, ValueError, "column 'c' has the text 'a' in row 0"),
         ([1.0, {}, 2.0], {}, TypeError, r"column 'c' has \{\} in row 1: the argument must be a"),
         ([{}, {}, {}], {}, TypeError, r"column 'c' has \{\}: the argument must be a string or"),

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -101,7 +102,7 @@ def check_is_table(X: object) -> None:  # noqa: N803
             f"X must be a table, got the text {X!r}: for a file give what pandas.read_csv, or "
             "another function that reads it, returns"
         )
-    if isinstance(X, Mapping):
+    if isinstance(X, Mapping) and not scipy.sparse.issparse(X):  # some of which are mappings
         raise TypeError("X must be a table, got a mapping: give pandas.DataFrame(X)")
 
 
