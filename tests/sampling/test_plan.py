@@ -326,7 +326,7 @@ def test_tensors_that_were_changed_in_place_have_other_coordinates() -> None:
         else:
             x = torch.cat((torch.full_like(x[:, :1], 2.0), x[:, 1:]), dim=1)
         results.append(plan.step(1, x, denoise(x, plan.levels[1]), history)[0])
-    assert torch.allclose(*results, rtol=0, atol=1e-12)
+    torch.testing.assert_close(results[0], results[1], rtol=0, atol=1e-12)
 
 
 def test_a_plan_that_starts_at_the_first_level_does_not_move_the_noise() -> None:
