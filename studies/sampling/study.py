@@ -168,7 +168,7 @@ class Sampling(Study):
 
     def _distance_claims(self, one: CaseResults) -> Iterator[Claim]:
         for form in one.forms:
-            if form == BARE and not self.is_small:
+            if form == BARE:  # nothing is claimed of a network alone
                 continue
             for n in self.evaluations if one.ours else ():
                 share = 1.0 if self.is_small else SHARES[one.name][n]

@@ -20,7 +20,11 @@ from studies.comparison import DEFAULT, FEWER, KERNEL, NETWORK, PAPER
 from studies.gallery.study import Gallery
 from studies.study import DPI, WIDTH
 
-pytestmark = pytest.mark.study
+pytestmark = [
+    pytest.mark.study,
+    # Raised within diffusers, by the schedulers that the study of sampling compares with.
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+]
 
 Runs = Callable[[str], Any]
 
