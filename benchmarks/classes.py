@@ -7,8 +7,7 @@ The prior alone is sampled too.
     python benchmarks/classes.py --data FOLDER --out classes.json --seconds 120
 
 FOLDER has train*.parquet and test*.parquet; without it the images are scikit-learn's digits. On a
-CPU networks and classifiers are small: MNIST needs half an hour of training there
-(``--seconds 1800 --each 50``).
+CPU networks and classifiers are small, and images larger than digits need long training.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class CaseResults:
     @property
     def is_measured(self) -> bool:
         """Whether there are distances to the reference and Fréchet distances."""
-        return bool(self.rmse_rows and self.frechet_rows) if self.parts["rmse"] else False
+        return bool(self.parts["rmse"] and self.rmse_rows and self.frechet_rows)
 
     @property
     def step(self) -> int:

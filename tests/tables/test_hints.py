@@ -87,6 +87,8 @@ def test_one_value_of_many_rows(dim: int) -> None:
     with pytest.warns(UserWarning, match=message) as found:
         OISM(bounds={0: (0, None)}).fit(x)
     assert len(found) == 1
+    with pytest.warns(UserWarning, match="give bounds and process='joint', for a narrow peak"):
+        OISM().fit(x)
     model = OISM(bounds={0: (0, None)}, process="joint").fit(x)  # no warning
     samples = model.sample(2000, random_state=0)[:, 0]
     assert np.mean(samples < 1e-3) > 0.15

@@ -125,11 +125,12 @@ def warn_of_atoms(columns: Columns, rows: Tensor) -> None:
         if most < max(LEAST_COPIES, ATOM * len(values), SINGLED_OUT * next_most):
             continue
         value = float(found[counts.argmax()])
+        # Without bounds the peak of a mixture may be wide, and reach beyond the value.
+        given = "process='joint'" if column.is_bounded else "bounds and process='joint'"
         _warn(
             f"column {columns.label(j)} has the value {value:g} in {most / len(values):.0%} of the "
-            "rows, and this model spreads them over other values: give process='joint', which has "
-            "a narrow peak there, or fit the other rows alone and add the value in its share of "
-            "the samples"
+            f"rows, and this model spreads them over other values: give {given}, for a narrow peak "
+            "there, or fit the other rows alone and add the value in its share of the samples"
         )
 
 
