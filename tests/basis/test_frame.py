@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from oism.basis import Frame, IdentityFrame, OrthogonalFrame
+from oism.basis import CosineFrame, Frame, IdentityFrame, OrthogonalFrame
 
 
 def random_frame(dim: int, generator: torch.Generator) -> OrthogonalFrame:
@@ -32,6 +32,18 @@ def test_data_keep_their_dtype(generator: torch.Generator) -> None:
     frame = random_frame(3, generator)
     assert frame.analyse(torch.ones(2, 3)).dtype == torch.float32
     assert frame.synthesise(torch.ones(2, 3)).dtype == torch.float32
+
+
+def test_frames_move_to_a_device(generator: torch.Generator) -> None:
+    """The device "meta" has no values, so nothing may check the matrix there."""
+    frame = random_frame(3, generator)
+    moved = frame.to("meta")
+    assert moved.matrix.device.type == "meta"
+    assert frame.matrix.device.type == "cpu"
+    assert frame.to("cpu") is frame
+    assert frame.to("mps") is frame, "a device without float64"
+    for free in (IdentityFrame(), CosineFrame((3,))):
+        assert free.to("meta") is free
 
 
 def test_matrices_that_are_not_orthogonal_are_rejected() -> None:

@@ -13,10 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from oism._core import devices
 from oism.basis import OrthogonalFrame
 from oism.images import Directions, GaussianPart
 from oism.sampling import (
     Denoiser,
+    Plan,
     Polynomial,
     Prediction,
     SamplingMethod,
@@ -364,6 +366,51 @@ def test_directions_that_span_a_part_of_the_space() -> None:
         statistics = measure_residual(denoise, part, SPAN, noise.repeat(8, 1), trial=False)
         errors.append(Prediction(statistics).plan(part, SPAN, 6).expected_error)
     assert errors[0] == pytest.approx(errors[1], rel=0.1)  # bands differ a little
+
+
+@pytest.mark.parametrize("method", [Polynomial(), Polynomial(eta=1.0)])
+def test_plans_move_to_a_device(method: SamplingMethod) -> None:
+    """The device "meta" has no values, and as a GPU it computes with tensors of its own only."""
+    plan = method.plan(gaussian(), SPAN, 3)
+    moved = plan.to("meta")
+    assert {one.device.type for one in tensors(moved)} == {"meta"}
+    assert {one.device.type for one in tensors(plan)} == {"cpu"}, "the first plan stays"
+    assert len(tensors(moved)) == len(tensors(plan))
+    assert (moved.levels is plan.levels, moved.span) == (True, plan.span)
+    noise = torch.empty(2, 3, device="meta")
+    assert moved.sample(lambda x, _: x, noise).device.type == "meta"
+    assert plan.to("cpu") is plan
+    assert plan.to("meta", moved.part).part is moved.part, "one copy for several plans"
+
+
+def test_the_end_of_a_plan_moves_as_well(measured: Prediction) -> None:
+    plan = measured.plan(mixture_part(), SPAN, 3)
+    end = plan.to("meta").end
+    assert end is not None
+    assert end.device.type == "meta"
+    assert plan.to("cpu") is plan
+
+
+def test_on_a_device_without_float64_means_and_variances_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = gaussian()
+    assert Polynomial().plan(part, SPAN, 3).to("mps").part is part
+    monkeypatch.setattr(devices, "has_float64", lambda device: device != "meta")
+    single = replace(part, frame=Directions(part.frame.directions(3).float()))
+    plan = Polynomial().plan(single, SPAN, 3)
+    moved = plan.to("meta")
+    assert [one.device.type for one in tensors(moved)] == ["meta", *["cpu"] * 5]
+    assert moved.steps == plan.steps
+
+
+def tensors(plan: Plan) -> list[Tensor]:
+    """Return the matrix, the mean and the variances of a plan, and the numbers of its steps."""
+    part = plan.part
+    found = [part.frame.stored_directions(), part.mean, part.variances, plan.end]
+    for step in plan.steps:
+        found += [step.weights, step.decay, step.noise]
+    return [one for one in found if one is not None]
 
 
 def test_the_first_level_falls_with_the_number_of_evaluations() -> None:

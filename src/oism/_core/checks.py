@@ -8,14 +8,18 @@ break the graph, so there values are not checked.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import torch
 from torch import Tensor
 
+from oism._core.devices import has_float64
+
+Frozen = TypeVar("Frozen")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
@@ -187,7 +191,7 @@ def instants(
     if not holds(allowed):
         end = "]" if math.isfinite(high) else ")"
         _reject(name, t, allowed, f"in [{float(low):g}, {float(high):g}{end}")
-    return t if t.device.type == "mps" else t.double()  # Apple's GPUs have no float64
+    return t.double() if has_float64(t.device) else t
 
 
 def time(t: object, name: str = "t") -> Tensor:
@@ -226,3 +230,12 @@ def assign(frozen: object, **values: object) -> None:
     """Store checked values in a frozen dataclass, as the Python numbers that the checks return."""
     for name, value in values.items():
         object.__setattr__(frozen, name, value)
+
+
+def changed(frozen: Frozen, **values: object) -> Frozen:
+    """Return a frozen dataclass with other values, unchecked; the same object if it has them."""
+    if all(getattr(frozen, name) is value for name, value in values.items()):
+        return frozen
+    other = copy.copy(frozen)
+    assign(other, **values)
+    return other

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import scipy.fft
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.devices import moved
 from oism._core.transforms import matmul
 from oism.storage import storable
 
@@ -63,6 +64,14 @@ class Frame(ABC):
     def stored_directions(self) -> Tensor | None:
         """Return the matrix of directions if the frame has one, otherwise None."""
         return None
+
+    def to(self, device: torch.device | str) -> Frame:  # noqa: ARG002
+        """Return the frame with its matrix on a device; the same object where nothing changes.
+
+        A frame without a matrix works on all devices. A matrix in float64 stays where it is if the
+        device has no float64.
+        """
+        return self
 
     def directions(self, dim: int) -> Tensor:
         """Return the matrix whose rows are the directions: ``(dim, dim)``, float64."""
@@ -136,6 +145,10 @@ class OrthogonalFrame(Frame):
     def stored_directions(self) -> Tensor:
         """Return the matrix."""
         return self.matrix
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the frame with its matrix on a device; the same object where nothing changes."""
+        return checks.changed(self, matrix=moved(self.matrix, device))
 
     def directions(self, dim: int) -> Tensor:
         """Return the matrix in float64."""

@@ -28,9 +28,9 @@ from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.devices import has_float64
 from oism._core.transforms import per_row
 from oism.diffusers._components import OperatorPrior
-from oism.diffusers._devices import has_doubles, part_on, plan_with
 from oism.diffusers._predictor import PROCESS
 from oism.diffusers._timesteps import BETAS, PREDICTIONS, Timesteps
 from oism.images import GaussianPart, Prior
@@ -256,9 +256,9 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
             plan = method.plan(plan.part, plan.span, count)
         top = torch.full((self._before,), self.table.last, dtype=torch.float64)
         timesteps = torch.cat((top, self._timesteps(plan.levels[:-1])))
-        self.timesteps = (timesteps if has_doubles(device) else timesteps.float()).to(device)
-        plan = plan_with(plan, self._part_on(device))
-        self.num_inference_steps, self._plan, self._history = count, plan, History()
+        self.timesteps = (timesteps if has_float64(device) else timesteps.float()).to(device)
+        self._plan = plan if device is None else plan.to(device, self._part_on(device))
+        self.num_inference_steps, self._history = count, History()
         self._step_index = self._begin_index = None
 
     def start(self, noise: Tensor) -> Tensor:
@@ -374,13 +374,10 @@ class OperatorScheduler(SchedulerMixin, ConfigMixin):
             self._plans[count] = self.method(count).plan(self._known_part(), self.span, count)
         return self._plans[count]
 
-    def _part_on(self, device: torch.device | str | None) -> GaussianPart:
+    def _part_on(self, device: torch.device | str) -> GaussianPart:
         """Return the Gaussian part on a device, to which it is copied once."""
-        part = self._known_part()
-        if device is None:
-            return part
         if str(device) not in self._parts:
-            self._parts = {str(device): part_on(part, device)}
+            self._parts = {str(device): self._known_part().to(device)}
         return self._parts[str(device)]
 
     def _known_part(self) -> GaussianPart:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.devices import has_float64
 from oism._core.transforms import as_given, per_row
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod, TensorModel, TensorSpec
 from oism.images._gate import DEFAULT_GATE, Gate
@@ -166,7 +167,7 @@ class Prior(TensorModel, SpectralModule):
     def _instants(t: Tensor | float, name: str, last: float) -> Tensor:
         """Return times in float64; on a device their values are not read."""
         if _is_on_device(t) and t.ndim <= 1:
-            return t if t.device.type == "mps" else t.double()
+            return t.double() if has_float64(t.device) else t
         return checks.instants(t, name, low=0.0, high=last)
 
     @staticmethod

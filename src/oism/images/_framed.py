@@ -12,12 +12,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.devices import moved
 from oism._core.draws import normal_like
 from oism._core.transforms import matmul, per_row
 from oism.basis import Frame
@@ -55,6 +56,10 @@ class Directions(Frame):
     def stored_directions(self) -> Tensor:
         """Return the matrix."""
         return self.matrix
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the frame with its matrix on a device; the same object where nothing changes."""
+        return checks.changed(self, matrix=moved(self.matrix, device))
 
     def synthesise(self, z: Tensor) -> Tensor:
         """Return Σ zᵢ vᵢ along the last axis, from k coordinates: ``(..., d)``."""

@@ -18,6 +18,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from oism._core import checks
+from oism._core.devices import moved
 from oism.basis import Frame, IdentityFrame
 
 
@@ -48,6 +50,15 @@ class GaussianPart:
         """Return N(0, variance·I); with variance 0 it contains nothing about the data."""
         zeros = torch.zeros(dim, dtype=torch.float64, device=device)
         return cls(IdentityFrame(), dim, zeros, zeros + variance)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the part on a device; the same object where nothing changes.
+
+        Products with a matrix on another device would copy it each time. On a device without
+        float64 mean and variances stay where they are.
+        """
+        mean, variances = moved(self.mean, device), moved(self.variances, device)
+        return checks.changed(self, frame=self.frame.to(device), mean=mean, variances=variances)
 
     @property
     def is_complete(self) -> bool:

@@ -18,14 +18,17 @@ where a method can predict the residual there, no further evaluation is needed:
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.devices import moved
 from oism._core.draws import normal_like
 from oism._core.progress import progress_bar
 from oism.images import GaussianPart
@@ -56,6 +59,11 @@ class Step:
     weights: Tensor
     decay: Tensor | None = None
     noise: Tensor | None = None
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return the step on a device; the same object where nothing changes."""
+        weights, decay = moved(self.weights, device), moved(self.decay, device)
+        return checks.changed(self, weights=weights, decay=decay, noise=moved(self.noise, device))
 
 
 @dataclass
@@ -103,6 +111,18 @@ class Plan:
         self.part, self.span, self.steps, self.end = part, span, steps, end
         self.levels, self.expected_error = levels.double().cpu(), expected_error
         self._tables: dict[tuple[int, torch.dtype, torch.device], Level] = {}
+
+    def to(self, device: torch.device | str, part: GaussianPart | None = None) -> Plan:
+        """Return the plan on a device; the same object where nothing changes.
+
+        ``part`` is its Gaussian part on that device, if there is one already: so plans for several
+        numbers of evaluations have one copy of the directions.
+        """
+        part = self.part.to(device) if part is None else part
+        steps, end = [step.to(device) for step in self.steps], moved(self.end, device)
+        if part is self.part and end is self.end and all(map(operator.is_, steps, self.steps)):
+            return self
+        return Plan(part, self.span, self.levels, steps, end, self.expected_error)
 
     @property
     def evaluations(self) -> int:

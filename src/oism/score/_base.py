@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.devices import has_float64
 from oism._core.plain import plain
 from oism.basis import Functions
 from oism.flow import FittedModel
@@ -371,7 +372,7 @@ class OperatorScore(SpectralModule, FittedModel):
         if isinstance(t, Tensor) and t.device.type != "cpu":
             if not t.is_floating_point() or t.ndim > 1:
                 raise ValueError(f"t must be floating point of shape () or (n,), got {t!r}")
-            return t if t.device.type == "mps" else t.double()
+            return t.double() if has_float64(t.device) else t
         # A time that was rounded to its dtype may exceed the ends by one rounding error.
         kind = t.dtype if isinstance(t, Tensor) and t.is_floating_point() else torch.float64
         return checks.instants(t, "t", low=low, high=high, slack=4 * torch.finfo(kind).eps)

@@ -14,6 +14,7 @@ import scipy.interpolate
 import torch
 from torch import Tensor, nn
 
+from oism._core.devices import has_float64
 from oism._core.transforms import is_differentiated, on_host
 from oism.storage import storable
 
@@ -32,7 +33,7 @@ class SpectralModule(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, before in exact.items():
             now = getattr(self, name)
-            if now is not None and now.dtype != before.dtype and now.device.type != "mps":
+            if now is not None and now.dtype != before.dtype and has_float64(now.device):
                 setattr(self, name, before.to(now.device))
         return self
 
