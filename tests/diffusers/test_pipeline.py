@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -331,6 +332,46 @@ def test_statistics_beside_a_prior_of_a_later_scheduler_are_stored(prior: Prior)
     pipe.scheduler = OperatorScheduler(prior=prior)
     found = pipe.measure(4, torch.Generator().manual_seed(0))
     assert pipe.to("cpu").scheduler.statistics is found
+
+
+@pytest.mark.parametrize("place", ["cpu", torch.bfloat16])
+@pytest.mark.parametrize("owner", ["pipeline", "network"])
+def test_statistics_of_a_scheduler_are_kept(
+    prior: Prior, owner: str, place: str | torch.dtype, tmp_path: Path
+) -> None:
+    """Those measured by the scheduler, also a second time, and those set on it."""
+    if owner == "network":
+        pipe = quiet(pipeline(library_model("DDPMpp", prior)))
+    else:
+        pipe = quiet(OperatorPipeline(small_unet(), OperatorScheduler(), OperatorPrior(prior)))
+    for seed in (0, 1):
+        found = pipe.scheduler.measure(pipe.unet, 4, torch.Generator().manual_seed(seed))
+        assert pipe.to(place).scheduler.statistics is found
+        assert pipe.to("cpu").scheduler.statistics is found
+    other = dataclasses.replace(found, count=5)
+    pipe.scheduler.set_prior(prior, other)
+    assert pipe.to(place).scheduler.statistics is other
+    last = pipe.scheduler.measure(pipe.unet, 4, torch.Generator().manual_seed(2))
+    pipe.save_pretrained(tmp_path)
+    assert_equal_statistics(loaded(tmp_path).scheduler.statistics, last)
+
+
+def test_new_statistics_of_a_part_are_given_to_the_scheduler(prior: Prior) -> None:
+    model = library_model("DDPMpp", prior)
+    pipe = quiet(pipeline(model))
+    pipe.measure(4, torch.Generator().manual_seed(0))
+    found = model.measure_residual(4, torch.Generator().manual_seed(1))
+    assert pipe.to("cpu").scheduler.statistics is found
+
+
+def test_statistics_beside_another_prior_are_not_kept(prior: Prior) -> None:
+    pipe = OperatorPipeline(small_unet(), OperatorScheduler(), OperatorPrior(prior))
+    pipe.scheduler.set_prior(digits_prior())
+    pipe.scheduler.measure(pipe.unet, 4, torch.Generator().manual_seed(0))
+    pipe.to("cpu")
+    assert pipe.scheduler.prior is prior
+    assert pipe.scheduler.statistics is None
+    assert pipe.prior.statistics is None
 
 
 @pytest.mark.parametrize("kind", ["DDPMpp", "classes"])

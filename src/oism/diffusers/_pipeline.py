@@ -77,6 +77,8 @@ class OperatorPipeline(DiffusionPipeline):
         if prior is not None and not hasattr(prior, "statistics"):
             prior = OperatorPrior(prior)  # it checks the type
         self.register_modules(unet=unet, scheduler=scheduler, prior=prior)
+        self._known_statistics = self.scheduler.statistics
+        """The statistics of the scheduler when it was last given a prior."""
         self._give_prior()
 
     def _give_prior(self) -> None:
@@ -91,12 +93,19 @@ class OperatorPipeline(DiffusionPipeline):
         else:
             dim = math.prod(_image_shape(self.unet.config))
             self.scheduler.set_part(GaussianPart.isotropic(dim, 0.0, self.unet.device))
+        self._known_statistics = self.scheduler.statistics
 
     def _adopt_prior(self) -> None:
-        """Make a prior that only the scheduler has a part of the pipeline, so that it is stored."""
-        own = self.scheduler.prior
-        if self.prior is None and own is not None and _prior_of(self.unet) is None:
-            self.register_modules(prior=OperatorPrior(own, self.scheduler.statistics))
+        """Store in the parts what only the scheduler has: a prior, or new statistics beside it."""
+        own, found = (getattr(self.scheduler, name, None) for name in ("prior", "statistics"))
+        inner = _prior_of(self.unet)
+        if self.prior is None and own is not None and inner is None:
+            self.register_modules(prior=OperatorPrior(own, found))
+        holder = inner if self.prior is None else self.prior
+        is_new = found is not None and found is not self._known_statistics
+        if is_new and holder is not None and holder.prior is own:
+            owner = self.unet.model if self.prior is None else self.prior
+            owner.statistics = self._known_statistics = found
 
     @torch.no_grad()
     def __call__(  # noqa: PLR0913
@@ -177,15 +186,18 @@ class OperatorPipeline(DiffusionPipeline):
         """
         found: ResidualStatistics = self.scheduler.measure(self.unet, count, generator)
         self._adopt_prior()
-        owner = self.unet.model if self.prior is None else self.prior
-        owner.statistics = found
         return found
 
     def to(self, *args: Any, **kwargs: Any) -> "OperatorPipeline":
-        """Move the parts; the scheduler keeps the moved prior."""
+        """Move the parts; the scheduler keeps the moved prior and the statistics beside it."""
         super().to(*args, **kwargs)
         self._give_prior()
         return self
+
+    def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
+        """Write the parts, with the prior and the statistics of the scheduler."""
+        self._adopt_prior()
+        super().save_pretrained(*args, **kwargs)
 
     def save_config(
         self,
