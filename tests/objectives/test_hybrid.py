@@ -132,7 +132,9 @@ def test_wrong_arguments_are_named() -> None:
     objective = loss(dim=2)
     with pytest.raises(ValueError, match=r"x must have shape \(n, 2\)"):
         objective(MLP(2, extra=2), torch.zeros(3, 4))
-    with pytest.raises(ValueError, match=r"predictor must return noise of shape \(3, 2\)"):
+    with pytest.raises(
+        ValueError, match=r"noise of shape \(3, 2\), that of velocities, got \(3, 4\)"
+    ):
         objective(MLP(4), torch.zeros(3, 2))
     with pytest.raises(ValueError, match=r"noise must have shape \(3, 4\)"):
         objective.noised(torch.zeros(3, 2), torch.full((3,), 0.5), torch.zeros(3, 2))

@@ -52,14 +52,25 @@ def noised(noising: Noising, x: Tensor, tau: Tensor, noise: Tensor) -> Tensor:
     return process.domain._wrap(per_row(alpha, x, "tau") * x + per_row(sigma, x, "tau") * noise)
 
 
+def noise_residual(
+    predictor: NoisePredictor, x: Tensor, tau: Tensor, noise: Tensor, what: str = ""
+) -> Tensor:
+    """Return ε̂(x, τ) - ε for noised tensors x and the noise ε that is to be predicted.
+
+    ``what`` is added to the shape in the message of the error for predictions of another shape.
+    """
+    predicted = predictor(x, tau)
+    if predicted.shape != noise.shape:  # or the difference would be that of other rows
+        raise ValueError(
+            f"predictor must return noise of shape {tuple(noise.shape)}{what}, got "
+            f"{tuple(predicted.shape)}"
+        )
+    return predicted - noise
+
+
 def noise_errors(
     predictor: NoisePredictor, noising: Noising, x: Tensor, tau: Tensor, noise: Tensor
 ) -> Tensor:
     """Return ‖ε̂(x_τ, τ) - ε‖²/d for clean tensors ``(n, *shape)`` and their noise: ``(n,)``."""
-    predicted = predictor(noised(noising, x, tau, noise), tau)
-    if predicted.shape != noise.shape:  # or the difference would be that of other rows
-        raise ValueError(
-            f"predictor must return noise of shape {tuple(noise.shape)}, got "
-            f"{tuple(predicted.shape)}"
-        )
-    return (predicted - noise).flatten(1).square().mean(dim=1)
+    residual = noise_residual(predictor, noised(noising, x, tau, noise), tau, noise)
+    return residual.flatten(1).square().mean(dim=1)

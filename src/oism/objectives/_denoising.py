@@ -30,6 +30,7 @@ from oism._core import checks
 from oism._core.draws import normal_like
 from oism._core.quadrature import gauss_legendre
 from oism.flow import NoisePredictor, noise_errors, noised
+from oism.flow._noise import noise_residual
 from oism.objectives._levels import NoiseLevels, likelihood_rate
 from oism.process import Noising
 
@@ -148,19 +149,6 @@ class DenoisingScoreMatching:
         points, weights = gauss_legendre(NODES)
         tau = (low + (high - low) * points).exp()
         return float((weights * tau * self.weighting(self.noising, tau)).sum() * (high - low))
-
-
-def noise_residual(
-    predictor: NoisePredictor, x: Tensor, tau: Tensor, noise: Tensor, what: str = ""
-) -> Tensor:
-    """Return ε̂(x, τ) - ε for noised tensors x, of the shape of the noise ε to be predicted."""
-    predicted = predictor(x, tau)
-    if predicted.shape != noise.shape:  # or the difference would be that of other rows
-        raise ValueError(
-            f"predictor must return noise of shape {tuple(noise.shape)}{what}, got "
-            f"{tuple(predicted.shape)}"
-        )
-    return predicted - noise
 
 
 class Outputs(Protocol):

@@ -21,7 +21,7 @@ from oism._core import checks
 from oism._core.draws import normal
 from oism._core.transforms import per_row
 from oism.flow import NoisePredictor
-from oism.objectives._denoising import noise_residual
+from oism.flow._noise import noise_residual
 from oism.objectives._levels import low_discrepancy
 from oism.process import Clock, PhaseSpace, first_time
 
