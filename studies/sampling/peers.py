@@ -138,7 +138,7 @@ def training_times(noising: Noising, first: float, *, is_short: bool) -> Tensor:
 def grid_times(noising: Noising, first: float, grid: Grid, steps: int) -> Tensor:
     """Return the clock times of a grid, increasing, in float64."""
     least = float(training_times(noising, first, is_short=True)[0]) if grid.is_short else first
-    highest, lowest = _ends(noising, least)
+    highest, lowest = noising.log_snr_range(least)
     if steps == 1:
         return torch.tensor([noising.clock.horizon], dtype=torch.float64)
     if grid.is_even:
@@ -198,9 +198,3 @@ def _ratios(scheduler: Any) -> list[float]:  # noqa: ANN401
         return found
     kept: Tensor = scheduler.alphas_cumprod.double()[scheduler.timesteps]
     return ((1 - kept) / kept).sqrt().tolist()
-
-
-def _ends(noising: Noising, first: float) -> list[float]:
-    """Return the highest and the lowest log-SNR."""
-    ends = torch.tensor([first, noising.clock.horizon], dtype=torch.float64)
-    return noising.log_snr(ends).tolist()

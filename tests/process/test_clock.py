@@ -197,6 +197,18 @@ def test_tau_of_log_snr_inverts_log_snr(noising: Noising) -> None:
 
 
 @pytest.mark.parametrize("noising", NOISINGS, ids=repr)
+def test_the_range_of_the_log_snr_is_that_of_its_ends(noising: Noising) -> None:
+    horizon = noising.clock.horizon
+    first = 0.01 * horizon
+    found = noising.log_snr_range(first)
+    assert found == (float(noising.log_snr(first)), float(noising.log_snr(horizon)))
+    assert found[0] > found[1]
+    for tau in (0.0, horizon):
+        with pytest.raises(ValueError, match="first must be"):
+            noising.log_snr_range(tau)
+
+
+@pytest.mark.parametrize("noising", NOISINGS, ids=repr)
 def test_a_log_snr_beyond_the_clock_gives_one_of_its_ends(noising: Noising) -> None:
     beyond = torch.tensor([math.inf, 1e300, 800.0, -800.0, -1e300, -math.inf], dtype=torch.float64)
     found = noising.tau_of_log_snr(beyond)

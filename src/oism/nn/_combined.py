@@ -80,8 +80,7 @@ class Combined(Informed):
     ) -> None:
         super().__init__(net, prior)
         self.first = first_time(first, prior.clock)
-        ends = torch.tensor([self.first, prior.clock.horizon], dtype=torch.float64)
-        self._highest, self._lowest = prior.noising.log_snr(ends).tolist()
+        self._highest, self._lowest = prior.noising.log_snr_range(self.first)
         count = checks.integer(intervals, "intervals", minimum=1)
         self.register_buffer("share", torch.zeros(count, dtype=torch.float64))
 

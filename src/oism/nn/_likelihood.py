@@ -60,7 +60,7 @@ class StandardisedFlow:
         self.model, self.part, self._count = model, part, part.dimensions
         ends = torch.tensor([model.first, model.clock.horizon], dtype=torch.float64)
         self._first, self._last = model.clock._time(ends).tolist()
-        high, low = (0.5 * model.noising.log_snr(ends)).tolist()
+        high, low = (0.5 * end for end in model.noising.log_snr_range(model.first))
         level = torch.linspace(high, low, KNOTS, dtype=torch.float64)
         pieces = torch.split(level.to(part.mean), max(1, ENTRIES // len(part.mean)))
         density = torch.cat([self._density(piece) for piece in pieces]).to(level)

@@ -127,8 +127,8 @@ class Diffusion(PredictorModel):
     @property
     def span(self) -> Span:
         """The range of levels λ = log(α/σ), from the horizon of the clock to ``first``."""
-        ends = torch.tensor([self.clock.horizon, self.first], dtype=torch.float64)
-        return Span(*(self.noising.log_snr(ends) / 2).tolist())
+        highest, lowest = self.noising.log_snr_range(self.first)
+        return Span(lowest / 2, highest / 2)
 
     def denoise_at(self, x: Tensor, level: Tensor) -> Tensor:
         """Return E[x_0 | x] at a level λ, one number: the denoiser of `oism.sampling`."""

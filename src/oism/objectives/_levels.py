@@ -82,8 +82,7 @@ class UniformLogSNR(NoiseLevels):
 
     def __init__(self, noising: Noising, first: float = FIRST) -> None:
         super().__init__(noising, first)
-        ends = noising.log_snr(torch.tensor([self.first, self.last], dtype=torch.float64))
-        self.highest, self.lowest = (float(end) for end in ends)
+        self.highest, self.lowest = noising.log_snr_range(self.first)
         if not math.isfinite(self.width):
             raise ValueError(
                 f"noising must leave some signal at the horizon {self.last:g} of its clock: the "
@@ -123,7 +122,7 @@ class NormalLogSNR(NoiseLevels):
         super().__init__(noising, first)
         self.mean = checks.number(mean, "mean")
         self.deviation = checks.positive(deviation, "deviation")
-        ends = noising.log_snr(torch.tensor([self.first, self.last], dtype=torch.float64))
+        ends = torch.tensor(noising.log_snr_range(self.first), dtype=torch.float64)
         self._ends = torch.special.ndtr(self._standardised(ends)).tolist()
         if self._ends[0] == self._ends[1]:
             raise ValueError(

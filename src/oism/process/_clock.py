@@ -240,6 +240,18 @@ class Noising:
         law = self.transition(tau)
         return as_given(2 * law.alpha.log() - law.variance.log(), tau)
 
+    def log_snr_range(self, first: float) -> tuple[float, float]:
+        """Return the highest and the lowest log-SNR, those of ``first`` and of the horizon.
+
+        >>> from oism.process import OrnsteinUhlenbeck
+        >>> highest, lowest = Noising(OrnsteinUhlenbeck(), VariancePreserving()).log_snr_range(1e-5)
+        >>> round(highest, 2), round(lowest, 2)
+        (13.81, -10.05)
+        """
+        ends = [first_time(first, self.clock), self.clock.horizon]
+        highest, lowest = self.log_snr(torch.tensor(ends, dtype=torch.float64)).tolist()
+        return highest, lowest
+
     def tau_of_log_snr(self, log_snr: Tensor | float) -> Tensor:
         """Return the τ with a given log-SNR, clamped to the range of the clock."""
         if not isinstance(log_snr, Tensor):

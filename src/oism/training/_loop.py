@@ -184,8 +184,7 @@ class Loop:
         alone.
         """
         noising = self.objective.noising
-        ends = torch.tensor([self.config.first, noising.clock.horizon], dtype=torch.float64)
-        highest, lowest = noising.log_snr(ends).tolist()
+        highest, lowest = noising.log_snr_range(self.config.first)
         sums = torch.zeros(2, INTERVALS, dtype=torch.float64)
         with eval_mode(self.predictor), half_precision(self.device, self.config.precision):
             for batch in self._calibration_batches("error of the model"):
