@@ -4,9 +4,9 @@ The network gets noised tensors and timesteps j, and predicts one of
 
     ε,    v = αε - σx_0,    x_0,    with x = αx_0 + σε,
 
-so that ε̂ = αv + σx or (x - αx_0)/σ. A clock time τ stands for the timestep with the same log-SNR
-(`oism.diffusers._timesteps`), which is fractional: sines and cosines of j embed any number. Noise
-levels outside of the timesteps have the prediction of the nearest one.
+so that ε̂ = ax + bF for its output F (`oism.nn.Parametrisation`). A clock time τ stands for the
+timestep with the same log-SNR (`oism.diffusers._timesteps`), which is fractional: sines and cosines
+of j embed any number. Noise levels outside of the timesteps have the prediction of the nearest one.
 """
 
 from __future__ import annotations
@@ -117,18 +117,10 @@ class UNetPredictor(nn.Module):
         channels = self.unet.config.in_channels  # a network may predict variances as well
         output = self.unet(x.to(self.unet.dtype), timestep.float(), return_dict=False)[0]
         found: Tensor = output[:, :channels].to(x.dtype)
-        if self.prediction == "epsilon":
-            return found
         time = table.time(timestep)
         alpha, sigma = PROCESS._alpha(time), PROCESS._variance(time).sqrt()
-        return noise_of(self.prediction, found, x, per_row(alpha, x), per_row(sigma, x))
-
-
-def noise_of(prediction: str, output: Tensor, x: Tensor, alpha: Tensor, sigma: Tensor) -> Tensor:
-    """Return ε̂ from what a network predicts at x = αx_0 + σε."""
-    if prediction == "v_prediction":
-        return alpha * output + sigma * x
-    return (x - alpha * output) / sigma if prediction == "sample" else output
+        a, b, _ = PREDICTIONS[self.prediction].factors(alpha, sigma)
+        return per_row(a, x) * x + per_row(b, x) * found
 
 
 def predictor(

@@ -12,12 +12,14 @@ noise level has a fractional timestep, and the log-SNR of a level is exactly tha
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from diffusers import DDPMScheduler
 from torch import Tensor
 
+from oism.nn import Clean, Noise, Parametrisation, Velocity
 from oism.process import Clock
 from oism.score import SpectralModule
 
@@ -31,7 +33,10 @@ BETAS = (
 )
 """The settings of a scheduler that determine its noise."""
 
-PREDICTIONS = ("epsilon", "v_prediction", "sample")
+PREDICTIONS: Mapping[str, Parametrisation] = MappingProxyType(
+    {"epsilon": Noise(), "v_prediction": Velocity(), "sample": Clean()}
+)
+"""What a network predicts, by diffusers' names."""
 
 
 class Timesteps(SpectralModule):
