@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -77,3 +78,31 @@ def test_a_recording_that_fails_is_ended(graphs: list[Any]) -> None:
     with pytest.raises(MemoryError):
         work(WARM_UPS + 1)
     assert (graphs[0].begun, graphs[0].ended, graphs[0].replayed) == (1, 1, 0)
+
+
+def test_each_thread_has_one_stream_for_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+
+    class Stream:
+        def __init__(self) -> None:
+            self.device = torch.device("cuda", 0)
+            made.append(self)
+
+        def wait_stream(self, other: Stream) -> None:
+            assert other is not self
+
+    main = Stream()
+    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "stream", nullcontext)
+
+    def work() -> None:
+        for _ in range(3):
+            with repetition._aside():
+                pass
+
+    for number in (1, 2):
+        thread = Thread(target=work)
+        thread.start()
+        thread.join()
+        assert len(made) == 1 + number

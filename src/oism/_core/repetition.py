@@ -6,13 +6,24 @@ takes several times as long as a fast device needs for them; a CUDA graph launch
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
 
-WARM_UPS = 2
+WARM_UPS = 1
 """The number of repetitions before the recording: libraries choose their methods at first use."""
+
+
+class _Streams(threading.local):
+    """The streams of a thread by device, for what is not run on the main one."""
+
+    def __init__(self) -> None:
+        self.by_device: dict[torch.device, torch.cuda.Stream] = {}
+
+
+_streams = _Streams()
 
 
 class Repeated:
@@ -57,8 +68,15 @@ class Repeated:
 
 @contextmanager
 def _aside() -> Iterator[None]:
-    """Within, operations run on a stream of their own, which recordings need."""
-    main, side = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    """Within, operations run on a stream of their own, which recordings need.
+
+    Each thread has one for a device: libraries allocate memory for every stream that they see.
+    """
+    main = torch.cuda.current_stream()
+    known = _streams.by_device
+    if main.device not in known:
+        known[main.device] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side = known[main.device]
     side.wait_stream(main)
     with torch.cuda.stream(side):
         yield
