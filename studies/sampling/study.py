@@ -281,7 +281,8 @@ class Sampling(Study):
                 for label, names in (("ours", one.ours[:1]), ("best scheduler", list(PEERS))):
                     values = [one.median(form, names, n) for n in self.evaluations]
                     cells = ["" if math.isnan(value) else f"{value:.4f}" for value in values]
-                    rows.append([one.name, form, label, *cells])
+                    if any(cells):
+                        rows.append([one.name, form, label, *cells])
         return table(["case", "network", "method", *map(str, self.evaluations)], rows)
 
     def _frechet_table(self, one: CaseResults) -> str:

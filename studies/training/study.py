@@ -33,6 +33,7 @@ from studies.training.summary import Summary
 from studies.training.trainings import (
     GAUSSIAN,
     LOCAL,
+    MIXED,
     MIXTURE,
     OWN,
     PAPER,
@@ -66,6 +67,11 @@ OTHERS: tuple[dict[str, Any], ...] = (
         "combined": (GAUSSIAN, PIXELS_3, PIXELS_6, PRINCIPAL_9, MIXTURE, LOCAL),
     },
     {"name": "edm-own", "label": "EDM, own loss", "predict": "edm", "loss": OWN},
+    {
+        "name": "operator-mixed", "label": "operator, mixed levels", "predict": "operator",
+        "prior": GAUSSIAN, "loss": MIXED,
+    },
+    {"name": "edm-mixed", "label": "EDM, mixed levels", "predict": "edm", "loss": MIXED},
     {"name": "operator", "label": "operator", "predict": "operator", "prior": GAUSSIAN},
     {"name": "v", "label": "velocity", "predict": "v"},
     {"name": "edm", "label": "EDM", "predict": "edm"},
@@ -75,7 +81,7 @@ OTHERS: tuple[dict[str, Any], ...] = (
     },
     {"name": "residual", "label": "gated residual", "form": RESIDUAL, "prior": GAUSSIAN},
 )  # fmt: skip
-"""The trainings with the short warm-up; the loss is that of the noise unless it is their own."""
+"""The trainings with the short warm-up; the loss is that of the noise unless another is named."""
 
 
 @dataclass(frozen=True)

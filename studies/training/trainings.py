@@ -24,7 +24,13 @@ import oism
 from oism.basis import IdentityFrame
 from oism.images import Prior, add_local_terms, fit_mixture, fit_prior
 from oism.nn import OperatorInformed, predicting, unet_for
-from oism.objectives import DenoisingScoreMatching, NormalLogSNR, OutputMatching, UniformLogSNR
+from oism.objectives import (
+    DenoisingScoreMatching,
+    MixedLevels,
+    NormalLogSNR,
+    OutputMatching,
+    UniformLogSNR,
+)
 from oism.process import Noising
 from oism.training import TrainingConfig
 from studies.classifier import EPOCHS
@@ -37,8 +43,9 @@ SIXTHS = 6
 ALONE, PAPER, RESIDUAL = "alone", "paper", "residual"
 """The forms of a training: a network alone, the residual of a prior without and with a gate."""
 
-NOISE, OWN = "noise", "own"
-"""The losses: that of the noise at times uniform in the log-SNR, or that of what is predicted."""
+NOISE, OWN, MIXED = "noise", "own", "mixed"
+"""The losses: that of the noise at times uniform in the log-SNR; that of what is predicted at EDM's
+times; and the latter with half of the times uniform in the log-SNR."""
 
 ITSELF = "itself"
 """The measured form of a training that is not combined with a prior afterwards."""
@@ -202,11 +209,13 @@ def objective_of(
 ) -> DenoisingScoreMatching:
     """Return the loss: that of the noise, or of what the network predicts.
 
-    The latter is that of EDM as published, with normal log-SNRs, whatever the preconditioning.
+    With normal log-SNRs the latter is that of EDM as published, whatever the preconditioning.
     """
+    even, normal = UniformLogSNR(noising, first), NormalLogSNR(noising, first)
     if training.loss == NOISE:
-        return DenoisingScoreMatching(UniformLogSNR(noising, first))
-    return OutputMatching(NormalLogSNR(noising, first), predictor)  # type: ignore[arg-type]
+        return DenoisingScoreMatching(even)
+    levels = normal if training.loss == OWN else MixedLevels(even, normal)
+    return OutputMatching(levels, predictor)  # type: ignore[arg-type]
 
 
 def config_of(  # noqa: PLR0913

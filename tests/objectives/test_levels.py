@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import numpy as np
@@ -21,7 +22,14 @@ from oism import (
     VarianceExploding,
     VariancePreserving,
 )
-from oism.objectives import NoiseLevels, NormalLogSNR, UniformLogSNR, UniformTime, low_discrepancy
+from oism.objectives import (
+    MixedLevels,
+    NoiseLevels,
+    NormalLogSNR,
+    UniformLogSNR,
+    UniformTime,
+    low_discrepancy,
+)
 from oism.objectives._levels import likelihood_rate
 from oism.process import IdentityClock, Noising
 
@@ -177,3 +185,47 @@ def test_arguments_of_levels() -> None:
         levels.draw(9, torch.Generator().manual_seed(0)),
     )
     assert UniformTime(noising).to_config() == {"noising": noising, "first": 1e-5}
+
+
+@noisings
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.9])
+def test_a_mixture_has_both_distributions(name: str, share: float) -> None:
+    """The share of draws below a time is the integral of the density up to it."""
+    one, other = UniformLogSNR(NOISINGS[name], 1e-3), UniformTime(NOISINGS[name], 1e-3)
+    levels = MixedLevels(one, other, share)
+    tau = levels.draw(4000, torch.Generator().manual_seed(0))
+    assert bool(((tau >= levels.first) & (tau <= levels.last)).all())
+    for place in one.at(torch.tensor([0.2, 0.5, 0.9])).tolist():
+        below, _ = scipy.integrate.quad(
+            lambda s: math.exp(s) * float(levels.density(torch.tensor(math.exp(s)).double())),
+            math.log(levels.first), math.log(place), epsrel=1e-9,
+        )  # fmt: skip
+        assert float((tau < place).double().mean()) == pytest.approx(below, abs=1e-3)
+
+
+def test_parts_of_a_mixture_have_low_discrepancy() -> None:
+    one, other = (UniformLogSNR(NOISINGS["VP"]), NormalLogSNR(NOISINGS["VP"]))
+    u = low_discrepancy(64, torch.Generator().manual_seed(3))
+    tau = MixedLevels(one, other, 0.25).at(u)
+    places = (one.highest - one.noising.log_snr(tau[u < 0.25]).sort(descending=True).values) * 16
+    assert torch.equal((places / one.width).floor(), torch.arange(16, dtype=torch.float64))
+
+
+def test_arguments_of_a_mixture() -> None:
+    noising = NOISINGS["VP"]
+    one, other = UniformLogSNR(noising, 1e-4), NormalLogSNR(noising, 1e-4, mean=-1.0)
+    levels = MixedLevels(one, other, 0.3)
+    again = MixedLevels(**levels.to_config())
+    first, second = (part.draw(9, torch.Generator().manual_seed(0)) for part in (levels, again))
+    assert torch.equal(first, second)
+    assert json.loads(json.dumps(levels.settings())) == {
+        "one": {"levels": "UniformLogSNR", "first": 1e-4},
+        "other": {"levels": "NormalLogSNR", "first": 1e-4, "mean": -1.0, "deviation": 1.2},
+        "share": 0.3,
+    }
+    with pytest.raises(ValueError, match="other must have the noising and the first time of one"):
+        MixedLevels(one, UniformTime(noising, 1e-3))
+    with pytest.raises(ValueError, match="share must be between 0 and 1, got 1"):
+        MixedLevels(one, other, 1)
+    with pytest.raises(TypeError, match="other must be of type NoiseLevels, got float"):
+        MixedLevels(one, 0.5)  # type: ignore[arg-type]

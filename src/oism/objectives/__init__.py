@@ -23,6 +23,7 @@ from oism.objectives._fokker_planck import FokkerPlanckResidual
 from oism.objectives._hybrid import FIRST_WITH_VELOCITIES, HybridScoreMatching
 from oism.objectives._implicit import GeneralisedScoreMatching, ImplicitScoreMatching
 from oism.objectives._levels import (
+    MixedLevels,
     NoiseLevels,
     NormalLogSNR,
     UniformLogSNR,
@@ -43,6 +44,7 @@ __all__ = [
     "ImplicitScoreMatching",
     "IntervalError",
     "LikelihoodWeighting",
+    "MixedLevels",
     "Model",
     "NoiseLevels",
     "NoiseWeighting",

@@ -1,9 +1,9 @@
 """Noise levels: the distribution of the clock times that a network is trained on.
 
-A distribution of τ on [first, horizon] is given by its quantile function: times are τ(u) for u
-uniform on [0, 1]. A batch takes *low-discrepancy* u, one in each n-th of the interval and all
-shifted by the same draw, u_i = (u + i/n) mod 1 (Kingma et al., 2021): every batch covers the whole
-range, and the loss varies less.
+A distribution of τ on [first, horizon] is given by a function of uniform numbers, in most cases its
+quantile function: times are τ(u) for u uniform on [0, 1]. A batch takes *low-discrepancy* u, one in
+each n-th of the interval and all shifted by the same draw, u_i = (u + i/n) mod 1 (Kingma et al.,
+2021): every batch covers the whole range, and the loss varies less.
 
 Uniform in the logarithm of the signal-to-noise ratio ℓ is the importance sampling for likelihood
 weighting, because -dℓ/dτ = g²/σ², with g² = 2t' × diffusivity the squared noise of the SDE in τ:
@@ -45,9 +45,13 @@ class NoiseLevels(ABC):
         """Return the arguments of the constructor; a class with others adds its own."""
         return {"noising": self.noising, "first": self.first}
 
+    def settings(self) -> dict[str, Any]:
+        """Return the arguments besides the noising, as plain values for JSON."""
+        return {name: value for name, value in self.to_config().items() if name != "noising"}
+
     @abstractmethod
     def at(self, u: Tensor) -> Tensor:
-        """Return τ(u), the quantile function at u in [0, 1]; float64."""
+        """Return τ(u), whose distribution is this one for u uniform on [0, 1]; float64."""
 
     @abstractmethod
     def density(self, tau: Tensor) -> Tensor:
@@ -150,6 +154,62 @@ class NormalLogSNR(NoiseLevels):
         low, high = self._ends
         found: Tensor = 0.5 * likelihood_rate(self.noising, tau) * normal / (high - low)
         return found
+
+
+class MixedLevels(NoiseLevels):
+    """A share of the times from one distribution, the others from another.
+
+    In every batch both have low discrepancy. The function `at` is not the quantile function of the
+    mixture: u below the share gives times of the first distribution, other u times of the second.
+
+    Parameters
+    ----------
+    one, other
+        The distributions, of the same noising and the same first time.
+    share
+        The probability of the first, between 0 and 1.
+
+    Examples
+    --------
+    >>> from oism.process import Noising, OrnsteinUhlenbeck, VariancePreserving
+    >>> noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    >>> MixedLevels(UniformLogSNR(noising), NormalLogSNR(noising)).draw(8).shape
+    torch.Size([8])
+    """
+
+    def __init__(self, one: NoiseLevels, other: NoiseLevels, share: float = 0.5) -> None:
+        for name, part in (("one", one), ("other", other)):
+            checks.instance(part, NoiseLevels, name)
+        if one.noising != other.noising or one.first != other.first:
+            raise ValueError("other must have the noising and the first time of one")
+        self.share = checks.number(share, "share")
+        if not 0 < self.share < 1:
+            raise ValueError(f"share must be between 0 and 1, got {share!r}")
+        super().__init__(one.noising, one.first)
+        self.one, self.other = one, other
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor."""
+        return {"one": self.one, "other": self.other, "share": self.share}
+
+    def settings(self) -> dict[str, Any]:
+        """Return the names of both distributions with their arguments, and the share."""
+        parts = {"one": self.one, "other": self.other}
+        named = {
+            name: {"levels": type(part).__name__, **part.settings()} for name, part in parts.items()
+        }
+        return {**named, "share": self.share}
+
+    def at(self, u: Tensor) -> Tensor:
+        """Return times of the first distribution for u below the share, of the second above."""
+        u, share = u.double(), self.share
+        below = (u / share).clamp(max=1)
+        above = ((u - share) / (1 - share)).clamp(min=0)
+        return torch.where(u < share, self.one.at(below), self.other.at(above))
+
+    def density(self, tau: Tensor) -> Tensor:
+        """Return the sum of both densities with their shares."""
+        return self.share * self.one.density(tau) + (1 - self.share) * self.other.density(tau)
 
 
 def likelihood_rate(noising: Noising, tau: Tensor) -> Tensor:

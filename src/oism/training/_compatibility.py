@@ -70,16 +70,15 @@ def settings_of(
     model: Diffusion, rows: Rows, levels: NoiseLevels, config: TrainingConfig
 ) -> dict[str, Any]:
     """Return what determines the weights of a run, and must not change when it is resumed."""
-    facts, informed, arguments = model.facts(), model.informed, levels.to_config()
-    arguments.pop("noising", None)  # the clock is compared; models have the same process
+    facts, informed = model.facts(), model.informed
     return {
         **config.fixed(),
         "rows": len(rows),
         "checksum": rows.checksum,
         "pixels": None if rows.pixels is None else [rows.pixels.low, rows.pixels.high],
         "levels": type(levels).__name__,
-        "level_arguments": arguments,
-        "clock": repr(levels.noising.clock),
+        "level_arguments": levels.settings(),
+        "clock": repr(levels.noising.clock),  # models have the same process
         "prior": None if informed is None else fingerprint(informed.prior),
         "form": facts.get("form"),
         "network": facts["network"],
