@@ -45,7 +45,8 @@ from oism.tables._gaussians import (
     with_levels,
 )
 from oism.tables._joint import Coordinate, Identity, JointModel, Part, Warp
-from oism.tables._margin import Margin, fit_margins
+from oism.tables._margin import Margin
+from oism.tables._margin_fit import fit_margins
 from oism.tables._pool import pool_weights
 from oism.tables._whitened_rows import WhitenedRows
 

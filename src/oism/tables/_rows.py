@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from oism.estimation import across_processes, gathered
+from oism.tables._background import effective_count
 from oism.tables._collector import Collector, Settings
 from oism.tables._column import Column, turn_start
 from oism.tables._columns import Columns
@@ -39,8 +40,8 @@ class RowCollector(Collector):
 
     @property
     def count(self) -> float:
-        """The effective number of rows: Σw, or (Σw)²/Σw² where that is more."""
-        return max(self.weight, self.weight**2 / self.weight_squared)
+        """The effective number of rows."""
+        return effective_count(self.weight, self.weight_squared)
 
     def update(
         self,
