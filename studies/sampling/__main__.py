@@ -21,8 +21,9 @@ from pathlib import Path
 import matplotlib as mpl
 
 from studies.sampling import networks
+from studies.sampling.context import Context, Settings
 from studies.sampling.networks import CASES
-from studies.sampling.stages import STAGES, Context, Settings
+from studies.sampling.stages import STAGES
 from studies.sampling.study import Sampling
 from studies.study import Findings, Results, run_study
 

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from oism.process import Noising
+from studies import study
 
 Predictor = Callable[[Tensor, float], Tensor]
 """ε̂(x, τ) for tensors ``(n, *shape)`` and one τ."""
@@ -189,6 +190,13 @@ def sample(  # noqa: PLR0913
         ratio = ratios[len(scheduler.timesteps) - 1]
         return scaled * math.sqrt(1 + ratio**2) - ratio * predicted
     return x
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that a comparison uses."""
+    import diffusers  # noqa: PLC0415 (only for comparisons)
+
+    return {**study.versions(), "diffusers": diffusers.__version__}
 
 
 def _ratios(scheduler: Any) -> list[float]:  # noqa: ANN401

@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from studies.sampling.methods import CONVERGED, OWN
 from studies.sampling.networks import BARE
 from studies.sampling.peers import PEERS
-from studies.sampling.stages import ALONE, CONVERGED, OWN, WITHOUT
+from studies.sampling.times import ALONE, WITHOUT
 
 FILES = ("train", "rmse", "separation", "frechet", "times", "bits")
 

@@ -20,6 +20,10 @@ from torch import Tensor
 
 from oism.images import GaussianPart
 from oism.sampling import Denoiser, History, Plan, Polynomial, Span, alpha_sigma
+from studies.sampling import networks
+from studies.sampling.context import Context, Table
+from studies.sampling.networks import COMBINED
+from studies.sampling.ours import denoiser_of
 
 LEVELS = 24
 """The number of levels of a path."""
@@ -88,3 +92,24 @@ def _followed(denoiser: Denoiser, plan: Plan, first: int, x: Tensor, past: deque
     for k in range(first, plan.evaluations):
         x, history = plan.step(k, x, denoiser(x, plan.levels[k]), history)
     return x
+
+
+def measure_separations(context: Context) -> None:
+    """Measure how far apart the flow of the combined network carries perturbed paths."""
+    nets, samples = context.networks, context.settings.samples
+    predictor = nets.predictor(COMBINED, exact=True)
+    noise = networks.noise_for(nets.prior.shape, samples, seed=3)
+    part, span = nets.prior.gaussian_part(), predictor.model.span
+    identity = ("step", "samples", "delta", "level")
+    table = Table(context.place / "separation.json", identity, samples=samples)
+    same = {"step": context.last, "samples": samples}
+    with networks.exactly():  # rounding would look like paths that separate
+        for one in separations(denoiser_of(predictor), part, span, noise):
+            row = {**same, "delta": one.delta, "level": round(one.level, 3)}  # as it is stored
+            if row in table:
+                continue
+            if context.left < 3:
+                break
+            mean, median = one.measured()
+            table.add(**row, base=one.base, mean=mean, median=median)
+            context.say(f"λ {one.level:.2f}, δ {one.delta:g}: {mean / one.base:.2f} of the base")

@@ -23,19 +23,14 @@ from typing import Any, ClassVar, Self
 
 from studies.images import DIGITS
 from studies.sampling import figures
+from studies.sampling.context import EVALUATIONS, Context, Settings
+from studies.sampling.likelihood import DEFAULT_BITS, WHOLE_SCORE
+from studies.sampling.methods import CONVERGED_EVALUATIONS
 from studies.sampling.networks import BARE, CASES, COMBINED
 from studies.sampling.peers import PEERS
 from studies.sampling.results import CaseResults, pictures
 from studies.sampling.separation import PERTURBATIONS
-from studies.sampling.stages import (
-    CONVERGED_EVALUATIONS,
-    DEFAULT_BITS,
-    EVALUATIONS,
-    STAGES,
-    WHOLE_SCORE,
-    Context,
-    Settings,
-)
+from studies.sampling.stages import STAGES
 from studies.study import Claim, Findings, Study, table
 
 THIRD = {5: 1 / 3, 8: 1 / 3, 10: 1 / 3, 15: 1 / 2, 20: 1 / 2}

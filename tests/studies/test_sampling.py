@@ -22,22 +22,18 @@ from studies import classifier, folder_of
 from studies.images import image_sets
 from studies.labelled import labelled_sets
 from studies.sampling import __main__ as command
-from studies.sampling import networks, separation, stages
+from studies.sampling import methods, networks, ours, peers, separation, times
+from studies.sampling.context import Context, Settings, Table
+from studies.sampling.distances import distance
+from studies.sampling.frechet import wanted_distances
+from studies.sampling.methods import CONVERGED, OWN
 from studies.sampling.networks import BARE, CASES, COMBINED, Networks
 from studies.sampling.ours import OURS
 from studies.sampling.results import CaseResults
 from studies.sampling.separation import EVERY, LAST, LEVELS, PERTURBATIONS, separations
-from studies.sampling.stages import (
-    ALONE,
-    CONVERGED,
-    OWN,
-    WITHOUT,
-    Context,
-    Settings,
-    Table,
-    distance,
-)
+from studies.sampling.stages import STAGES
 from studies.sampling.study import Sampling
+from studies.sampling.times import ALONE, WITHOUT
 from studies.study import write_json
 
 CASE = replace(CASES["digits"], marks=(1, 2), batch=8)
@@ -51,7 +47,7 @@ STEP = CASE.marks[-1]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the weights of two steps."""
     place = tmp_path_factory.mktemp("sampling")
-    stages.train(Context(CASE, "digits", place, math.inf, SETTINGS))
+    STAGES["train"](Context(CASE, "digits", place, math.inf, SETTINGS))
     return place
 
 
@@ -75,12 +71,12 @@ def no_peers(monkeypatch: pytest.MonkeyPatch) -> None:
             noise = 0.5 * noise - 0.1 * predictor(noise, 0.5)
         return noise
 
-    monkeypatch.setattr(stages, "OURS", {"first": first, "second": first})
-    monkeypatch.setattr(stages, "PEERS", {})
-    monkeypatch.setattr(stages, "CONVERGING", ("second", OWN))
-    monkeypatch.setattr(stages, "CONVERGED_EVALUATIONS", 3)
-    monkeypatch.setattr(stages, "TIMED_PEERS", ())
-    monkeypatch.setattr(stages, "_versions", dict)
+    monkeypatch.setattr(ours, "OURS", {"first": first, "second": first})
+    monkeypatch.setattr(peers, "PEERS", {})
+    monkeypatch.setattr(peers, "versions", dict)
+    monkeypatch.setattr(methods, "CONVERGING", ("second", OWN))
+    monkeypatch.setattr(methods, "CONVERGED_EVALUATIONS", 3)
+    monkeypatch.setattr(times, "TIMED_PEERS", ())
 
 
 def test_training_stores_weights_and_numbers_at_the_marks(folder: Path) -> None:
@@ -215,10 +211,10 @@ def test_distances_are_per_dimension() -> None:
 
 @pytest.mark.usefixtures("no_peers")
 def test_stages_measure_and_continue(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    stages.fit_classifier(context)
-    stages.rmse(context)
-    stages.frechet(context)
-    stages.times(context)
+    STAGES["classifier"](context)
+    STAGES["rmse"](context)
+    STAGES["frechet"](context)
+    STAGES["times"](context)
     found = CaseResults.read(context.folder, "digits", SETTINGS.evaluations)
     assert found.ours == ["first", "second"]
     assert found.step == STEP
@@ -235,17 +231,17 @@ def test_stages_measure_and_continue(context: Context, monkeypatch: pytest.Monke
         assert pictures[f"{COMBINED}|first|own|2"].shape == (3, 1, 8, 8)
     # Nothing is measured again, and other sizes are.
     again = dict.fromkeys(("first", "second"), lambda *_: pytest.fail("again"))
-    monkeypatch.setattr(stages, "OURS", again)
-    stages.rmse(context)
-    stages.frechet(context)
+    monkeypatch.setattr(ours, "OURS", again)
+    STAGES["rmse"](context)
+    STAGES["frechet"](context)
     with pytest.raises(pytest.fail.Exception):
-        stages.rmse(replace(context, settings=replace(SETTINGS, samples=2)))
+        STAGES["rmse"](replace(context, settings=replace(SETTINGS, samples=2)))
 
 
 @pytest.mark.usefixtures("no_peers")
 def test_stages_end_before_the_deadline(context: Context) -> None:
     (context.place / "rmse.json").unlink(missing_ok=True)
-    stages.rmse(replace(context, deadline=time.perf_counter() + 1))
+    STAGES["rmse"](replace(context, deadline=time.perf_counter() + 1))
     found = CaseResults.read(context.folder, "digits", SETTINGS.evaluations)
     assert found.rmse_rows == []
 
@@ -321,7 +317,7 @@ def test_distances_by_importance_name_the_best_peers(context: Context) -> None:
         )
     ]
     write_json(context.place / "rmse.json", {"step": STEP, "rows": rows})
-    wanted = stages._wanted_distances(context)
+    wanted = wanted_distances(context)
     assert [one[2] for one in wanted[:2]] == [CONVERGED] * 2
     peers = [one for one in wanted if one[2] in ("UniPC-2", "DDIM")]
     assert peers == [
@@ -426,11 +422,11 @@ def test_separations_of_a_smooth_flow_and_of_one_with_two_ends(apart: bool) -> N
 def test_separations_continue(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(separation, "PERTURBATIONS", (0.1, 0.2))
     late = replace(context, deadline=time.perf_counter() + 3)
-    stages.separation(late)
+    STAGES["separation"](late)
     assert not (context.place / "separation.json").exists()
-    stages.separation(context)
+    STAGES["separation"](context)
     rows = json.loads((context.place / "separation.json").read_text())["rows"]
     assert len(rows) == 2 * len(range(0, LEVELS - LAST, EVERY))
     assert all(row["step"] == STEP and row["mean"] > 0 for row in rows)
-    stages.separation(context)
+    STAGES["separation"](context)
     assert json.loads((context.place / "separation.json").read_text())["rows"] == rows

@@ -28,9 +28,10 @@ from oism.tables._beside import (
     joint_with_network,
     torus_with_network,
 )
+from oism.tables._candidates import Candidates
 from oism.tables._column import Column
 from oism.tables._joint import to_normal
-from oism.tables._joint_fit import Candidates, cross_fit_joint
+from oism.tables._joint_fit import cross_fit_joint
 from oism.tables._network import Part
 from oism.tables._network_model import BlendedTable
 

@@ -17,7 +17,8 @@ from torch import Tensor
 from oism import OISM, load
 from oism.flow import RungeKutta4
 from oism.storage import save
-from oism.tables._margin import INTERVALS, Margin, fit_margin
+from oism.tables._margin import Margin
+from oism.tables._margin_fit import INTERVALS, fit_margin
 
 FREE = (None, None)
 CASES: dict[str, tuple[Any, dict[str, Any]]] = {

@@ -21,7 +21,8 @@ from oism.tables._distribution import TableDistribution
 from oism.tables._estimator import OISM
 from oism.tables._joint import JointModel
 from oism.tables._kde import KDE
-from oism.tables._margin import Margin, fit_margin
+from oism.tables._margin import Margin
+from oism.tables._margin_fit import fit_margin
 from oism.tables._mixture import MixtureModel
 from oism.tables._mixture_fit import fit_mixtures
 from oism.tables._model import TableModel, converged_steps

@@ -37,6 +37,11 @@ HALF_NORMAL = 0.5 * math.log(math.pi / 2)
 """The log-density of |z| at 0 for z ~ N(0, 1) is minus this."""
 
 
+def effective_count(weight: float, weight_squared: float) -> float:
+    """Return the effective number of rows: Σw, or (Σw)²/Σw² where that is more."""
+    return max(weight, weight**2 / weight_squared)
+
+
 class Spread:
     """Weighted mean and covariance, batch by batch, about a fixed point near the data."""
 
@@ -68,8 +73,8 @@ class Spread:
 
     @property
     def count(self) -> float:
-        """The effective number of rows: Σw, or (Σw)²/Σw² where that is more."""
-        return max(self.weight, self.weight**2 / self.weight_squared)
+        """The effective number of rows."""
+        return effective_count(self.weight, self.weight_squared)
 
     @property
     def mean(self) -> Tensor:

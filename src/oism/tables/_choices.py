@@ -1,9 +1,10 @@
-"""The choices of `OISM` that do not depend on the process: the family, and the folds."""
+"""The choices of `OISM` before it sees rows: the family, the folds, and what rows may choose."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -11,7 +12,8 @@ from sklearn.model_selection import check_cv
 from torch import Tensor
 
 from oism._core import checks
-from oism.process import Process, Sphere
+from oism.estimation import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage
+from oism.process import Clock, Process, Sphere
 from oism.tables._columns import Columns
 from oism.tables._directions import Directions
 from oism.tables._ends import JacobiFamily, LaguerreFamily
@@ -33,8 +35,40 @@ PROCESSES: tuple[type[Family[Any]], ...] = (
 FAMILIES: tuple[type[Family[Any]], ...] = (*PROCESSES, JointFamily, MixtureFamily)
 NAMES = {family.name: family for family in FAMILIES if family.name is not None}
 
+SHRINKAGES: dict[str, type[Shrinkage]] = {
+    "none": SampleMeans,
+    "james-stein": JamesStein,
+    "modulation": Modulation,
+    "monotone": Monotone,
+}
+
 FOLDS = 5
 """The number of folds, unless given."""
+
+OF_FLOWS = (
+    "max_eigenvalue", "order", "network", "ridge", "shrinkage", "clock", "flow_steps", "device",
+)  # fmt: skip
+"""Parameters for models with a flow: where one differs from its default, the model has a flow."""
+
+
+class Parameters(Protocol):
+    """The parameters of `OISM` that a fit depends on; without arguments they are the defaults."""
+
+    process: str | Process
+    sphere: Sequence[Any] | None
+    sphere_unit: str
+    max_eigenvalue: float | str
+    order: int | str
+    frame: str
+    shrinkage: str
+    ridge: float | str
+    cv: Any
+    clock: Clock | None
+    flow_steps: int | str
+    network: float | str | None
+    device: str | torch.device | None
+
+    def __init__(self) -> None: ...
 
 
 def choose_family(
@@ -85,3 +119,22 @@ def choose_folds(cv: Any, n: int) -> tuple[int, Tensor | None]:  # noqa: ANN401
     for number, test in enumerate(tests):
         fold[test] = number
     return len(tests), torch.from_numpy(fold)
+
+
+def allows_ends(given: Parameters) -> bool:
+    """Return whether rows may choose the process at bounds: nothing of the torus is given."""
+    own = given.clock is not None or given.network is not None or given.max_eigenvalue != "auto"
+    own |= not SHRINKAGES[given.shrinkage].keeps_positivity  # others need the torus' projection
+    return _is_automatic(given) and not own and given.order == "auto"
+
+
+def allows_mixture(given: Parameters) -> bool:
+    """Return whether few rows may choose a mixture: nothing that belongs to a flow is given."""
+    usual = type(given)()
+    changed = [name for name in OF_FLOWS if getattr(given, name) != getattr(usual, name)]
+    own_folds = given.cv is not None and not (isinstance(given.cv, int) and given.cv == usual.cv)
+    return _is_automatic(given) and not changed and not own_folds
+
+
+def _is_automatic(given: Parameters) -> bool:
+    return isinstance(given.process, str) and given.process == "auto"

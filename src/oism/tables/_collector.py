@@ -72,6 +72,11 @@ class Collector(ABC):
         """The effective number of rows."""
 
     @property
+    def settings(self) -> Settings:
+        """The parameters of the fit."""
+        return self._settings
+
+    @property
     def folds(self) -> int:
         """The number of folds."""
         return self._settings.folds

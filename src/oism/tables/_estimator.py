@@ -18,91 +18,34 @@ point does not depend on the other points that are evaluated with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, DensityMixin, _fit_context, clone
-from sklearn.utils import Tags, check_array
+from numpy.typing import ArrayLike
+from sklearn.base import _fit_context
+from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import (
-    _check_feature_names,
-    _check_n_features,
-    _check_sample_weight,
-    check_is_fitted,
-    validate_data,
-)
-from torch import Tensor
 
-from oism._core import checks
 from oism._core.batches import Batch
-from oism._core.transforms import shared_tensor
-from oism.estimation import (
-    JamesStein,
-    Modulation,
-    Monotone,
-    SampleMeans,
-    Shrinkage,
-)
-from oism.flow import StochasticHeun
 from oism.process import Clock, Process
 from oism.storage import Storable, storable
-from oism.tables._beside import (
-    Training,
-    check_network,
-    joint_with_network,
-    torus_with_network,
-)
-from oism.tables._choices import NAMES, choose_family, choose_folds
-from oism.tables._collector import Collector, Settings
-from oism.tables._columns import Columns, check_periodic, index_of
-from oism.tables._comparison import Comparison, compare_with_baselines
+from oism.tables._beside import check_network
+from oism.tables._choices import NAMES, SHRINKAGES
+from oism.tables._columns import Columns, check_periodic
 from oism.tables._contract import TabularModel
-from oism.tables._copies import CopyCheck, nearest_neighbour_check
-from oism.tables._directions import Directions
-from oism.tables._discrete import DiscreteModel
-from oism.tables._distribution import TableDistribution, given_values
-from oism.tables._ends import choose_at_ends
 from oism.tables._family import Family
-from oism.tables._few_rows import FewRowsFamily
-from oism.tables._frame import (
-    USES_GAPS,
-    Table,
-    check_complete,
-    check_finite,
-    check_is_table,
-    read_columns,
-    read_rows,
-)
-from oism.tables._gaps import log_density
-from oism.tables._hints import warn_of_atoms, warn_of_rows
-from oism.tables._html import model_html
-from oism.tables._impute import filled, with_index_of
-from oism.tables._joint import JointModel
-from oism.tables._output import write_rows
-from oism.tables._parameters import RandomState, from_plain, to_plain, torch_generator
+from oism.tables._fitted_table import FittedTable
+from oism.tables._input import batch_reader, learn_columns, rows_of, weights_of
+from oism.tables._parameters import RandomState, from_plain, to_plain
 from oism.tables._streaming import Batches, Stream
-from oism.tables._summary import describe
-
-Array = NDArray[np.float64]
-SHRINKAGES: dict[str, type[Shrinkage]] = {
-    "none": SampleMeans,
-    "james-stein": JamesStein,
-    "modulation": Modulation,
-    "monotone": Monotone,
-}
-
-OF_FLOWS = (
-    "max_eigenvalue", "order", "network", "ridge", "shrinkage", "clock", "flow_steps", "device",
-)  # fmt: skip
-"""Parameters for models with a flow: where one differs from its default, the model has a flow."""
+from oism.tables._table_fit import TableFit, spread_out
 
 
 @storable
-class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
+class OISM(Storable, FittedTable):
     """A diffusion model fitted in closed form: density, samples and the scores of all noise levels.
 
     `score` is the log-likelihood of rows, as in every density estimator of scikit-learn;
@@ -227,10 +170,6 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     family_: Family[Any]
-    collector_: Collector
-    columns_: Columns
-    _model: TabularModel | None  # None where rows were added since the equations were solved
-    _choice: dict[str, Any] | None = None  # see `Collector.choice`
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "process": [StrOptions({"auto", *NAMES}), Process],
@@ -300,16 +239,17 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
 
         ``y`` is ignored.
         """
-        rows = self._rows(X, reset=True, gaps=True)
-        weights = self._weights(sample_weight, rows)
-        fold = self._begin(rows, weights)
+        rows = learn_columns(self, X)
+        weights = weights_of(sample_weight, rows)
+        fit, fold = TableFit.of(self, self.columns_, rows, weights)
+        self._begin(fit)
         if self.network is not None:
-            check_network(self.family_, self.columns_, weights)
-        self._add(rows, weights, fold)
+            check_network(fit.family, self.columns_, weights)
+        fit.add(rows, weights, fold)
         if self.network is None:
             self._model = self._finalise()
         else:
-            self._model = self._quantised(self._with_network(self.network, rows, weights, fold))
+            self._model = fit.model_with_network(self.network, rows, weights, fold)
         return self
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -333,17 +273,19 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
                 "partial_fit needs the moments of the rows seen before, and a loaded model has "
                 "none: fit a new one, or pickle the estimator instead"
             )
-        gaps = first or self.family_.allows_gaps
-        rows = self._rows(X, reset=first, gaps=gaps, detect=False)  # there may be more levels
-        weights = self._weights(sample_weight, rows)
-        if self.cv is not None and not isinstance(self.cv, Integral):
-            raise ValueError("partial_fit needs a number of folds: cv must be an integer")
         if first:
-            self._begin(rows, weights)
+            rows = learn_columns(self, X, detect=False)  # there may be more levels
         else:
-            self.columns_.check_bounds(rows[weights > 0])
-            self.collector_.warn_of_outside(self._dequantised(rows[weights > 0]))
-        self._add(rows, weights)
+            rows = rows_of(self, X, gaps=self.family_.allows_gaps)
+        weights = weights_of(sample_weight, rows)
+        self._check_folds("partial_fit")
+        if first:
+            self._begin(TableFit.of(self, self.columns_, rows, weights)[0])
+        else:
+            used = rows[weights > 0]
+            self.columns_.check_bounds(used)
+            self.collector_.warn_of_outside(spread_out(self.columns_, used))
+        self._table_fit.add(rows, weights)
         self._model = None
         return self
 
@@ -358,22 +300,47 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         the model of all rows. Equations are solved when the model is next used.
         """
         self._check_no_network("fit_batches")
-        if self.cv is not None and not isinstance(self.cv, Integral):
-            raise ValueError("fit_batches needs a number of folds: cv must be an integer")
+        self._check_folds("fit_batches")
         stream = Stream(batches)
-        pilot, weights = stream.pilot(self._numbers())
-        self._begin(self._rows(pilot, reset=True, gaps=True), weights)
-        self.collector_.prepare(stream.weight)
+        pilot, weights = stream.pilot(batch_reader(self))
+        rows = learn_columns(self, pilot)
+        fit, _ = TableFit.of(self, self.columns_, rows, weights)
+        self._begin(fit)
+        fit.collector.prepare(stream.weight)
 
         def add(batch: Batch) -> None:
-            rows = self._rows(batch.rows, gaps=self.family_.allows_gaps)
-            weights = self._weights(batch.weights, rows)
-            self._add(rows, weights, positions=torch.from_numpy(batch.positions))
+            rows = rows_of(self, batch.rows, gaps=fit.family.allows_gaps)
+            weights = weights_of(batch.weights, rows)
+            fit.add(rows, weights, positions=torch.from_numpy(batch.positions))
 
         stream.each(add)
-        self.collector_ = self.collector_.across_processes()
-        self._model = None
+        self.collector_ = fit.collector.across_processes()
         return self
+
+    def _begin(self, fit: TableFit) -> None:
+        """Keep the family and the collector of a fit, which is not solved yet."""
+        self.family_, self.collector_ = fit.family, fit.collector
+        self._model = self._choice = None
+
+    @property
+    def _table_fit(self) -> TableFit:
+        return TableFit(self.columns_, self.family_, self.collector_)
+
+    def _finalise(self) -> TabularModel:
+        model = self._table_fit.model()
+        self._choice = self.collector_.choice
+        return model
+
+    def _check_no_network(self, name: str) -> None:
+        if self.network is not None:
+            raise ValueError(
+                f"{name} cannot train a network, which needs all rows at once: use fit, or leave "
+                "network out"
+            )
+
+    def _check_folds(self, name: str) -> None:
+        if self.cv is not None and not isinstance(self.cv, Integral):
+            raise ValueError(f"{name} needs a number of folds: cv must be an integer")
 
     def _validate_params(self) -> None:
         check_periodic(self.periodic)
@@ -388,211 +355,6 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.allow_nan = False
         tags.input_tags.categorical = True
         return tags
-
-    @property
-    def model_(self) -> Any:  # noqa: ANN401 (a TabularModel; which one depends on the columns)
-        """The fitted density; equations are solved now where `partial_fit` has added rows."""
-        check_is_fitted(self)
-        if self._model is None:
-            self._model = self._finalise()
-        return self._model
-
-    def score_samples(self, X: ArrayLike) -> Array:  # noqa: N803
-        """Return the log-density of each row, per unit of the data.
-
-        In a row with gaps (NaN, None) it is that of the other entries: the density integrated over
-        the columns that are missing. Of a row without entries it is 0.
-        """
-        return log_density(self.model_, self._rows(X, gaps=True)).numpy()
-
-    def score(self, X: ArrayLike, y: object = None) -> float:  # noqa: N803, ARG002
-        """Return the sum of the log-densities of the rows: their log-likelihood."""
-        return float(np.sum(self.score_samples(X)))
-
-    def sample(
-        self,
-        n_samples: int = 1,
-        random_state: RandomState = None,
-        *,
-        given: Mapping[Any, Any] | None = None,
-        method: str = "ode",
-    ) -> Any:  # noqa: ANN401 (an array or a data frame)
-        """Return rows drawn from the model: ``(n_samples, d)``.
-
-        A model that was fitted to a data frame of pandas or polars returns one, with its names and
-        dtypes. Otherwise rows are an array, of objects if columns are categorical.
-
-        Parameters
-        ----------
-        n_samples
-            The number of rows; 0 is allowed.
-        random_state
-            A seed, or a NumPy ``Generator`` or ``RandomState``; the estimator's own by default.
-        given
-            Values or levels of some columns, by index or name: the others are drawn given these.
-        method
-            "ode", the probability flow, or "sde", the reverse SDE.
-        """
-        model = self.model_
-        n = checks.integer(n_samples, "n_samples", minimum=0)
-        if method not in ("ode", "sde"):
-            raise ValueError(f"method must be 'ode' or 'sde', got {method!r}")
-        generator = torch_generator(self.random_state if random_state is None else random_state)
-        if given and method == "sde":
-            raise ValueError("method must be 'ode' where columns are given")
-        if given:
-            return self._written(
-                self._sampled_given(given_values(self.columns_, given), n, generator)
-            )
-        stochastic = None
-        if method == "sde":
-            steps = getattr(model, "steps", None)
-            if not isinstance(steps, int):
-                chosen = (
-                    "" if self._choice is None else " (few rows chose a mixture: see summary())"
-                )
-                raise ValueError(
-                    f"method must be 'ode': this model has no flow{chosen}, and samples are drawn "
-                    "directly; 'sde' needs process='torus' or 'ou'"
-                )
-            stochastic = StochasticHeun(max(256, 4 * steps))
-        return self._written(model.sample(n, generator, method=stochastic))
-
-    def impute(self, X: ArrayLike, random_state: RandomState = None) -> Any:  # noqa: ANN401, N803
-        """Return the rows with missing entries filled by draws given the other entries of the row.
-
-        Entries that are there stay as they are, and a frame of pandas keeps its index. Several
-        seeds give several filled tables, which show how uncertain the missing entries are.
-        """
-        rows = self._rows(X, gaps=True)
-        generator = torch_generator(self.random_state if random_state is None else random_state)
-        return with_index_of(X, self._written(filled(self.model_, rows, generator)))
-
-    def marginal(self, columns: Sequence[Any]) -> TableDistribution:
-        """Return the distribution of some columns alone, by name or index.
-
-        It has `score_samples`, `sample`, `marginal` and `conditional` of its own.
-        """
-        return self._distribution().marginal(columns)
-
-    def conditional(self, given: Mapping[Any, Any]) -> TableDistribution:
-        """Return the distribution of the other columns, given values or levels of some."""
-        return self._distribution().conditional(given)
-
-    def _distribution(self) -> TableDistribution:
-        return TableDistribution(self.model_, self.columns_)
-
-    def score_function(self, X: ArrayLike, t: ArrayLike) -> Array:  # noqa: N803
-        """Return ∇ log ρ_t at rows, per unit of the data: ``(n, d)``.
-
-        ``t`` is the process's own time, one number or one per row, within ``model_.times``. On the
-        torus ρ_t is the distribution of the data with noise whose standard deviation is
-        √(2t) · ``model_.chart.units[j]`` in the units of column j; for any process it is
-        ``model_.noise_deviations(t)``, see `TableModel.score`. A mixture, which few rows of three
-        columns may have chosen (see ``process``), has the times of the Ornstein-Uhlenbeck process.
-        """
-        model = self.model_
-        rows = self._rows(X)
-        times = torch.as_tensor(np.asarray(t, dtype=np.float64))
-        score: Tensor = model.score(rows, times)
-        return score.numpy()
-
-    def check_copies(
-        self,
-        X: ArrayLike,  # noqa: N803
-        samples: ArrayLike | None = None,
-        *,
-        n_samples: int = 1000,
-        random_state: RandomState = 0,
-    ) -> CopyCheck:
-        """Return whether samples are copies of the rows the model was fitted to.
-
-        Compares the distances from samples to their nearest rows with those between rows; draws
-        ``n_samples`` samples unless some are given.
-        """
-        check_is_fitted(self)
-        if samples is None:
-            samples = self.sample(n_samples, random_state=random_state)
-        rows = self._rows(X).numpy()
-        if isinstance(samples, np.ndarray) and samples.dtype != object:  # without column names
-            drawn = check_array(samples, dtype=np.float64)
-            _check_n_features(self, drawn, reset=False)
-        else:
-            drawn = self._rows(samples).numpy()
-        periods = np.array([column.period or 0.0 for column in self.columns_])
-        return nearest_neighbour_check(drawn, rows, periods=periods)
-
-    def compare(
-        self,
-        X: ArrayLike,  # noqa: N803
-        train: ArrayLike,
-        *,
-        baselines: Sequence[str] | None = None,
-        seconds: float = 60.0,
-        random_state: int = 0,
-    ) -> Comparison:
-        """Return held-out log-likelihoods beside those of baselines, with paired errors.
-
-        Parameters
-        ----------
-        X
-            Test rows, which neither the model nor the baselines are fitted to.
-        train
-            The rows that the model was fitted to; the baselines are fitted to them now.
-        baselines
-            Out of "kde", "mixture" (of Gaussians, by BIC) and "flow" (a spline flow of zuko); by
-            default all, the flow only where zuko is installed.
-        seconds
-            The longest training time of the flow.
-        random_state
-            The seed of the baselines.
-        """
-        return compare_with_baselines(
-            self.score_samples(X),
-            self._rows(X, gaps=True),
-            self._rows(train, gaps=True),
-            self.columns_,
-            baselines=baselines,
-            seconds=seconds,
-            seed=random_state,
-        )
-
-    def summary(self) -> str:
-        """Return the choices that were made, as text; docs/parameters.md explains its words."""
-        return describe(self.facts())
-
-    def facts(self) -> dict[str, Any]:
-        """Return the choices that were made, as plain numbers, texts, lists and dictionaries."""
-        names = getattr(self, "feature_names_in_", range(self.model_.dim))
-        found: dict[str, Any] = self.model_.facts([str(name) for name in names])
-        return found if self._choice is None else {**found, "choice": self._choice}
-
-    def _repr_html_inner(self) -> str:
-        """Return a fitted model as HTML, and scikit-learn's diagram of one that is not fitted."""
-        if getattr(self, "_model", None) is None:
-            # The diagram reads all fitted attributes, which would solve the equations.
-            bare = clone(self) if hasattr(self, "_model") else self
-            diagram: str = super(OISM, bare)._repr_html_inner()  # type: ignore[misc]
-            return diagram
-        defaults = type(self)().get_params(deep=False)
-        parameters = self.get_params(deep=False).items()
-        facts = self.facts()
-        for column, known in zip(facts["columns"], self.columns_, strict=True):
-            if known.categorical:
-                column["levels"] = list(known.levels)
-        return model_html(
-            type(self).__name__,
-            facts,
-            rows=self.collector_.count if hasattr(self, "collector_") else None,
-            parameters={k: v for k, v in parameters if repr(v) != repr(defaults[k])},
-            summary=self.summary(),
-        )
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:  # noqa: ANN401
-        bundle: dict[str, str] = super()._repr_mimebundle_(**kwargs)
-        if "text/html" in bundle:
-            bundle["text/html"] = self._repr_html_inner()
-        return bundle
 
     def to_config(self) -> dict[str, Any]:
         """Return the parameters, the fitted model and the columns, to be stored."""
@@ -624,226 +386,3 @@ class OISM(Storable, DensityMixin, BaseEstimator):  # type: ignore[misc]
         if columns.names is not None:
             estimator.feature_names_in_ = np.array(columns.names, dtype=object)
         return estimator
-
-    def __sklearn_is_fitted__(self) -> bool:
-        """Return whether rows were fitted, or a model was loaded."""
-        return hasattr(self, "_model")
-
-    def _rows(
-        self,
-        X: ArrayLike,  # noqa: N803
-        *,
-        reset: bool = False,
-        gaps: bool = False,
-        detect: bool = True,
-    ) -> Tensor:
-        """Return rows as a float64 tensor, levels as their indices; a gap, if allowed, is NaN.
-
-        With ``reset`` the columns are learned from these rows, and discrete ones are detected
-        unless ``detect`` is false. Tables of numbers are checked by scikit-learn.
-        """
-        check_is_table(X)
-        table, rows = Table.of(X), None
-        if table is None or (table.is_numeric and (reset or not self.columns_.categorical)):
-            array = validate_data(
-                self, X, dtype=np.float64, order="C", reset=reset, ensure_all_finite=False
-            )
-            rows = shared_tensor(array)
-        else:
-            _check_feature_names(self, X, reset=reset)
-        if reset:
-            count = self.n_features_in_ if table is None else len(table.dtypes)
-            labels = getattr(self, "feature_names_in_", None if table is None else table.labels)
-            declared = Columns.of(count, labels, self.periodic, self.bounds, self.box)
-            automatic = isinstance(self.discrete, str)
-            detect = detect and self.sphere is None
-            discrete = () if automatic and not detect else self.discrete
-            self.columns_, rows = read_columns(table, rows, declared, discrete)
-        elif rows is None and table is not None:
-            rows = read_rows(table, self.columns_)
-        assert rows is not None
-        check_array(rows.numpy(), ensure_all_finite=False)
-        _check_n_features(self, rows.numpy(), reset=reset)
-        check_finite(self.columns_, rows)
-        if not gaps:
-            check_complete(self.columns_, rows)
-        return rows
-
-    def _sampled_given(
-        self, given: Mapping[int, float], n: int, generator: torch.Generator
-    ) -> Tensor:
-        """Return n rows with the given values, by the index of their column."""
-        drawn = self.model_.conditional(given).sample(n, generator).cpu()
-        rows = torch.empty(n, self.columns_.count, dtype=torch.float64)
-        rows[:, [j for j in range(rows.shape[1]) if j not in given]] = drawn.double()
-        for j, value in given.items():
-            rows[:, j] = value
-        return rows
-
-    def _written(self, rows: Tensor) -> Any:  # noqa: ANN401 (an array or a data frame)
-        """Return rows as a table of the kind that was fitted."""
-        return write_rows(self.columns_, rows)
-
-    @staticmethod
-    def _weights(sample_weight: ArrayLike | None, rows: Tensor) -> Tensor:
-        weights = _check_sample_weight(
-            sample_weight, rows.numpy(), dtype=np.float64, ensure_non_negative=True
-        )
-        return shared_tensor(weights)
-
-    def _numbers(self) -> Callable[[Any], Array]:
-        """Return a function of batches: their numbers, with NaN for gaps; checks their columns."""
-        first = True
-
-        def numbers(rows: Any) -> Array:  # noqa: ANN401
-            nonlocal first
-            reset, first = first, False
-            found: Array = validate_data(
-                self, rows, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
-            )
-            return found
-
-        return numbers
-
-    def _begin(self, rows: Tensor, weights: Tensor) -> Tensor | None:
-        """Choose a family for the columns, and make its collector of rows.
-
-        Returns the folds of the rows, where those do not follow from their content.
-        """
-        if self.device is not None:
-            checks.device(self.device)  # better to fail now than after the fit
-        used = weights > 0
-        if not bool(used.any()):
-            raise ValueError("sample_weight must have a positive sum")
-        columns = self.columns_
-        self.family_ = choose_family(
-            self.process,
-            columns,
-            self._directions(),
-            max_eigenvalue=self.max_eigenvalue,
-            order=self.order,
-            frame=self.frame,
-        )
-        if not self.family_.allows_gaps:
-            check_complete(columns, rows, USES_GAPS if self.sphere is None else "")
-        if self.sphere is None:
-            warn_of_rows(columns, rows[used])
-            if not self.family_.resolves_peaks:
-                warn_of_atoms(columns, rows[used])
-        columns.check_bounds(rows[used])
-        folds, fold = choose_folds(self.cv, len(rows))
-        if self._chooses_at_ends:
-            own = rows[used], weights[used]
-            self.family_ = choose_at_ends(self.family_, columns, *own, self._settings(folds))
-        if self._chooses_by_rows:
-            self.family_ = FewRowsFamily.of(self.family_, columns)
-        self.collector_ = self._collector(self._dequantised(rows[used]), weights[used], folds)
-        self._model = self._choice = None
-        return fold
-
-    def _directions(self) -> Directions | None:
-        """Return how rows are read as points of the sphere, if they are."""
-        if self.sphere is None:
-            return None
-        columns, named = self.columns_, list(self.sphere)
-        indices = [index_of(key, columns.count, columns.names, "sphere") for key in named]
-        return Directions.of(named, self.sphere_unit, indices)
-
-    def _collector(self, rows: Tensor, weights: Tensor, folds: int) -> Collector:
-        """Return an empty collector for spread rows like these."""
-        settings = self._settings(folds)
-        return self.family_.collector(self.columns_.continuous, rows, weights, settings)
-
-    def _settings(self, folds: int) -> Settings:
-        """Return the parameters that concern a fit, whatever the family."""
-        return Settings(
-            folds=folds,
-            clock=self.clock,
-            shrinkage=SHRINKAGES[self.shrinkage](),
-            ridge=self.ridge,
-            steps=self.flow_steps,
-            device=self.device,
-            levels=self.columns_ if self._has_copies else None,
-        )
-
-    @property
-    def _has_copies(self) -> bool:
-        """Whether rows are spread over cells of levels, and equal rows are copies."""
-        # Where all columns have levels, equal rows are no copies, and one fold would hold all rows
-        # of a level.
-        return bool(self.columns_.discrete) and not self.columns_.have_levels
-
-    @property
-    def _chooses_at_ends(self) -> bool:
-        """Whether the process at bounds is chosen: nothing is given that belongs to the torus."""
-        automatic = isinstance(self.process, str) and self.process == "auto"
-        own = self.clock is not None or self.network is not None or self.max_eigenvalue != "auto"
-        own |= not SHRINKAGES[self.shrinkage].keeps_positivity  # others need the torus' projection
-        return automatic and not own and self.order == "auto"
-
-    @property
-    def _chooses_by_rows(self) -> bool:
-        """Whether few rows choose the process: nothing is given that belongs to a flow."""
-        usual = type(self)()
-        given = [name for name in OF_FLOWS if getattr(self, name) != getattr(usual, name)]
-        own_folds = self.cv is not None and not (isinstance(self.cv, int) and self.cv == usual.cv)
-        automatic = isinstance(self.process, str) and self.process == "auto"
-        return automatic and not given and not own_folds
-
-    def _add(
-        self,
-        rows: Tensor,
-        weights: Tensor,
-        fold: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> None:
-        fold = self._folds(rows, fold)
-        self.collector_.update(self._dequantised(rows), weights, fold, positions)
-
-    def _folds(self, rows: Tensor, fold: Tensor | None) -> Tensor | None:
-        """Return the folds of rows, or None where those follow from the content of spread rows."""
-        return self.collector_.folds_of(rows) if fold is None and self._has_copies else fold
-
-    def _dequantised(self, rows: Tensor) -> Tensor:
-        """Return rows whose discrete columns are spread over the cells of their levels."""
-        if not self.columns_.discrete:
-            return rows
-        return self.columns_.dequantised(rows, torch.Generator().manual_seed(len(rows)))
-
-    def _finalise(self) -> TabularModel:
-        """Return the model of all rows."""
-        model = self._quantised(self.collector_.model())
-        self._choice = self.collector_.choice
-        return model
-
-    def _quantised(self, model: TabularModel) -> TabularModel:
-        """Return the model of rows as they are, from that of spread rows."""
-        return DiscreteModel(model, self.columns_) if self.columns_.discrete else model
-
-    def _with_network(
-        self, network: float | str, rows: Tensor, weights: Tensor, fold: Tensor | None
-    ) -> TabularModel:
-        """Return the model of all rows, spread out, with networks beside it if these help."""
-        model, held_out = self.collector_.cross_fitted()
-        used = weights > 0
-        training = Training.of(network, int(used.sum()))
-        if held_out is not None:
-            return joint_with_network(cast("JointModel", model), held_out, training)
-        fold = self._folds(rows, fold)
-        spread_out, weights = self._dequantised(rows)[used], weights[used]
-        fold = None if fold is None else fold[used]
-
-        def refit(part: Tensor) -> TabularModel:
-            own = spread_out[part], weights[part]
-            collector = self._collector(*own, self.collector_.folds)
-            collector.update(*own, None if fold is None else fold[part])
-            return collector.model()
-
-        return torus_with_network(model, spread_out, fold, refit, training)
-
-    def _check_no_network(self, name: str) -> None:
-        if self.network is not None:
-            raise ValueError(
-                f"{name} cannot train a network, which needs all rows at once: use fit, or leave "
-                "network out"
-            )

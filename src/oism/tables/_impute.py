@@ -7,6 +7,7 @@ depend on the missing values. Rows with the same entries share one conditional d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -32,6 +33,18 @@ def filled(model: Density, rows: Tensor, generator: torch.Generator) -> Tensor:
                     rows
                 )
     return result
+
+
+def rows_given(
+    model: Density, given: Mapping[int, float], n: int, dim: int, generator: torch.Generator
+) -> Tensor:
+    """Return n rows of ``dim`` columns with the given values, by the index of their column."""
+    drawn = model.conditional(given).sample(n, generator).cpu()
+    rows = torch.empty(n, dim, dtype=torch.float64)
+    rows[:, [j for j in range(dim) if j not in given]] = drawn.double()
+    for j, value in given.items():
+        rows[:, j] = value
+    return rows
 
 
 def with_index_of(table: Any, filled: Any) -> Any:  # noqa: ANN401 (frames of any library)

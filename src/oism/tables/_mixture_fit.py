@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from oism._core import checks
+from oism.tables._candidates import Candidates
 from oism.tables._column import Column
-from oism.tables._joint_fit import Candidates, fit_joint
+from oism.tables._joint_fit import fit_joint
 from oism.tables._mixture import MixtureModel
 
 

@@ -38,6 +38,7 @@ from oism._core import checks
 from oism._core.progress import progress_bar
 from oism.tables._estimator import OISM
 from oism.tables._gaps import log_density
+from oism.tables._input import rows_of
 
 Array = NDArray[np.float64]
 
@@ -176,7 +177,7 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         result = np.full(len(found), self.offset_)
         with warnings.catch_warnings():  # samples may be arrays without the columns' names
             warnings.filterwarnings("ignore", "X does not have valid feature names")
-            drawn = self.estimator_._rows(self.estimator_.sample(GAP_SAMPLES, self.random_state))
+            drawn = rows_of(self.estimator_, self.estimator_.sample(GAP_SAMPLES, self.random_state))
         share = self.contamination
         whole = np.quantile(log_density(self.estimator_.model_, drawn).numpy(), share)
         patterns, place = np.unique(found, axis=0, return_inverse=True)
@@ -248,5 +249,5 @@ def gaps_of(estimator: Any, X: ArrayLike) -> NDArray[np.bool_] | None:  # noqa: 
     """Return which entries of rows are missing ``(n, d)``; None for estimators without gaps."""
     if not hasattr(estimator, "columns_"):
         return None
-    missing: NDArray[np.bool_] = estimator._rows(X, gaps=True).isnan().numpy()
+    missing: NDArray[np.bool_] = rows_of(estimator, X, gaps=True).isnan().numpy()
     return missing

@@ -17,15 +17,20 @@ import torch
 from torch import Tensor
 
 from oism.estimation import across_processes, gathered
+from oism.tables._background import effective_count
+from oism.tables._candidates import Candidates
 from oism.tables._collector import Collector, Settings
 from oism.tables._column import Column, turn_start
 from oism.tables._columns import Columns
 from oism.tables._contract import HeldOut
 from oism.tables._folds import canonical_order
 from oism.tables._joint import JointModel
-from oism.tables._joint_fit import MOST_ROWS, Candidates, cross_fit_joint
+from oism.tables._joint_fit import cross_fit_joint
 from oism.tables._mixture import MixtureModel
 from oism.tables._reservoir import Reservoir
+
+MOST_ROWS = 50_000
+"""Rows of which mixtures are fitted; of more, a random subsample."""
 
 
 class RowCollector(Collector):
@@ -39,8 +44,8 @@ class RowCollector(Collector):
 
     @property
     def count(self) -> float:
-        """The effective number of rows: Σw, or (Σw)²/Σw² where that is more."""
-        return max(self.weight, self.weight**2 / self.weight_squared)
+        """The effective number of rows."""
+        return effective_count(self.weight, self.weight_squared)
 
     def update(
         self,

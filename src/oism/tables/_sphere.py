@@ -39,12 +39,11 @@ from oism.tables._contract import TabularModel
 from oism.tables._directions import Directions
 from oism.tables._family import Family
 from oism.tables._folds import folds_of_points
-from oism.tables._joint_fit import MOST_ROWS
 from oism.tables._kernels import DirectionalKernels
 from oism.tables._model import converged_steps
 from oism.tables._pool import Densities, FlowDensity, Invariant, Pool, held_out_weights, notable
 from oism.tables._reservoir import Reservoir
-from oism.tables._rows import RowCollector
+from oism.tables._rows import MOST_ROWS, RowCollector
 from oism.tables._summary import score_facts
 
 DEGREE, POWER = 96.0, 0.4

@@ -29,6 +29,7 @@ from oism._core.batches import Batch
 from oism._core.progress import no_bars, progress_bar
 from oism._core.transforms import shared_tensor, threads_apart
 from oism.estimation import across_processes, gathered, together
+from oism.tables._background import effective_count
 from oism.tables._reservoir import Reservoir
 
 PILOT = 2**17
@@ -103,9 +104,9 @@ class Totals:
 
     @property
     def count(self) -> float:
-        """The effective number of rows: Σw, or (Σw)²/Σw² where that is more; see `Spread`."""
+        """The effective number of rows, 0 without any."""
         first, second = self.sums.tolist()
-        return float(max(first, first**2 / second)) if second > 0 else 0.0
+        return effective_count(first, second) if second > 0 else 0.0
 
 
 class Survey:
