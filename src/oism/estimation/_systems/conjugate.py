@@ -57,6 +57,15 @@ def _dot(x: Tensor, y: Tensor) -> Tensor:
     return (x[:, None] @ y[..., None])[:, 0, 0]
 
 
+def _within(x: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Return Σ_j (x·l_j) r_j for x ``(S, n)`` and vectors l, r ``(S, k, n)``: ``(S, n)``.
+
+    As products of rows: those with columns take four times as long on the CPU.
+    """
+    found: Tensor = (x[:, None] @ left.mT @ right)[:, 0]
+    return found
+
+
 def _extremes(steps: Tensor, ratios: Tensor, used: Tensor) -> tuple[Tensor, Tensor]:
     """Return the extreme Ritz values from the steps a and ratios b ``(S, k)``.
 
@@ -169,7 +178,7 @@ class RidgePath:
         image.addcmul_(diagonal, vector, value=-1)
         if self._is_orthogonalised:
             space = self._vectors[: int(self._place) + 1].movedim(0, 1)
-            image -= ((space @ image[..., None]).mT @ space)[:, 0]
+            image -= _within(image, space, space)
         pivot = diagonal + self._shifts - beside.square() / self._pivot
         self._positive &= (pivot > 0) | (self.residual <= 0)
         self._pivot.copy_(pivot.where(pivot > 0, 1.0))
@@ -253,8 +262,10 @@ class _Descent:
         self._residual.addcmul_(step[:, None], image, value=-1)
         residual = self._residual
         if self._kept:
-            along = self._improved[:, : self._kept] @ residual[..., None]
-            residual -= (along.mT @ self._residuals[:, : self._kept])[:, 0]
+            improved, vectors = (
+                part[:, : self._kept] for part in (self._improved, self._residuals)
+            )
+            residual -= _within(residual, improved, vectors)
         ahead = residual if self._preconditioner is None else self._preconditioner(residual)
         new = _dot(residual, ahead)
         ratio = torch.where(live, new / self.energy.where(live, 1.0), 0.0)
