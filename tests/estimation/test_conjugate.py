@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oism.estimation._systems.conjugate import Operator, RidgePath, conjugate_gradients
+from oism.estimation._systems.conjugate import Operator, RidgePath, Solution, conjugate_gradients
 from oism.estimation._systems.direct import DirectPath
 
 SHIFTS = torch.tensor([1e-3, 0.02, 1.0, 30.0], dtype=torch.float64)
@@ -399,6 +399,36 @@ def test_a_preconditioner_saves_steps_and_measures_the_error() -> None:
     done = solved(start=exact)
     assert done.iterations.tolist() == [0, 0, 0]
     assert bool(done.smallest.isnan().all())
+
+
+@pytest.mark.parametrize("preconditioned", [False, True])
+def test_orthogonal_residuals_make_solutions_independent_of_rounding(preconditioned: bool) -> None:
+    """A few large eigenvalues are found first, and then orthogonality to them is lost."""
+    spectra = torch.cat((torch.logspace(-3, 0, 194), torch.logspace(2, 5, 6))).double()
+    matrix, right = matrices(spectra[None]), normal(1, 200, seed=1)
+    other = torch.randperm(200, generator=torch.Generator().manual_seed(0))
+    turned = matrix[:, other][:, :, other]
+    scale = 1 + normal(200, seed=2).square()
+
+    def solve(matrix: Tensor, right: Tensor, scale: Tensor, orthogonal: int) -> Solution:
+        return conjugate_gradients(
+            product(matrix),
+            right,
+            SHIFTS[:1],
+            preconditioner=(lambda y: scale * y) if preconditioned else None,
+            tolerance=1e-3,
+            iterations=999,
+            orthogonal=orthogonal,
+        )
+
+    changes = []
+    for orthogonal in (0, 128):
+        own = solve(matrix, right, scale, orthogonal)
+        assert bool((own.residual <= 1e-3).all())
+        again = solve(turned, right[:, other], scale[other], orthogonal)
+        changes.append(relative(again.values, own.values[:, other]))
+    assert changes[1] < 1e-9
+    assert changes[0] > 1e-6, "without it, the solution depends on the order of summation"
 
 
 def test_a_direct_path_leaves_out_unknowns_and_reports_what_is_not_positive() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import pytest
 import torch
@@ -402,9 +403,10 @@ def test_dense_and_matrix_free_losses_agree(case: str, monkeypatch: pytest.Monke
     assert float(((exact.values - found).abs() / scale)[both].max()) < 1e-9
 
 
+@pytest.mark.parametrize("n", [600, 6000])
 @pytest.mark.parametrize("spread", [0.15, 0.5])
-def test_short_paths_of_many_rows_have_the_same_levels_and_losses(spread: float) -> None:
-    basis, x = Fourier.lattice(2, 100), points(2, 6000, spread)
+def test_short_paths_of_many_rows_have_the_same_levels_and_losses(spread: float, n: int) -> None:
+    basis, x = Fourier.lattice(2, 100), points(2, n, spread)
     t = torch.tensor([1e-4, 0.01, 0.5], dtype=torch.float64)
     every, short = (system(basis, x, dense=dense).losses(t) for dense in (True, None))
     tried = short.values.isfinite().sum()
@@ -412,6 +414,27 @@ def test_short_paths_of_many_rows_have_the_same_levels_and_losses(spread: float)
     (_, level, loss), (_, other_level, other_loss) = choose(every), choose(short)
     assert torch.equal(level, other_level)
     torch.testing.assert_close(other_loss, loss, rtol=3e-3, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("n", "bound", "judged"),
+    [(500, 100, 9), (600, 100, 5), (5001, 100, 3), (600, 25, 9), (5001, 25, 3)],
+)
+def test_fewer_times_are_judged_at_first_in_large_systems(
+    n: int, bound: int, judged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With 316 functions, or with 80."""
+    own, counts, losses = system(Fourier.lattice(2, bound), points(2, n)), [], TorusSystem.losses
+
+    def counted(self: TorusSystem, t: Tensor, *args: Tensor, **rest: Any) -> Losses:
+        counts.append(len(t))
+        return losses(self, t, *args, **rest)
+
+    monkeypatch.setattr(TorusSystem, "losses", counted)
+    found = own.choices(torch.linspace(0.01, 1, 9, dtype=torch.float64))
+    assert counts[0] == judged
+    assert sum(counts) <= 9
+    assert all(len(part) == 9 and bool(part.isfinite().all()) for part in found)
 
 
 def test_matrix_free_ridges_far_below_one_row_are_not_tried(

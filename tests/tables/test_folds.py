@@ -70,13 +70,14 @@ def test_units_and_order_do_not_change_densities_of_defaults(dim: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "dim", "most"), [(2000, 2, 1e-5), (2000, 3, 1e-5), (6000, 2, 2e-3)])
-def test_units_and_order_hardly_change_densities_of_many_rows(
-    n: int, dim: int, most: float
-) -> None:
-    """The systems of many functions are solved by iterations, to a tolerance."""
+@pytest.mark.parametrize(("n", "dim"), [(2000, 2), (2000, 3), (6000, 2)])
+def test_units_and_order_do_not_change_densities_of_many_rows(n: int, dim: int) -> None:
+    """The systems of many functions are solved by iterations, to a tolerance.
+
+    Their vectors are kept orthogonal: otherwise rounding would change solutions by the tolerance.
+    """
     found = change(n, dim, flow_steps=32)
-    assert max(found.values()) < most, found
+    assert max(found.values()) < 1e-6, found
 
 
 def test_folds_are_balanced_and_shared_by_equal_rows() -> None:

@@ -22,6 +22,7 @@ from oism.estimation._systems.matrix_free import UNSOLVED, Scaled, Solutions
 from oism.estimation._systems.torus_bands import (
     DENSE,
     DENSE_SOLVE,
+    FEW_FUNCTIONS,
     GAUSSIAN_DECAY,
     INTERPOLATED,
 )
@@ -33,12 +34,12 @@ from oism.storage import storable
 EXPONENTIAL_DECAY = 25.0
 """The functions of exact solutions have ‖ξ‖t ≤ 25: see above."""
 
-KNOT_TOLERANCE, MANY_KNOT_TOLERANCE = 1e-6, 1e-4
+KNOT_TOLERANCE, LARGE_KNOT_TOLERANCE = 1e-6, 1e-4
 FINAL_TOLERANCE = 1e-11
-"""Relative residuals of interpolated coefficients, the second above ``MANY_ROWS`` rows, and of
-exact ones. The number of steps may depend on rounding, and with it on units: so few rows have a
-smaller one. The residual of interpolated coefficients is preconditioned: errors in the norm of the
-equations are a few times as much. That is at most a tenth of the error of interpolation, 1e-3."""
+"""Relative residuals of interpolated coefficients, the second of large systems
+(`TorusBands._is_large`), and of exact ones. The residual of interpolated coefficients is
+preconditioned: errors in the norm of the equations are a few times as much. That is at most a tenth
+of the error of interpolation, 1e-3."""
 
 FLOOR = 0.1
 """Added to the density ratio where a preconditioner divides by it."""
@@ -47,6 +48,11 @@ RITZ = 24
 """The number of steps without a preconditioner, for Ritz values."""
 
 FINAL_ITERATIONS = 5000
+
+ORTHOGONAL = 64
+"""The number of residuals of a system that are kept, to which later ones are made orthogonal. Most
+interpolated coefficients need fewer steps; without it they depend on rounding, and so on units.
+Systems of at most ``FEW_FUNCTIONS`` need none: they have a small tolerance or dense algebra."""
 
 
 @storable
@@ -85,9 +91,8 @@ class TorusSystem(TorusSweep):
         means = self.averages.total * decay
         return 1 + ScatteredSeries(self.lattice)(x.cpu().double(), means[None])[0].to(x)
 
-    @property
-    def _knot_tolerance(self) -> float:
-        return MANY_KNOT_TOLERANCE if self._has_many_rows else KNOT_TOLERANCE
+    def _knot_tolerance(self, functions: int) -> float:
+        return LARGE_KNOT_TOLERANCE if self._is_large(functions) else KNOT_TOLERANCE
 
     def _final_band(self, t: float, cutoff: float, *, exact: bool) -> float:
         t = max(t, 1e-300)
@@ -166,8 +171,9 @@ class TorusSystem(TorusSweep):
                     guess = (
                         None if start is None else start[run, : equations.size].to(scale) / scale
                     )
-                    found = self._approximate(operator, right, ridges, guess, inverse)
-                    kept.record(run, found, UNSOLVED / (10 * self._knot_tolerance))
+                    tolerance = self._knot_tolerance(equations.size)
+                    found = approximate(operator, right, ridges, guess, inverse, tolerance)
+                    kept.record(run, found, UNSOLVED / (10 * tolerance))
                 y, used = found.values, slice(None)
             part = right.new_zeros(len(run), equations.size)
             part[:, used] = scale * y
@@ -191,46 +197,6 @@ class TorusSystem(TorusSweep):
         weight = equations.reciprocal(t + self.cutoff(level).square().reciprocal(), FLOOR)
         return Scaled(weight, (penalty / (1 + ridge[:, None] * penalty)).sqrt())
 
-    def _approximate(
-        self,
-        operator: Operator,
-        right: Tensor,
-        ridge: Tensor,
-        start: Tensor | None,
-        inverse: Operator,
-    ) -> Solution:
-        """Return solutions for interpolation, from a guess or else with extreme eigenvalues.
-
-        Ritz values need conjugate gradients without a preconditioner. Few steps are sufficient for
-        the largest, and they bring the solution as far as those with one do at first.
-        """
-        tolerance, first = self._knot_tolerance, None
-        if start is None:
-            first = conjugate_gradients(
-                operator, right, ridge, tolerance=tolerance, iterations=RITZ
-            )
-            start = first.values
-        found = conjugate_gradients(
-            operator,
-            right,
-            ridge,
-            start=start,
-            preconditioner=inverse,
-            tolerance=tolerance,
-            iterations=FINAL_ITERATIONS,
-        )
-        if first is None:
-            return found
-        # One that stopped before is not positive: then the other solution may be any.
-        stopped = (first.iterations < RITZ) & (first.residual > tolerance)
-        return replace(
-            found,
-            iterations=first.iterations + found.iterations,
-            residual=first.residual.where(stopped, found.residual),
-            smallest=torch.fmin(first.smallest, found.smallest),
-            largest=torch.fmax(first.largest, found.largest),
-        )
-
     def norm(self, t: Tensor, alpha: Tensor) -> Tensor:
         """Return (αᵀA_tα)^½: ``(T,)``."""
         equations = self._equations("total", math.inf)
@@ -242,3 +208,46 @@ class TorusSystem(TorusSweep):
             return (own * image).sum(dim=-1).clamp(min=0).sqrt().cpu()
 
         return torch.cat(in_parallel(size, list(self._chunks([math.inf] * len(t), 1, 0))))
+
+
+def approximate(
+    operator: Operator,
+    right: Tensor,
+    ridge: Tensor,
+    start: Tensor | None,
+    inverse: Operator,
+    tolerance: float,
+) -> Solution:
+    """Return solutions for interpolation, from a guess or else with extreme eigenvalues.
+
+    Ritz values need conjugate gradients without a preconditioner. Few steps are sufficient for the
+    largest, and they bring the solution as far as those with one do at first.
+    """
+    orthogonal = ORTHOGONAL if right.shape[1] > FEW_FUNCTIONS else 0
+    first = None
+    if start is None:
+        first = conjugate_gradients(
+            operator, right, ridge, tolerance=tolerance, iterations=RITZ, orthogonal=orthogonal
+        )
+        start = first.values
+    found = conjugate_gradients(
+        operator,
+        right,
+        ridge,
+        start=start,
+        preconditioner=inverse,
+        tolerance=tolerance,
+        iterations=FINAL_ITERATIONS,
+        orthogonal=orthogonal,
+    )
+    if first is None:
+        return found
+    # One that stopped before is not positive: then the other solution may be any.
+    stopped = (first.iterations < RITZ) & (first.residual > tolerance)
+    return replace(
+        found,
+        iterations=first.iterations + found.iterations,
+        residual=first.residual.where(stopped, found.residual),
+        smallest=torch.fmin(first.smallest, found.smallest),
+        largest=torch.fmax(first.largest, found.largest),
+    )

@@ -52,7 +52,12 @@ TIMES = 3
 """The largest number of times per batch on the CPU: those that have converged wait for others."""
 
 MANY_ROWS = 5000
-"""Above so many rows only some folds are judged, and tolerances are larger."""
+"""Above so many rows only some folds are judged."""
+
+FEW_ROWS, FEW_FUNCTIONS = 500, 200
+"""Up to so many rows, and up to ``MANY_ROWS`` with so few functions, choices are made at all times,
+and tolerances are smaller: these systems are fast. On a GPU, where iterations depend on rounding,
+all systems of at most ``MANY_ROWS`` rows are treated so."""
 
 JUDGED = ((20_000, 2), (MANY_ROWS, 3))
 """Above so many rows, this many folds are judged; the first pair that applies."""
@@ -115,10 +120,15 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
         steps = math.floor(BANDS * math.log2(self.radius / max(wanted, 1.0)) + 1e-9)
         return max(self.radius * 2 ** (-steps / BANDS), least) + 1e-9
 
-    @property
-    def _has_many_rows(self) -> bool:
-        """Whether choices are made with fewer folds and times, and to a larger tolerance."""
-        return self._rows > MANY_ROWS
+    def _is_large(self, functions: int) -> bool:
+        """Return whether choices among so many functions are made at fewer times.
+
+        Their systems are then solved to a larger tolerance.
+        """
+        if self._rows > MANY_ROWS:
+            return True
+        on_cpu = on_host(self.averages.total)
+        return on_cpu and self._rows > FEW_ROWS and functions > FEW_FUNCTIONS
 
     @property
     def _rows(self) -> float:
@@ -126,13 +136,12 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
         counts = self.averages.counts
         return float(counts[0]) if len(counts) else 0.0
 
-    @property
-    def _times_per_path(self) -> int:
-        """The largest number of times per batch of ridge paths, which end at the same ridge.
+    def _times_per_path(self, functions: int) -> int:
+        """Return the largest number of times per batch of ridge paths, which end at the same ridge.
 
-        From many rows the best ridges of two times differ by several steps.
+        The best ridges of two times may differ by several steps.
         """
-        return 1 if self._has_many_rows else CHUNK
+        return 1 if self._is_large(functions) else CHUNK
 
     def is_dense(self, band: float, most: int = DENSE) -> bool:
         """Return whether dense algebra is used for the functions of a band."""
@@ -154,7 +163,7 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
             work = folds * (equations.size**2 if dense else points)
             most = max(1, (CHUNK if on_cpu else DEVICE_CHUNK) // work)
             if not dense and on_cpu:
-                most = min(most, TIMES if folds == 1 else self._times_per_path)
+                most = min(most, TIMES if folds == 1 else self._times_per_path(equations.size))
             stop = start
             while stop < len(bands) and stop - start < most and bands[stop] == bands[start]:
                 stop += 1

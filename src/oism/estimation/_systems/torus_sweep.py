@@ -23,6 +23,7 @@ from oism.estimation._systems.torus_bands import (
     DENSE_SOLVE,
     GAUSSIAN_DECAY,
     INTERPOLATED,
+    MANY_ROWS,
     TorusBands,
 )
 from oism.score import RIDGES, Advance, Losses, ignore
@@ -34,7 +35,7 @@ SMOOTHED = 0.3
 """The largest c²t of a candidate cutoff c."""
 
 LARGE_RIDGE = 1e-3
-"""Ridges down to this are always tried: they need few iterations. Above ``MANY_ROWS`` rows the loss
+"""Ridges down to this are always tried: they need few iterations. In large systems the loss
 decides, see `TorusSweep._path`."""
 
 LEAST_RIDGE = 0.3
@@ -51,13 +52,14 @@ not better by LEAST_GAIN, after which no larger one is tried."""
 CHANCE = 0.01
 """The probability that a frequency of uniform data counts as structure."""
 
-STRIDE, CLOSE = 4, 1.5
-"""The first times of a sweep are every fourth; between two whose level and log ε differ by less
+STRIDE, MANY_STRIDE, CLOSE = 2, 4, 1.5
+"""The first times of a sweep of a large system are every second, and every fourth above
+``MANY_ROWS`` rows, from which choices vary less; between two whose level and log ε differ by less
 than ``CLOSE``, choices are interpolated."""
 
-SWEEP_TOLERANCE, MANY_SWEEP_TOLERANCE = 5e-6, 3e-3
-"""Relative residuals, the second above ``MANY_ROWS`` rows. Losses have relative errors of up to
-ten times as much."""
+SWEEP_TOLERANCE, LARGE_SWEEP_TOLERANCE = 5e-6, 3e-3
+"""Relative residuals, the second of large systems (`TorusBands._is_large`). Losses have relative
+errors of up to ten times as much."""
 
 KRYLOV = 2**26
 """The largest number of entries of the Krylov space of a batch of times: half a gigabyte."""
@@ -86,21 +88,27 @@ class Work:
 class TorusSweep(TorusBands):
     """The losses of ridges and cutoffs, and the choice among them."""
 
+    @property
+    def _stride(self) -> int:
+        """The distance of the first times of a sweep."""
+        # On a GPU all times take hardly longer than some of them.
+        if not on_host(self.averages.total) or not self._is_large(self.basis.size):
+            return 1
+        return MANY_STRIDE if self._rows > MANY_ROWS else STRIDE
+
     def _sweep_band(self, t: float, cutoff: float) -> float:
         return self._band(1.5 * cutoff, math.sqrt(GAUSSIAN_DECAY / max(t, 1e-300)))
 
     def choices(self, t: Tensor, *, advance: Advance = ignore) -> tuple[Tensor, Tensor, Tensor]:
         """Return log ridge, level and loss at increasing times ``(T,)``, each ``(T,)``.
 
-        From many rows choices are precise, and change little from one time to the next. Then they
-        are made at every fourth time. Where those of two times differ, that of the time half way
+        Choices change little from one time to the next. In large systems they are made at every
+        second or fourth time. Where those of two times differ, that of the time half way
         between them is made too, with no finer level than both have but one; where they are close,
         they are interpolated, as the loss is.
         """
         picks = torch.zeros(3, len(t), dtype=torch.float64)
-        # On a GPU all times take hardly longer than some of them.
-        many = self._has_many_rows and on_host(self.averages.total)
-        first = sorted({*range(0, len(t), STRIDE if many else 1), len(t) - 1})
+        first = sorted({*range(0, len(t), self._stride), len(t) - 1})
         picks[:, first] = torch.stack(choose(self.losses(t[first], advance=advance)))
         gaps = list(itertools.pairwise(first))
         while gaps := [(low, high) for low, high in gaps if high - low > 1]:
@@ -201,8 +209,8 @@ class TorusSweep(TorusBands):
     def _path(self, t: Tensor, level: int, band: float, lowest: Tensor) -> Tensor:
         """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``.
 
-        ``lowest`` ``(T,)`` are the lowest losses of other levels. From many rows a path ends after
-        the loss has risen once, if it is above these, and twice otherwise.
+        ``lowest`` ``(T,)`` are the lowest losses of other levels. In large systems a path ends
+        after the loss has risen once, if it is above these, and twice otherwise.
         """
         training, heldout = (self._equations(part, band) for part in ("training", "heldout"))
         ridges = RIDGES.to(t.device)
@@ -221,6 +229,7 @@ class TorusSweep(TorusBands):
         judge = heldout.operator(t, negligible=INTERPOLATED)
         loss = torch.full((*right.shape[:2], len(ridges)), math.inf, dtype=t.dtype, device=t.device)
         least = min(LEAST_RIDGE / float(self.averages.counts[0]), LARGE_RIDGE)
+        is_short = self._is_large(training.size)
         before, rises = torch.full_like(t, math.inf), 0
         for number, ridge in reversed(list(enumerate(RIDGES.tolist()))):
             if ridge < least:
@@ -232,7 +241,7 @@ class TorusSweep(TorusBands):
             falls = bool((before - mean > RIDGE_GAIN * mean.abs()).any())
             rises = 0 if falls else rises + 1
             enough = 1 if bool((torch.minimum(before, mean) > lowest).all()) else 2
-            if not falls and (ridge < LARGE_RIDGE or (rises >= enough and self._has_many_rows)):
+            if not falls and (ridge < LARGE_RIDGE or (rises >= enough and is_short)):
                 break
             before = mean
         return loss
@@ -241,8 +250,9 @@ class TorusSweep(TorusBands):
         self, training: FourierEquations, t: Tensor, band: float, scale: Tensor, right: Tensor
     ) -> RidgePath | DirectPath:
         """Return the solutions of all folds for one ridge after another."""
-        ridges = RIDGES.to(t)
-        if self._has_many_rows and self.is_dense(band, DENSE_SOLVE):  # small ridges are tried
+        ridges, is_large = RIDGES.to(t), self._is_large(training.size)
+        # The smallest ridges, which need many iterations, are tried from many rows only.
+        if self._rows > MANY_ROWS and self.is_dense(band, DENSE_SOLVE):
             used = training.active
             own = scale[used]
             matrix = own[:, None] * training.active_matrix(t).flatten(0, 1) * own
@@ -251,6 +261,6 @@ class TorusSweep(TorusBands):
             Scaled(training.operator(t, negligible=INTERPOLATED), scale),
             right,
             ridges,
-            tolerance=MANY_SWEEP_TOLERANCE if self._has_many_rows else SWEEP_TOLERANCE,
+            tolerance=LARGE_SWEEP_TOLERANCE if is_large else SWEEP_TOLERANCE,
             iterations=max(1, min(SWEEP_ITERATIONS, KRYLOV // right.numel())),
         )
