@@ -117,7 +117,18 @@ def test_scattered() -> None:
 
 @pytest.mark.slow
 def test_estimator() -> None:
-    sizes = ["--rows", "120", "--samples", "20", "--queries", "20", "--many", "50", "--threads", "1"]
+    sizes = [
+        "--rows",
+        "120",
+        "--samples",
+        "20",
+        "--queries",
+        "20",
+        "--many",
+        "50",
+        "--threads",
+        "1",
+    ]
     printed = output("estimator.py", *sizes)
     assert "2-D, 400 functions" in printed
     assert "50 samples" in printed
