@@ -39,8 +39,11 @@ SHARES = {"cifar10": THIRD, "unet": THIRD, "mnist": WHOLE}
 """The largest distance of a combined network relative to that of the best peer, by case and
 evaluations. Of a network alone nothing is claimed."""
 
-WITHIN = {name: {5: 0.05, 8: 0.02} for name in ("cifar10", "unet")}
-"""The largest relative excess of the Fréchet distance over that of converged samples."""
+WITHIN = {"cifar10": {8: 0.02}, "unet": {5: 0.05, 8: 0.02}}
+"""The largest relative excess of the Fréchet distance over that of converged samples.
+
+On CIFAR-10 with DDPM++ the excess with 5 evaluations was 4.0%, 5.7% and 6.4% in three trainings, so
+nothing is claimed of it; on MNIST nothing at all. The report has these numbers."""
 
 ACCURACY, OVERHEAD = 0.93, 0.03
 
@@ -290,7 +293,17 @@ class Sampling(Study):
         for form, name in names:
             values = [one.frechet(form, name, n) for n in self.evaluations]
             rows.append([form, name, *("" if math.isnan(v) else f"{v:.2f}" for v in values)])
-        return table(["network", "method", *map(str, self.evaluations)], rows)
+        found = table(["network", "method", *map(str, self.evaluations)], rows)
+        return _joined(found, self._excess(one))
+
+    def _excess(self, one: CaseResults) -> str:
+        """Return how much larger the distances of the default are than that of convergence."""
+        limit = one.converged(one.step, COMBINED)
+        values = [one.frechet(COMBINED, one.ours[0], n) / limit - 1 for n in self.evaluations]
+        if any(map(math.isnan, values)):
+            return ""
+        shown = ", ".join(f"{value:+.1%}" for value in values)
+        return f"Combined, {one.ours[0]}, relative to converged samples ({limit:.1f}): {shown}."
 
 
 def _joined(*parts: str) -> str:
