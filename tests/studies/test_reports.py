@@ -13,7 +13,6 @@ import pytest
 from studies import STUDIES, folder_of, make_study
 from studies.study import Claim, Findings, plain, report
 
-
 MINUTES = {"sampling": 60}
 """The longest times of studies on a GPU that store their parts: this one trains three networks."""
 
