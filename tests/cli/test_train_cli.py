@@ -25,9 +25,9 @@ from torch import Tensor
 
 from oism import VariancePreserving, fit_mixture, fit_prior, load, train
 from oism.basis import IdentityFrame
-from oism.cli import parse
+from oism.cli import parse, train_plan
 from oism.cli.exit_codes import Terminated
-from oism.cli.options import given
+from oism.cli.options import ImageFiles, given
 from oism.cli.reports import decimals
 from oism.cli.train import Train
 from oism.cli.train_form import FORM, SIZES
@@ -48,7 +48,15 @@ from oism.nn import (
 )
 from oism.objectives import errors_by_level
 from oism.sampling import Polynomial
-from oism.training import CHANGEABLE, Loop, TrainingConfig, bits_per_dim, read_metrics
+from oism.training import (
+    CHANGEABLE,
+    Loop,
+    TrainingConfig,
+    bits_per_dim,
+    read_metrics,
+    read_settings,
+)
+from oism.training import _checkpoint as checkpoint
 
 Run = Callable[..., Any]
 
@@ -191,7 +199,7 @@ def test_the_help_has_the_defaults_of_the_library(
         **FORM,
         "dropout": unet_for((1, 8, 8)).to_config()["dropout"],
     }
-    own = {**CONFIG, **{name: name for name in ("order", "predict", "prior", "dropout")}}
+    own = {**CONFIG, **{name: name for name in ("order", "predict", "loss", "prior", "dropout")}}
     for name in own:
         value = library[own[name]]
         if not isinstance(value, bool):
@@ -274,6 +282,28 @@ def test_what_the_network_predicts(here: Run, tmp_path: Path, name: str) -> None
     assert here(f"sample {folder} -n 2 --evaluations 2 -o {tmp_path}/two.npy").code == 0
     ended = here(f"train --resume {folder} --predict x0")
     assert f"the run has --predict {name} (not x0)" in ended.err
+
+
+@pytest.mark.parametrize(("loss", "levels"), [("output", "NormalLogSNR"), ("mixed", "MixedLevels")])
+def test_the_loss_of_what_the_network_predicts(
+    here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, levels: str
+) -> None:
+    """It is kept when the run is resumed; a run without the option has that of the noise."""
+    folder = tmp_path / "run"
+    words = f"train digits.npz --steps 2 {TINY} --predict edm --loss {loss} -o {folder}"
+    assert here(words).code == 0
+    ended = here(f"train --resume {folder} --steps 3")
+    assert ended.code == 0, ended.err
+    found = checkpoint.read_latest(folder / "checkpoints")
+    assert found is not None
+    assert found.settings["levels"] == levels
+    assert found.settings["objective"]["loss"] == "OutputMatching"
+    ended = here(f"train --resume {folder} --loss noise")
+    assert f"the run has --loss {loss} (not noise)" in ended.err
+    settings = read_settings(folder)
+    del settings["notes"]["form"]["loss"]
+    monkeypatch.setattr(train_plan, "read_settings", lambda _: settings)
+    assert train_plan.resumed_plan(folder, None, {}, ImageFiles()).form["loss"] == "noise"
 
 
 def test_folders_of_pictures_and_reports(here: Run, place: Path, tmp_path: Path) -> None:
@@ -710,6 +740,10 @@ USAGE = [
     (
         "train digits.npz -o new --prior none --predict operator",
         "--predict: operator needs a",
+    ),
+    (
+        "train digits.npz -o new --loss mixed",
+        "--loss: mixed is for networks with --predict v, x0, edm or operator",
     ),
     ("train digits.npz -o new --gate 0 2", "--gate: must be a positive finite number, got 0.0"),
     ("train digits.npz -o new --clock ve:1:2", "--clock: the noise of images preserves variance"),

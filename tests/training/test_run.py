@@ -18,8 +18,14 @@ from torch import Tensor, nn
 from oism import OrnsteinUhlenbeck, VariancePreserving, load
 from oism.flow import Pixels
 from oism.images import Open, Prior
-from oism.nn import Diffusion, OperatorInformed
-from oism.objectives import DenoisingScoreMatching, NormalLogSNR, UniformLogSNR, UniformTime
+from oism.nn import Diffusion, OperatorInformed, predicting
+from oism.objectives import (
+    DenoisingScoreMatching,
+    NormalLogSNR,
+    OutputMatching,
+    UniformLogSNR,
+    UniformTime,
+)
 from oism.process import Noising
 from oism.training import (
     CheckpointError,
@@ -226,6 +232,33 @@ def test_other_levels_are_another_run(done: Path) -> None:
             done, predictor(prior), Rows(images(), PIXELS), config(), resume=True,
             levels=UniformTime(prior.noising), accelerator=new_accelerator(cpu=True),
         )  # fmt: skip
+
+
+def test_another_loss_is_another_run(tmp_path: Path) -> None:
+    """A run with a loss of its own is resumed with that loss only."""
+    noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    net = predicting(predictor(), "edm", clock=noising.clock)
+
+    def run(objective: DenoisingScoreMatching | None, **more: Any) -> Run:
+        return Run(
+            tmp_path, net, Rows(images(), PIXELS), config(steps=2), objective=objective,
+            accelerator=new_accelerator(cpu=True), **more,
+        )  # fmt: skip
+
+    loss = OutputMatching(UniformLogSNR(noising), net)  # type: ignore[arg-type]
+    first = run(loss)
+    assert first.loop.objective is loss
+    first.run()
+    run(loss, resume=True).close()
+    wrong = r"objective.loss = 'OutputMatching' \(not 'DenoisingScoreMatching'\)"
+    with pytest.raises(CheckpointError, match=wrong):
+        run(None, resume=True)
+    with pytest.raises(ValueError, match="levels must not be given beside an objective"):
+        run(loss, resume=True, levels=UniformLogSNR(noising))
+    with pytest.raises(TypeError, match="objective must be of type DenoisingScoreMatching"):
+        run("output", resume=True)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="clock must be that of levels"):
+        run(loss, resume=True, clock=VariancePreserving(beta_1=10.0))
 
 
 def normal_run(folder: Path, pixels: Pixels, *, resume: bool = True, **levels: float) -> Run:

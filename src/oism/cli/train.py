@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from oism.training import Run
 
 Prediction = Literal["noise", "v", "x0", "edm", "operator"]
+Loss = Literal["noise", "output", "mixed"]
 Numbers = Annotated[tuple[int, ...] | None, arg(metavar="N ...")]
 
 
@@ -90,6 +91,8 @@ class Schedule:
 class Details:
     """Further settings that determine the weights."""
 
+    loss: Annotated[Loss | None, setting("noise", "LOSS")] = None
+    """The error of the noise, or of the output, or output at mixed levels."""
     warmup: Annotated[int | None, setting(500, "N")] = None
     """The number of steps over which the rate increases."""
     clip: Annotated[float | None, setting(1.0, "NORM")] = None
@@ -183,8 +186,9 @@ class Train(Command):
         with self.report.bars(also=is_main):
             prepared = prepare(plan, accelerator)
             run = Run(
-                plan.folder, prepared.predictor, prepared.rows, plan.config, clock=prepared.clock,
-                resume=plan.resumes, draw=draw, accelerator=accelerator, notes=prepared.notes,
+                plan.folder, prepared.predictor, prepared.rows, plan.config,
+                objective=prepared.objective, resume=plan.resumes, draw=draw,
+                accelerator=accelerator, notes=prepared.notes,
                 listener=Lines() if has_lines else None,
             )  # fmt: skip
             begun, start = run.loop.step_number, time.perf_counter()

@@ -1,4 +1,4 @@
-"""The form of a trained model: its prior, its gate, what the network predicts, its clock.
+"""The form of a trained model: its prior, its gate, what the network predicts, its loss, its clock.
 
 The options contradict each other in some combinations. `check_form` finds these before any data are
 read.
@@ -17,6 +17,9 @@ from oism.nn import Noise, OperatorPreconditioning
 
 FITTED, NONE = ("pca", "pixel"), "none"
 
+NOISE_LOSS, OUTPUT_LOSS = "noise", "output"
+"""The losses of the noise, and of what the network predicts at EDM's noise levels."""
+
 FORM: dict[str, Any] = {
     "prior": "pca",
     "order": 2,
@@ -24,6 +27,7 @@ FORM: dict[str, Any] = {
     "gate": None,
     "paper": False,
     "predict": "noise",
+    "loss": NOISE_LOSS,
     "clock": None,
     "network": None,
     "labels": False,
@@ -34,7 +38,7 @@ SIZES = ("width", "multipliers", "blocks", "attention", "dropout")
 """The options of the network; their defaults depend on the images."""
 
 
-def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:  # noqa: C901
+def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912 (one for each option)
     """Raise if the options of the model contradict each other, before any data are read."""
 
     def refuse(names: tuple[str, ...], why: str) -> None:
@@ -59,7 +63,11 @@ def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:  # no
         refuse(("gate", "paper"), "an option for priors, and there is none")
         if form["predict"] == OperatorPreconditioning.name:
             refuse(("predict",), "operator needs a prior, and there is none (--prior none)")
-    if form["predict"] != Noise.name and (form["paper"] or form["gate"] is not None):
+    if form["predict"] == Noise.name:
+        if form["loss"] != NOISE_LOSS:
+            why = f"{form['loss']} is for networks with --predict v, x0, edm or operator"
+            refuse(("loss",), why)
+    elif form["paper"] or form["gate"] is not None:
         refuse(("predict",), "a network that learns the residual (--paper, --gate) predicts noise")
     if form["labels"]:
         if form["order"] != 2:

@@ -16,13 +16,28 @@ from oism._core.progress import progress_bar
 from oism.cli.exit_codes import UsageError
 from oism.cli.options import naming_options
 from oism.cli.reports import shape_text
-from oism.cli.train_form import NONE, SIZES, gate_of
+from oism.cli.train_form import NOISE_LOSS, NONE, OUTPUT_LOSS, SIZES, gate_of
 from oism.cli.train_plan import Plan
 from oism.cli.train_prior import check_prior, clock_of, fitted_prior, stored_prior
 from oism.data.files import TRAINING, FileError, Images
 from oism.images import Prior
-from oism.nn import Combined, Diffusion, Noise, OperatorInformed, predicting, unet_for
-from oism.process import Clock, first_time
+from oism.nn import (
+    Combined,
+    Diffusion,
+    Noise,
+    OperatorInformed,
+    as_informed,
+    predicting,
+    unet_for,
+)
+from oism.objectives import (
+    DenoisingScoreMatching,
+    MixedLevels,
+    NormalLogSNR,
+    OutputMatching,
+    UniformLogSNR,
+)
+from oism.process import Clock, Noising, OrnsteinUhlenbeck, first_time
 from oism.storage import StorageError, load
 from oism.training import Rows, latest_checkpoint, new_accelerator, stacked
 
@@ -39,7 +54,7 @@ class Prepared:
 
     predictor: nn.Module
     prior: Prior | None
-    clock: Clock
+    objective: DenoisingScoreMatching
     images: Images
     rows: Rows
     parameters: int
@@ -74,10 +89,11 @@ def prepare(plan: Plan, accelerator: Accelerator) -> Prepared:
         "sizes": {name: sizes[name] for name in SIZES if name in sizes},
         "classes": names,
     }
+    predictor = _predictor(net, prior, clock, form, config.first)
     return Prepared(
-        predictor=_predictor(net, prior, clock, form, config.first),
+        predictor=predictor,
         prior=prior,
-        clock=clock,
+        objective=_objective(predictor, clock, form["loss"], config.first),
         images=images,
         rows=rows,
         parameters=sum(part.numel() for part in net.parameters()),
@@ -138,6 +154,20 @@ def _predictor(
         return OperatorInformed(net, prior, gate=gate)
     net = predicting(net, form["predict"], prior=prior, clock=clock)
     return net if prior is None else Combined(net, prior, first=first)
+
+
+def _objective(
+    predictor: nn.Module, clock: Clock, loss: str, first: float
+) -> DenoisingScoreMatching:
+    """Return the loss: that of the noise, or of what the network predicts."""
+    noising = Noising(OrnsteinUhlenbeck(), clock)
+    even, normal = UniformLogSNR(noising, first), NormalLogSNR(noising, first)
+    if loss == NOISE_LOSS:
+        return DenoisingScoreMatching(even)
+    informed = as_informed(predictor)
+    outputs = predictor if informed is None else informed.net
+    levels = normal if loss == OUTPUT_LOSS else MixedLevels(even, normal)
+    return OutputMatching(levels, outputs)  # type: ignore[arg-type]
 
 
 def accelerator_on(device: str | None) -> Accelerator:

@@ -76,7 +76,8 @@ def resumed_plan(
         raise CheckpointError(f"{folder}: the run was not started by `oism train`")
     check_folder(folder, resume=True)
     check_not_running(folder)
-    before = {**notes["form"], **notes["sizes"]}
+    form = {**FORM, **notes["form"]}  # a run may be older than an option
+    before = {**form, **notes["sizes"]}
     before |= {name: settings["config"][own] for name, own in CONFIG.items()}
     before |= {name: not before[name] for name in ("no_flip", "no_dequantise")}
     changes = {name: plain(value) for name, value in found.items() if name in before}
@@ -96,7 +97,7 @@ def resumed_plan(
         folder,
         notes["data"] if data is None else data,
         files if given(files) else stored,
-        notes["form"],
+        form,
         notes["sizes"],
         config_of(changes, settings["config"]),
         resumes=True,

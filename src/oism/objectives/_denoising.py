@@ -21,7 +21,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -114,6 +114,10 @@ class DenoisingScoreMatching:
     def noising(self) -> Noising:
         """The process seen through the clock."""
         return self.levels.noising
+
+    def settings(self) -> dict[str, Any]:
+        """Return the names of the loss and of its weights, as plain values for JSON."""
+        return {"loss": type(self).__name__, "weighting": repr(self.weighting)}
 
     def __call__(
         self, predictor: NoisePredictor, x: Tensor, generator: torch.Generator | None = None

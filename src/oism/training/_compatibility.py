@@ -11,12 +11,12 @@ from torch import nn
 from oism import storage
 from oism.images import Prior
 from oism.nn import Diffusion, as_informed
-from oism.objectives import NoiseLevels
+from oism.objectives import DenoisingScoreMatching, NoiseLevels
 from oism.process import Clock
 from oism.training._config import TrainingConfig
 from oism.training._data import Rows
 
-OPTIONAL = ("pixels", "level_arguments")
+OPTIONAL = ("pixels", "level_arguments", "objective")
 """Settings that a checkpoint may lack, and that are compared where it has them."""
 
 
@@ -67,10 +67,10 @@ def check_clock(own: Clock, clock: Clock) -> None:
 
 
 def settings_of(
-    model: Diffusion, rows: Rows, levels: NoiseLevels, config: TrainingConfig
+    model: Diffusion, rows: Rows, objective: DenoisingScoreMatching, config: TrainingConfig
 ) -> dict[str, Any]:
     """Return what determines the weights of a run, and must not change when it is resumed."""
-    facts, informed = model.facts(), model.informed
+    facts, informed, levels = model.facts(), model.informed, objective.levels
     return {
         **config.fixed(),
         "rows": len(rows),
@@ -78,6 +78,7 @@ def settings_of(
         "pixels": None if rows.pixels is None else [rows.pixels.low, rows.pixels.high],
         "levels": type(levels).__name__,
         "level_arguments": levels.settings(),
+        "objective": objective.settings(),
         "clock": repr(levels.noising.clock),  # models have the same process
         "prior": None if informed is None else fingerprint(informed.prior),
         "form": facts.get("form"),

@@ -63,6 +63,7 @@ def train(  # noqa: PLR0913
     *,
     clock: Clock | None = None,
     levels: NoiseLevels | None = None,
+    objective: DenoisingScoreMatching | None = None,
     resume: bool = False,
     draw: Draw | None = None,
     accelerator: Accelerator | None = None,
@@ -89,6 +90,10 @@ def train(  # noqa: PLR0913
         are the prior's.
     levels
         The distribution of times, by default `UniformLogSNR` from ``config.first``.
+    objective
+        The loss, by default `DenoisingScoreMatching` with ``levels``, which are not given
+        otherwise. ``OutputMatching(NormalLogSNR(noising), net)`` is that of EDM, for a network of
+        `predicting`.
     resume
         Whether to continue from the newest checkpoint of the folder, if there is one. Otherwise a
         folder with a checkpoint is an error.
@@ -108,8 +113,8 @@ def train(  # noqa: PLR0913
     """
     config = TrainingConfig() if config is None else config
     run = Run(
-        folder, predictor, data, config, clock=clock, levels=levels, resume=resume, draw=draw,
-        accelerator=accelerator,
+        folder, predictor, data, config, clock=clock, levels=levels, objective=objective,
+        resume=resume, draw=draw, accelerator=accelerator,
     )  # fmt: skip
     run.run()
     return run.finished()
@@ -134,6 +139,7 @@ class Run:
         *,
         clock: Clock | None = None,
         levels: NoiseLevels | None = None,
+        objective: DenoisingScoreMatching | None = None,
         resume: bool = False,
         draw: Draw | None = None,
         accelerator: Accelerator | None = None,
@@ -145,8 +151,8 @@ class Run:
         self.folder, self.config, self.draw = Path(folder), config, draw
         self.notes, self.listener = notes, listener
         places.check_folder(self.folder, resume=resume)
-        levels = levels_of(predictor, config, clock, levels)
-        informed = as_informed(predictor)
+        objective = objective_of(predictor, config, clock, levels, objective)
+        levels, informed = objective.levels, as_informed(predictor)
         pixels = None if informed is None else informed.spec.pixels
         rows = rows_of(data, pixels, dequantise=config.dequantise)
         check_alike(predictor, rows, levels, config)
@@ -154,7 +160,7 @@ class Run:
         self.accelerator = new_accelerator() if accelerator is None else accelerator
         spec = TensorSpec(rows.shape, levels.noising.clock, rows.pixels, rows.dequantise)
         self.model = Diffusion(predictor, spec, first=levels.first, precision=config.precision)
-        self._settings: dict[str, Any] = plain(settings_of(self.model, rows, levels, config))
+        self._settings: dict[str, Any] = plain(settings_of(self.model, rows, objective, config))
         self._stop_error: BaseException | None = None
         self._measured = NEVER
         self.error: ModelError | None = None
@@ -163,7 +169,7 @@ class Run:
         found = checkpoint.read_latest(self.checkpoints)
         if found is not None:
             self._check_same(found)
-        self.loop = Loop(predictor, rows, DenoisingScoreMatching(levels), config, self.accelerator)
+        self.loop = Loop(predictor, rows, objective, config, self.accelerator)
         if found is not None:
             _restore(self.loop, found)
         # All processes have read the folder before one of them writes to it.
@@ -383,20 +389,29 @@ def _restore(loop: Loop, found: Checkpoint) -> None:
     loop.step_number = found.step
 
 
-def levels_of(
-    predictor: nn.Module, config: TrainingConfig, clock: Clock | None, levels: NoiseLevels | None
-) -> NoiseLevels:
-    """Return the distribution of times: the one given, or the default for a clock."""
+def objective_of(
+    predictor: nn.Module,
+    config: TrainingConfig,
+    clock: Clock | None,
+    levels: NoiseLevels | None,
+    objective: DenoisingScoreMatching | None,
+) -> DenoisingScoreMatching:
+    """Return the loss: the one given, or that of the noise at levels or those of a clock."""
     checks.optional(clock, Clock, "clock")
     checks.optional(levels, NoiseLevels, "levels")
+    checks.optional(objective, DenoisingScoreMatching, "objective")
+    if objective is not None:
+        if levels is not None:
+            raise ValueError("levels must not be given beside an objective, which has its own")
+        levels = objective.levels
     if levels is not None:
         if clock not in (None, levels.noising.clock):
             raise ValueError(f"clock must be that of levels, or not be given, got {clock!r}")
-        return levels
+        return DenoisingScoreMatching(levels) if objective is None else objective
     informed = as_informed(predictor)
     own = getattr(predictor, "clock", None) if informed is None else informed.spec.clock
     default = VariancePreserving() if own is None else own
     if informed is not None and clock is not None:
         check_clock(default, clock)
     noising = Noising(OrnsteinUhlenbeck(), default if clock is None else clock)
-    return UniformLogSNR(noising, config.first)
+    return DenoisingScoreMatching(UniformLogSNR(noising, config.first))
