@@ -211,9 +211,10 @@ def objective_of(
 
     With normal log-SNRs the latter is that of EDM as published, whatever the preconditioning.
     """
-    even, normal = UniformLogSNR(noising, first), NormalLogSNR(noising, first)
+    even = UniformLogSNR(noising, first)
     if training.loss == NOISE:
         return DenoisingScoreMatching(even)
+    normal = NormalLogSNR(noising, first)
     levels = normal if training.loss == OWN else MixedLevels(even, normal)
     return OutputMatching(levels, predictor)  # type: ignore[arg-type]
 

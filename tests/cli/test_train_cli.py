@@ -25,7 +25,7 @@ from torch import Tensor
 
 from oism import VariancePreserving, fit_mixture, fit_prior, load, train
 from oism.basis import IdentityFrame
-from oism.cli import parse, train_plan
+from oism.cli import parse, train_parts, train_plan
 from oism.cli.exit_codes import Terminated
 from oism.cli.options import ImageFiles, given
 from oism.cli.reports import decimals
@@ -44,9 +44,10 @@ from oism.nn import (
     Informed,
     OperatorInformed,
     Parametrised,
+    predicting,
     unet_for,
 )
-from oism.objectives import errors_by_level
+from oism.objectives import OutputMatching, errors_by_level
 from oism.sampling import Polynomial
 from oism.training import (
     CHANGEABLE,
@@ -284,13 +285,20 @@ def test_what_the_network_predicts(here: Run, tmp_path: Path, name: str) -> None
     assert f"the run has --predict {name} (not x0)" in ended.err
 
 
-@pytest.mark.parametrize(("loss", "levels"), [("output", "NormalLogSNR"), ("mixed", "MixedLevels")])
+@pytest.mark.parametrize(
+    ("loss", "levels", "form"),
+    [
+        ("output", "NormalLogSNR", "--predict edm"),
+        ("mixed", "MixedLevels", "--predict operator"),
+        ("mixed", "MixedLevels", "--predict v --prior none"),
+    ],
+)
 def test_the_loss_of_what_the_network_predicts(
-    here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, levels: str
+    here: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: str, levels: str, form: str
 ) -> None:
     """It is kept when the run is resumed; a run without the option has that of the noise."""
     folder = tmp_path / "run"
-    words = f"train digits.npz --steps 2 {TINY} --predict edm --loss {loss} -o {folder}"
+    words = f"train digits.npz --steps 2 {TINY} {form} --loss {loss} -o {folder}"
     assert here(words).code == 0
     ended = here(f"train --resume {folder} --steps 3")
     assert ended.code == 0, ended.err
@@ -304,6 +312,17 @@ def test_the_loss_of_what_the_network_predicts(
     del settings["notes"]["form"]["loss"]
     monkeypatch.setattr(train_plan, "read_settings", lambda _: settings)
     assert train_plan.resumed_plan(folder, None, {}, ImageFiles()).form["loss"] == "noise"
+
+
+@pytest.mark.parametrize("has_prior", [True, False])
+def test_the_loss_has_the_outputs_of_the_trained_network(place: Path, has_prior: bool) -> None:
+    prior = fit_prior(images(place), order=2)
+    net: Any = predicting(unet_for((1, 8, 8), width=8), "edm", prior=prior)
+    predictor = Combined(net, prior) if has_prior else net
+    found = train_parts._objective(predictor, prior.clock, "mixed", 1e-4)
+    assert isinstance(found, OutputMatching)
+    assert found.outputs is net
+    assert found.levels.first == 1e-4
 
 
 def test_folders_of_pictures_and_reports(here: Run, place: Path, tmp_path: Path) -> None:

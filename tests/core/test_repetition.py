@@ -84,25 +84,26 @@ def test_each_thread_has_one_stream_for_a_device(monkeypatch: pytest.MonkeyPatch
     made: list[Any] = []
 
     class Stream:
-        def __init__(self) -> None:
-            self.device = torch.device("cuda", 0)
+        def __init__(self, device: torch.device) -> None:
+            self.device = device
             made.append(self)
 
         def wait_stream(self, other: Stream) -> None:
             assert other is not self
 
-    main = Stream()
+    devices = [torch.device("cuda", number) for number in (0, 1)]
+    main = {device: Stream(device) for device in devices}
     monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: main)
+    monkeypatch.setattr(torch.cuda, "current_stream", main.get)
     monkeypatch.setattr(torch.cuda, "stream", nullcontext)
 
     def work() -> None:
-        for _ in range(3):
-            with repetition._aside():
+        for device in (*devices, *devices):
+            with repetition._aside(device):
                 pass
 
     for number in (1, 2):
         thread = Thread(target=work)
         thread.start()
         thread.join()
-        assert len(made) == 1 + number
+        assert [stream.device for stream in made[2:]] == number * devices

@@ -364,6 +364,19 @@ def test_new_statistics_of_a_part_are_given_to_the_scheduler(prior: Prior) -> No
     assert pipe.to("cpu").scheduler.statistics is found
 
 
+def test_statistics_of_a_scheduler_before_the_pipeline_are_kept(prior: Prior) -> None:
+    """Unless the prior of the pipeline has its own."""
+    scheduler = OperatorScheduler(prior=prior)
+    found = scheduler.measure(small_unet(), 4, torch.Generator().manual_seed(0))
+    part = OperatorPrior(prior)
+    pipe = OperatorPipeline(small_unet(), scheduler, part)
+    assert pipe.scheduler.statistics is part.statistics is found
+    again = OperatorScheduler(prior=prior)
+    again.measure(small_unet(), 4, torch.Generator().manual_seed(1))
+    pipe = OperatorPipeline(small_unet(), again, part)
+    assert pipe.scheduler.statistics is part.statistics is found
+
+
 def test_statistics_beside_another_prior_are_not_kept(prior: Prior) -> None:
     pipe = OperatorPipeline(small_unet(), OperatorScheduler(), OperatorPrior(prior))
     pipe.scheduler.set_prior(digits_prior())

@@ -445,3 +445,21 @@ def test_a_direct_path_leaves_out_unknowns_and_reports_what_is_not_positive() ->
             assert bool(found[1, ::2].isnan().all())
         else:
             assert relative(found[1:, ::2], expected[1:, number]) < 1e-12
+
+
+def test_orthogonal_residuals_of_systems_that_end_at_different_steps() -> None:
+    """One is solved in a step, one in many more than are kept, and one is not positive."""
+    n = 60
+    spectra = torch.stack((torch.ones(n), torch.logspace(-3, 3, n), torch.linspace(-5, 40, n)))
+    matrix, right = matrices(spectra.double()), normal(3, n, seed=4)
+    shift = SHIFTS[:1].expand(3)
+    found = conjugate_gradients(
+        product(matrix), right, shift, tolerance=1e-6, iterations=500, orthogonal=8
+    )
+    left = (shifted(matrix, shift) @ found.values[..., None])[..., 0] - right
+    measured = left.norm(dim=1) / right.norm(dim=1)
+    torch.testing.assert_close(measured[:2], found.residual[:2], rtol=0.01, atol=1e-12)
+    assert found.iterations[0] == 1
+    assert found.iterations[1] > 8
+    assert bool((found.residual[:2] <= 1e-6).all())
+    assert found.residual[2] > 1e-3

@@ -204,11 +204,16 @@ def test_a_mixture_has_both_distributions(name: str, share: float) -> None:
 
 
 def test_parts_of_a_mixture_have_low_discrepancy() -> None:
-    one, other = (UniformLogSNR(NOISINGS["VP"]), NormalLogSNR(NOISINGS["VP"]))
+    """With a share of 0.3, one in each 19th or so of one part, in each 45th of the other."""
+    one = UniformLogSNR(NOISINGS["VP"])
     u = low_discrepancy(64, torch.Generator().manual_seed(3))
-    tau = MixedLevels(one, other, 0.25).at(u)
-    places = (one.highest - one.noising.log_snr(tau[u < 0.25]).sort(descending=True).values) * 16
-    assert torch.equal((places / one.width).floor(), torch.arange(16, dtype=torch.float64))
+    tau = MixedLevels(one, one, 0.3).at(u)
+    for chosen, share in ((u < 0.3, 0.3), (u >= 0.3, 0.7)):
+        log_snr = one.noising.log_snr(tau[chosen]).sort().values
+        gaps = log_snr.diff() / one.width
+        torch.testing.assert_close(gaps, torch.full_like(gaps, 1 / (64 * share)), rtol=1e-6, atol=0)
+        ends = (log_snr[0] - one.lowest) + (one.highest - log_snr[-1])
+        assert float(ends) < 2 * one.width / (64 * share)
 
 
 def test_arguments_of_a_mixture() -> None:
@@ -223,7 +228,7 @@ def test_arguments_of_a_mixture() -> None:
         "other": {"levels": "NormalLogSNR", "first": 1e-4, "mean": -1.0, "deviation": 1.2},
         "share": 0.3,
     }
-    with pytest.raises(ValueError, match="other must have the noising and the first time of one"):
+    with pytest.raises(ValueError, match="other must have the same noising and first time as one"):
         MixedLevels(one, UniformTime(noising, 1e-3))
     with pytest.raises(ValueError, match="share must be between 0 and 1, got 1"):
         MixedLevels(one, other, 1)

@@ -387,6 +387,7 @@ UNFITTED: list[Callable[[OISM], object]] = [
     lambda model: model.sample(3),
     lambda model: model.score_function(rows(), 0.1),
     lambda model: model.check_copies(rows()),
+    lambda model: model.impute(rows()),
     lambda model: model.summary(),
     lambda model: model.save("nowhere.safetensors"),
 ]

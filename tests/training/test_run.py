@@ -25,6 +25,7 @@ from oism.objectives import (
     OutputMatching,
     UniformLogSNR,
     UniformTime,
+    Weighting,
 )
 from oism.process import Noising
 from oism.training import (
@@ -257,8 +258,42 @@ def test_another_loss_is_another_run(tmp_path: Path) -> None:
         run(loss, resume=True, levels=UniformLogSNR(noising))
     with pytest.raises(TypeError, match="objective must be of type DenoisingScoreMatching"):
         run("output", resume=True)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="clock must be that of levels"):
+    with pytest.raises(ValueError, match="clock must be that of the objective"):
         run(loss, resume=True, clock=VariancePreserving(beta_1=10.0))
+
+
+def test_a_checkpoint_without_a_loss_has_that_of_the_noise(tmp_path: Path) -> None:
+    """So have all from before it was a setting: others must not continue them."""
+    noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    net = predicting(predictor(), "edm", clock=noising.clock)
+
+    def run(objective: DenoisingScoreMatching, **more: Any) -> Run:
+        return Run(
+            tmp_path, net, Rows(images(), PIXELS), config(steps=1), objective=objective,
+            accelerator=new_accelerator(cpu=True), **more,
+        )  # fmt: skip
+
+    levels = UniformLogSNR(noising)
+    run(DenoisingScoreMatching(levels)).run()
+    found = checkpoint.read_latest(tmp_path / "checkpoints")
+    assert found is not None
+    kept = {name: value for name, value in found.settings.items() if name != "objective"}
+    checkpoint.write(tmp_path / "checkpoints", replace(found, settings=kept), 1)
+    run(DenoisingScoreMatching(levels), resume=True).close()
+    with pytest.raises(CheckpointError, match=r"'DenoisingScoreMatching' \(not 'OutputMatching'"):
+        run(OutputMatching(levels, net), resume=True)  # type: ignore[arg-type]
+
+
+def test_weights_of_ones_own_have_a_name() -> None:
+    """Not an address in memory, which would differ when a run is resumed."""
+
+    class Own(Weighting):
+        def __call__(self, noising: Noising, tau: Tensor) -> Tensor:
+            return tau
+
+    noising = Noising(OrnsteinUhlenbeck(), VariancePreserving())
+    settings = DenoisingScoreMatching(UniformLogSNR(noising), Own()).settings()
+    assert settings == {"loss": "DenoisingScoreMatching", "weighting": "Own()"}
 
 
 def normal_run(folder: Path, pixels: Pixels, *, resume: bool = True, **levels: float) -> Run:

@@ -34,14 +34,14 @@ class Repeated:
     """
 
     def __init__(self, work: Callable[[], None], device: torch.device) -> None:
-        self._work, self._is_recorded = work, device.type == "cuda"
+        self._work, self._device = work, device
         self._left = WARM_UPS
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self, times: int) -> None:
         """Repeat the work."""
         for _ in range(times):
-            if not self._is_recorded:
+            if self._device.type != "cuda":
                 self._work()
             elif self._left:
                 self._left -= 1
@@ -51,13 +51,13 @@ class Repeated:
                 self._graph.replay()
 
     def _warm_up(self) -> None:
-        with _aside():
+        with _aside(self._device):
             self._work()
 
     def _record(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         # Not `torch.cuda.graph`, which returns all free memory to the device before it records.
-        with _aside():
+        with _aside(self._device):
             graph.capture_begin(capture_error_mode="thread_local")  # others may use the device
             try:
                 self._work()
@@ -67,15 +67,14 @@ class Repeated:
 
 
 @contextmanager
-def _aside() -> Iterator[None]:
-    """Within, operations run on a stream of their own, which recordings need.
+def _aside(device: torch.device) -> Iterator[None]:
+    """Within, operations on a device run on a stream of their own, which recordings need.
 
     Each thread has one for a device: libraries allocate memory for every stream that they see.
     """
-    main = torch.cuda.current_stream()
-    known = _streams.by_device
+    main, known = torch.cuda.current_stream(device), _streams.by_device
     if main.device not in known:
-        known[main.device] = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        known[main.device] = torch.cuda.Stream(main.device)  # type: ignore[no-untyped-call]
     side = known[main.device]
     side.wait_stream(main)
     with torch.cuda.stream(side):

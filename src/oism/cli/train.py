@@ -92,7 +92,7 @@ class Details:
     """Further settings that determine the weights."""
 
     loss: Annotated[Loss | None, setting("noise", "LOSS")] = None
-    """The error of the noise, or of the output, or output at mixed levels."""
+    """noise, or output, the error of what is predicted, or mixed levels."""
     warmup: Annotated[int | None, setting(500, "N")] = None
     """The number of steps over which the rate increases."""
     clip: Annotated[float | None, setting(1.0, "NORM")] = None

@@ -161,9 +161,10 @@ def _objective(
 ) -> DenoisingScoreMatching:
     """Return the loss: that of the noise, or of what the network predicts."""
     noising = Noising(OrnsteinUhlenbeck(), clock)
-    even, normal = UniformLogSNR(noising, first), NormalLogSNR(noising, first)
+    even = UniformLogSNR(noising, first)
     if loss == NOISE_LOSS:
         return DenoisingScoreMatching(even)
+    normal = NormalLogSNR(noising, first)
     informed = as_informed(predictor)
     outputs = predictor if informed is None else informed.net
     levels = normal if loss == OUTPUT_LOSS else MixedLevels(even, normal)

@@ -77,7 +77,10 @@ class OperatorPipeline(DiffusionPipeline):
         if prior is not None and not hasattr(prior, "statistics"):
             prior = OperatorPrior(prior)  # it checks the type
         self.register_modules(unet=unet, scheduler=scheduler, prior=prior)
-        self._known_statistics = self.scheduler.statistics
+        own = _prior_of(unet) if prior is None else prior
+        measured = own is not None and own.statistics is not None
+        # Those of a scheduler are new to a prior that has none, and give way to others.
+        self._known_statistics = scheduler.statistics if measured else None
         """The statistics of the scheduler when it was last given a prior."""
         self._give_prior()
 

@@ -41,6 +41,10 @@ NODES = 512
 class Weighting(ABC):
     """The weight of an error of the predicted noise at each noise level."""
 
+    def __repr__(self) -> str:
+        """Return the name: a run is resumed with the weights of the same name only."""
+        return f"{type(self).__name__}()"
+
     @abstractmethod
     def __call__(self, noising: Noising, tau: Tensor) -> Tensor:
         """Return w(τ), not normalised."""
@@ -87,7 +91,7 @@ class DenoisingScoreMatching:
     Parameters
     ----------
     levels
-        The distribution of the times: `UniformLogSNR` or `UniformTime`, with their noising.
+        The distribution of the times, with their noising, for example `UniformLogSNR`.
     weighting
         The weight of errors: `LikelihoodWeighting` by default.
 

@@ -181,7 +181,10 @@ class MixedLevels(NoiseLevels):
         for name, part in (("one", one), ("other", other)):
             checks.instance(part, NoiseLevels, name)
         if one.noising != other.noising or one.first != other.first:
-            raise ValueError("other must have the noising and the first time of one")
+            raise ValueError(
+                f"other must have the same noising and first time as one, {one.noising!r} and "
+                f"{one.first:g}, got {other.noising!r} and {other.first:g}"
+            )
         self.share = checks.number(share, "share")
         if not 0 < self.share < 1:
             raise ValueError(f"share must be between 0 and 1, got {share!r}")

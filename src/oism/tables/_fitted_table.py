@@ -137,6 +137,7 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
         Entries that are there stay as they are, and a frame of pandas keeps its index. Several
         seeds give several filled tables, which show how uncertain the missing entries are.
         """
+        check_is_fitted(self)
         rows = rows_of(self, X, gaps=True)
         generator = self._generator(random_state)
         return with_index_of(X, write_rows(self.columns_, filled(self.model_, rows, generator)))

@@ -16,8 +16,11 @@ from oism.process import Clock
 from oism.training._config import TrainingConfig
 from oism.training._data import Rows
 
-OPTIONAL = ("pixels", "level_arguments", "objective")
+OPTIONAL = ("pixels", "level_arguments")
 """Settings that a checkpoint may lack, and that are compared where it has them."""
+
+FIRST_OBJECTIVE = {"loss": "DenoisingScoreMatching", "weighting": "LikelihoodWeighting()"}
+"""The loss of checkpoints from before it was a setting."""
 
 
 def check_alike(
@@ -89,7 +92,8 @@ def settings_of(
 
 def completed(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a checkpoint, with those of now for the optional ones it lacks."""
-    return {**{name: now[name] for name in OPTIONAL}, **before}
+    optional = {name: now[name] for name in OPTIONAL}
+    return {**optional, "objective": FIRST_OBJECTIVE, **before}
 
 
 def fingerprint(prior: Prior) -> str:

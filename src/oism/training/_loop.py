@@ -69,7 +69,7 @@ class Report:
 class ModelError:
     """The error of the predicted noise, per dimension, of the model with average weights.
 
-    ``mean`` is that over times uniform in the log-SNR, as in training; ``by_level`` those in equal
+    ``mean`` is that over times uniform in the log-SNR; ``by_level`` those in equal
     intervals of the log-SNR, low noise first, NaN for an interval without draws.
     """
 

@@ -91,9 +91,9 @@ def train(  # noqa: PLR0913
     levels
         The distribution of times, by default `UniformLogSNR` from ``config.first``.
     objective
-        The loss, by default `DenoisingScoreMatching` with ``levels``, which are not given
-        otherwise. ``OutputMatching(NormalLogSNR(noising), net)`` is that of EDM, for a network of
-        `predicting`.
+        The loss, by default ``DenoisingScoreMatching(levels)``. An objective has its own levels, so
+        give either. With ``net = predicting(…, "edm")``, EDM's loss is
+        ``OutputMatching(NormalLogSNR(noising), net)``.
     resume
         Whether to continue from the newest checkpoint of the folder, if there is one. Otherwise a
         folder with a checkpoint is an error.
@@ -373,7 +373,7 @@ class Run:
             "config": asdict(self.config),
             "model": self.model.facts(),
             "data": {name: self._settings[name] for name in ("rows", "checksum")},
-            "levels": self._settings["levels"],
+            **{name: self._settings[name] for name in ("levels", "level_arguments", "objective")},
             "processes": self.accelerator.num_processes,
             "torch": torch.__version__,
             "notes": self.notes,
@@ -406,7 +406,8 @@ def objective_of(
         levels = objective.levels
     if levels is not None:
         if clock not in (None, levels.noising.clock):
-            raise ValueError(f"clock must be that of levels, or not be given, got {clock!r}")
+            given = "levels" if objective is None else "the objective"
+            raise ValueError(f"clock must be that of {given}, or not be given, got {clock!r}")
         return DenoisingScoreMatching(levels) if objective is None else objective
     informed = as_informed(predictor)
     own = getattr(predictor, "clock", None) if informed is None else informed.spec.clock
