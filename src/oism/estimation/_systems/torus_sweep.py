@@ -91,7 +91,7 @@ class TorusSweep(TorusBands):
     @property
     def _stride(self) -> int:
         """The distance of the first times of a sweep."""
-        # On a GPU all times take hardly longer than some of them.
+        # A GPU solves the systems of all times at once.
         if not on_host(self.averages.total) or not self._is_large(self.basis.size):
             return 1
         return MANY_STRIDE if self._rows > MANY_ROWS else STRIDE
