@@ -160,7 +160,7 @@ def compare(
 ) -> Comparison:
     """Return the comparison of methods on training and test rows of one distribution."""
     exact = Exact(PLANE[name]).score_samples(rows[1])
-    default = measure(OISM(), rows, exact, Window(side))
+    default = measure(OISM(process="torus"), rows, exact, Window(side))
     window = Window(side, limits_of(default.model))
     makers: dict[str, Callable[[], Estimator]] = {
         PAPER: lambda: OISM(max_eigenvalue=MAX_EIGENVALUE, shrinkage="modulation", ridge=0.0),

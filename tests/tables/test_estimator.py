@@ -700,7 +700,7 @@ def test_text_in_a_column_that_is_declared_numeric(settings: dict[str, Any], rem
         OISM(**settings).fit(table)
 
 
-@pytest.mark.filterwarnings("ignore:1 row is fewer", "ignore:columns 0, 1 constant")
+@pytest.mark.filterwarnings("ignore:1 row is fewer", "ignore:columns 0, 1 are constant")
 def test_without_a_cutoff_the_summary_has_none() -> None:
     model = OISM().fit([[51.0, 30.0]])
     assert all(choice["cutoff"] is None for choice in model.facts()["choices"])

@@ -30,17 +30,19 @@ def test_constant_columns() -> None:
     x = rows(30, 2)
     x[:, 1] = 3.0
     x[4, 1] = torch.nan
-    with pytest.warns(UserWarning, match="column 'k' constant in all rows"):
+    with pytest.warns(UserWarning, match="column 'k' is constant in all rows"):
         warn_of_rows(columns(2, ["x", "k"]), x)
     x[:, 0] = 0.0
-    with pytest.warns(UserWarning, match="columns 0, 1 constant in all rows"):
+    with pytest.warns(UserWarning, match="columns 0, 1 are constant in all rows"):
         warn_of_rows(columns(2), x)
 
 
 def test_collinear_columns() -> None:
     x = rows(50, 4)
     x[:, 3] = 2 * x[:, 0] - 1e3 * x[:, 1] + 7
-    with pytest.warns(UserWarning, match="columns 'a', 'b', 'd' linear functions of each other"):
+    with pytest.warns(
+        UserWarning, match="columns 'a', 'b', 'd' are linear functions of each other"
+    ):
         warn_of_rows(columns(4, list("abcd")), x)
     x[:, 3] += 1e-4 * x[:, 2].sin()
     warn_of_rows(columns(4), x)  # no warning: it has a density

@@ -129,7 +129,7 @@ def allows_ends(given: Parameters) -> bool:
 
 
 def allows_mixture(given: Parameters) -> bool:
-    """Return whether few rows may choose a mixture: nothing that belongs to a flow is given."""
+    """Return whether held-out rows may choose a mixture: no parameter of a flow is given."""
     usual = type(given)()
     changed = [name for name in OF_FLOWS if getattr(given, name) != getattr(usual, name)]
     own_folds = given.cv is not None and not (isinstance(given.cv, int) and given.cv == usual.cv)

@@ -2,9 +2,9 @@
 
     data ─► chart ─► moments ─► score ─► flow ─► log-densities and samples, in the data's units
 
-This is the way of up to three numeric columns, but for some tables of few rows (see
-`oism.tables._few_rows`). Other tables are modelled by mixtures, without a flow: see
-`oism.tables._joint`.
+This is the way of up to three numeric columns, unless a mixture of Gaussians is clearly better on
+held-out rows (see `oism.tables._torus_or_mixture`). Other tables are modelled by mixtures, without
+a flow: see `oism.tables._joint`.
 
 The model's density is that of the probability flow, mixed with a *background* Gaussian of small
 weight where columns are free: p(x) = (1 - w) ρ(x) + w N(x; m, 4S) with the data's mean and
@@ -60,7 +60,7 @@ class OISM(Storable, FittedTable):
     - where it runs: ``device``, ``random_state``.
 
     Only the first group has facts that rows do not show. *Models with a flow* are those of up to
-    three numeric columns (for few rows see ``process``), of the sphere, and of all processes that
+    three numeric columns (but see ``process``), of the sphere, and of all processes that
     are given as objects or as "torus" and "ou". *Joint models* are those of more columns and of
     categories; they have no flow and ignore the parameters for models with a flow. Rotations have a
     function of their own, `fit_rotations`.
@@ -97,9 +97,9 @@ class OISM(Storable, FittedTable):
         with the scores of all noise levels. "ou" are polynomials of each direction under the
         Ornstein-Uhlenbeck process. A `Torus`, `OrnsteinUhlenbeck` or `Linear` process may be
         given; the latter two need free columns, and a `Linear` process one entry for each column.
-        For up to 100 different rows of three free columns "auto" chooses between "torus" and
-        "mixture" by held-out rows, unless a parameter for models with a flow, ``cv`` or ``device``
-        is given. `summary` prints the choice.
+        For two or three free columns of up to 50,000 rows "auto" takes "mixture" instead of "torus"
+        if it is clearly better on held-out rows, unless a parameter for models with a flow, ``cv``
+        or ``device`` is given. `summary` prints the comparison.
     max_eigenvalue : "auto" or float
         The finest detail that the density may have, on the torus and the sphere: the largest
         squared frequency ‖ξ‖² of waves, or l(l + 1) of spherical harmonics of degree l. It is an

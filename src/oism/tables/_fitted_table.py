@@ -121,7 +121,7 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
         """Return the method for samples by the reverse SDE, or raise where there is no flow."""
         steps = getattr(self.model_, "steps", None)
         if not isinstance(steps, int):
-            chosen = "" if self._choice is None else " (few rows chose a mixture: see summary())"
+            chosen = "" if self._choice is None else " (a mixture was chosen: see summary())"
             raise ValueError(
                 f"method must be 'ode': this model has no flow{chosen}, and samples are drawn "
                 "directly; 'sde' needs process='torus' or 'ou'"
@@ -162,8 +162,9 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
         ``t`` is the process's own time, one number or one per row, within ``model_.times``. On the
         torus ρ_t is the distribution of the data with noise whose standard deviation is
         √(2t) · ``model_.chart.units[j]`` in the units of column j; for any process it is
-        ``model_.noise_deviations(t)``, see `TableModel.score`. A mixture, which few rows of three
-        columns may have chosen (see ``process``), has the times of the Ornstein-Uhlenbeck process.
+        ``model_.noise_deviations(t)``, see `TableModel.score`. A mixture, which held-out rows
+        of two or three columns may have chosen (see ``process``), has the times of the
+        Ornstein-Uhlenbeck process.
         """
         model = self.model_
         rows = rows_of(self, X)

@@ -62,8 +62,8 @@ def warn_of_constants(columns: Columns, rows: Tensor) -> list[int]:
     constant = is_constant(low, high).nonzero()[:, 0].tolist()
     if constant:
         _warn(
-            f"{_list(columns, constant)} constant in all rows: such a column has no density, and "
-            "a narrow one is used; better leave it out"
+            f"{_subject(columns, constant)} constant in all rows: such a column has no density, "
+            "and a narrow one is used; better leave it out"
         )
     return constant
 
@@ -86,8 +86,8 @@ def warn_of_collinear(columns: Columns, rows: Tensor, constant: list[int]) -> No
     if len(null):
         found = [used[k] for k in (null.amax(dim=0) > 1e-6).nonzero()[:, 0].tolist()]
         _warn(
-            f"{_list(columns, found)} linear functions of each other: such rows have no density, "
-            "and a thin one is used; better leave one of the columns out"
+            f"{_subject(columns, found)} linear functions of each other: such rows have no "
+            "density, and a thin one is used; better leave one of the columns out"
         )
 
 
@@ -134,10 +134,11 @@ def warn_of_atoms(columns: Columns, rows: Tensor) -> None:
         )
 
 
-def _list(columns: Columns, found: list[int]) -> str:
-    words = "column" if len(found) == 1 else "columns"
+def _subject(columns: Columns, found: list[int]) -> str:
+    """Return the subject of a sentence about columns, with its verb."""
+    noun, verb = ("column", "is") if len(found) == 1 else ("columns", "are")
     more = ", …" if len(found) > NAMED else ""
-    return f"{words} {', '.join(columns.label(j) for j in found[:NAMED])}{more}"
+    return f"{noun} {', '.join(columns.label(j) for j in found[:NAMED])}{more} {verb}"
 
 
 def _warn(text: str) -> None:

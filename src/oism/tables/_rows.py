@@ -77,12 +77,7 @@ class RowCollector(Collector):
 
     def cross_fitted(self) -> tuple[JointModel, HeldOut]:
         """Return the pool of mixtures of all rows, and what held-out rows without gaps show."""
-        rows, weights = self.rows.rows(), self.rows.weights()
-        order = self.rows.positions().argsort()
-        rows, weights = rows[order], weights[order]
-        weights = weights * (self.count / float(weights.sum()))
-        if len(rows) < self.rows.seen:  # what is known of a subsample is known of its rows only
-            weights = weights * (len(rows) / self.rows.seen)
+        rows, weights = self._kept()
         gaps = rows.isnan().any(dim=1)
         if not bool(gaps.any()):
             return self._fitted(rows, weights)
@@ -94,10 +89,22 @@ class RowCollector(Collector):
         source = torch.Generator().manual_seed(self._settings.seed)
         return self._fitted(model.completed(rows, source), weights, complete)
 
-    def _fitted(
-        self, rows: Tensor, weights: Tensor, complete: Tensor | None = None
-    ) -> tuple[JointModel, HeldOut]:
-        """Return the pool for rows, and what held-out rows show, of those that are complete."""
+    def distinct(self) -> tuple[Tensor, Tensor]:
+        """Return the different rows in an order of their own, and the sums of their weights."""
+        return self._merged(*self._kept())[:2]
+
+    def _kept(self) -> tuple[Tensor, Tensor]:
+        """Return the rows that are kept, in their order, and their weights."""
+        rows, weights = self.rows.rows(), self.rows.weights()
+        order = self.rows.positions().argsort()
+        rows, weights = rows[order], weights[order]
+        weights = weights * (self.count / float(weights.sum()))
+        if len(rows) < self.rows.seen:  # what is known of a subsample is known of its rows only
+            weights = weights * (len(rows) / self.rows.seen)
+        return rows, weights
+
+    def _merged(self, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the different rows, the sums of their weights, and the place of each row."""
         # Equal rows are one of the sum of their weights: then the order does not matter, and an
         # integer weight is that number of rows.
         distinct, inverse = np.unique(rows.numpy(), axis=0, return_inverse=True)
@@ -105,7 +112,13 @@ class RowCollector(Collector):
         weights = torch.zeros(len(rows)).double().index_add_(0, place, weights)
         # Random starts choose rows by number: in an order that does not depend on the columns'.
         order = canonical_order(self.columns.cells_of(rows, weights))
-        rows, weights, place = rows[order], weights[order], order.argsort()[place]
+        return rows[order], weights[order], order.argsort()[place]
+
+    def _fitted(
+        self, rows: Tensor, weights: Tensor, complete: Tensor | None = None
+    ) -> tuple[JointModel, HeldOut]:
+        """Return the pool for rows, and what held-out rows show, of those that are complete."""
+        rows, weights, place = self._merged(rows, weights)
         columns = [_with_start(one, rows[:, j]) for j, one in enumerate(self.columns)]
         candidates, seed = Candidates(self._systems), self._settings.seed
         levels = self._settings.levels

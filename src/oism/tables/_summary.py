@@ -41,11 +41,11 @@ FUNCTION_TEXTS = {
 }
 """What is printed of each kind of column and function; of others, the kind."""
 
-FEW_ROWS_TEXT = (
-    "{taken}, as {rows} different rows are few: on held-out rows a mixture has a log-likelihood of "
-    "{gain:+.2f} ± {error:.2f} nats per row relative to the torus"
+CHOICE_TEXT = (
+    "{taken}: on {rows} held-out rows a mixture has a log-likelihood of {gain:+.2f} ± {error:.2f} "
+    "nats per row relative to the torus"
 )
-"""What is printed of the choice between two models of few rows."""
+"""What is printed of the choice between the torus and a mixture."""
 
 
 def table_facts(score: OperatorScore, chart: Chart, names: Sequence[str]) -> Facts:
@@ -73,7 +73,7 @@ def describe(found: Facts) -> str:
     """Return a page of text about the facts of a model."""
     if "process" not in found:
         parts = _pool_lines(found) if "components" in found else _stack_lines(found)
-        return "\n".join([*_column_lines(found["columns"]), *parts, *_few_rows_lines(found)])
+        return "\n".join([*_column_lines(found["columns"]), *parts, *_model_choice_lines(found)])
     process, clock = found["process"]["kind"], found["clock"]["kind"]
     low, high = found["times"]
     lines = [
@@ -94,15 +94,15 @@ def describe(found: Facts) -> str:
         )
     if "others" in found:
         lines += ["others      given the point, as follows", *_pool_lines(found["others"])]
-    return "\n".join([*lines, *_network_lines(found), *_few_rows_lines(found)])
+    return "\n".join([*lines, *_network_lines(found), *_model_choice_lines(found)])
 
 
-def _few_rows_lines(found: Facts) -> list[str]:
-    """Return which model few rows have chosen, and by what, if they have."""
+def _model_choice_lines(found: Facts) -> list[str]:
+    """Return which model held-out rows have chosen, and by what, if they have."""
     choice = found.get("choice")
     if choice is None:
         return []
-    return [f"choice      {FEW_ROWS_TEXT.format(**choice)}"]
+    return [f"choice      {CHOICE_TEXT.format(**choice)}"]
 
 
 def _network_lines(found: Facts) -> list[str]:

@@ -32,10 +32,10 @@ from oism.tables._directions import Directions
 from oism.tables._discrete import DiscreteModel
 from oism.tables._ends import choose_at_ends
 from oism.tables._family import Family
-from oism.tables._few_rows import FewRowsFamily
 from oism.tables._frame import USES_GAPS, check_complete
 from oism.tables._hints import warn_of_atoms, warn_of_rows
 from oism.tables._joint import JointModel
+from oism.tables._torus_or_mixture import TorusOrMixtureFamily
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class TableFit:
         if allows_ends(parameters):
             family = choose_at_ends(family, columns, first, weights, settings)
         if allows_mixture(parameters):
-            family = FewRowsFamily.of(family, columns)
+            family = TorusOrMixtureFamily.of(family, columns)
         own = spread_out(columns, first), weights
         collector = family.collector(columns.continuous, *own, settings)
         return cls(columns, family, collector), fold

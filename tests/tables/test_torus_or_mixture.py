@@ -1,4 +1,4 @@
-"""Few rows of three columns: the choice between the torus and a mixture."""
+"""Two or three free columns: the choice between the torus and a mixture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from oism import OISM, VarianceExploding, load
 from oism.plot import limits_of
-from oism.tables._few_rows import MOST_ROWS, choose
+from oism.tables import _torus_or_mixture as choice_module
+from oism.tables._torus_or_mixture import FEW_ROWS, UNTRIED, choose
 
 Array = NDArray[np.float64]
 
@@ -23,6 +24,15 @@ def correlated(n: int, dim: int, seed: int) -> Array:
     rng = np.random.default_rng(seed)
     mixing = np.eye(dim) + 0.5 * rng.normal(size=(dim, dim))
     found: Array = rng.normal(size=(n, dim)) @ mixing
+    return found
+
+
+def ridge(n: int, dim: int, seed: int) -> Array:
+    """Return n rows near a curve: all columns are functions of the first, with little noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=n)
+    columns = [x, x + 0.3 * x**2, 2 * x - 0.2 * x**2][:dim]
+    found: Array = np.stack(columns, axis=1) + 0.004 * rng.normal(size=(n, dim))
     return found
 
 
@@ -61,7 +71,7 @@ def test_held_out_rows_choose(rows: Array, expected: str) -> None:
     model = OISM().fit(rows)
     assert taken(model) == expected
     line = model.summary().splitlines()[-1]
-    assert line.startswith(f"choice      {expected}, as {len(rows)} different rows are few: ")
+    assert line.startswith(f"choice      {expected}: on {len(rows)} held-out rows a mixture has ")
     choice = model.facts()["choice"]
     assert f"{choice['gain']:+.2f} ± {choice['error']:.2f} nats per row" in line
     alone = OISM(process=expected).fit(rows)
@@ -69,15 +79,31 @@ def test_held_out_rows_choose(rows: Array, expected: str) -> None:
     assert "choice" not in alone.facts()
 
 
-def test_the_torus_needs_a_clear_gain() -> None:
+@pytest.mark.parametrize(
+    ("few", "gains"),
+    [
+        (True, {-0.1: "torus", -0.05: "mixture", 0.05: "mixture"}),
+        (False, {-0.1: "torus", 0.1: "torus", 0.13: "mixture"}),
+    ],
+    ids=["few", "many"],
+)
+def test_which_gain_is_clear(few: bool, gains: dict[float, str]) -> None:
     torus, one = torch.zeros(100).double(), torch.ones(100).double()
     noise = torch.linspace(-1, 1, 100, dtype=torch.float64)  # a standard error of 0.058
-    for shift, expected in ((-0.1, "torus"), (-0.05, "mixture"), (0.05, "mixture")):
-        found = choose(noise + shift, torus, one)
+    for shift, expected in gains.items():
+        found = choose(noise + shift, torus, one, dim=3, few=few)
         assert found is not None
         assert found.taken == expected
         error = float(noise.std()) / 10
         assert found[1:] == pytest.approx((100, shift, error), rel=1e-6)
+
+
+def test_a_small_gain_keeps_the_flow() -> None:
+    torus, one = torch.zeros(100).double(), torch.ones(100).double()
+    for gain, expected in ((0.04, "torus"), (0.06, "mixture")):
+        found = choose(torus + gain, torus, one, dim=2)
+        assert found is not None
+        assert (found.taken, found.error) == (expected, pytest.approx(0, abs=1e-12))
 
 
 @pytest.mark.parametrize("heavy", [1.0, 5.0])
@@ -85,11 +111,11 @@ def test_one_row_does_not_choose(heavy: float) -> None:
     """The torus is worse on one row only, where it has no density."""
     gains, weights = torch.full((50,), -0.6, dtype=torch.float64), torch.ones(50).double()
     gains[0], weights[0] = 1e6, heavy
-    found = choose(gains, torch.zeros_like(gains), weights)
+    found = choose(gains, torch.zeros_like(gains), weights, dim=3, few=True)
     assert found is not None
     assert found.taken == ("torus" if heavy == 1 else "mixture")
     weights[0] = 1e3
-    assert choose(gains, torch.zeros_like(gains), weights) is None  # no standard error
+    assert choose(gains, torch.zeros_like(gains), weights, dim=3) is None  # no standard error
 
 
 def test_copies_count_as_weights_and_not_as_rows() -> None:
@@ -117,21 +143,45 @@ def test_units_and_orders_do_not_matter(make: Any) -> None:
     np.testing.assert_allclose(log_density, usual.score_samples(rows), rtol=0, atol=1e-5)
 
 
-def test_more_rows_are_modelled_on_the_torus() -> None:
-    rows = correlated(MOST_ROWS + 1, 3, 5)
-    few, many = OISM().fit(rows[:-1]), OISM().fit(rows)
-    assert taken(few) is not None
-    assert taken(many) is None
-    assert "choice" not in many.summary()
-    torus = OISM(process="torus").fit(rows)
-    np.testing.assert_array_equal(many.score_samples(rows), torus.score_samples(rows))
-
-
-def test_two_columns_are_modelled_on_the_torus() -> None:
-    rows = correlated(30, 2, 5)
+@pytest.mark.parametrize(("n", "dim"), [(FEW_ROWS[3] + 200, 3), (30, 2), (300, 2)])
+def test_smooth_rows_are_modelled_on_the_torus(n: int, dim: int) -> None:
+    rows = np.random.default_rng(5).uniform(size=(n, dim))
     model, torus = OISM().fit(rows), OISM(process="torus").fit(rows)
-    assert taken(model) is None
+    assert taken(model) == "torus"
+    assert model.facts()["choice"]["gain"] < 0.05
     np.testing.assert_array_equal(model.score_samples(rows), torus.score_samples(rows))
+
+
+@pytest.mark.parametrize(("n", "dim"), [(400, 2), (400, 3), (UNTRIED + 400, 2)])
+def test_a_ridge_is_modelled_by_a_mixture(n: int, dim: int) -> None:
+    """Columns that nearly determine each other: the waves of the torus are too long."""
+    rows, new = ridge(n, dim, 0), ridge(2000, dim, 1)
+    model, torus = OISM().fit(rows), OISM(process="torus").fit(rows)
+    choice = model.facts()["choice"]
+    assert choice["taken"] == "mixture"
+    assert choice["rows"] == n
+    gain = float(np.mean(model.score_samples(new) - torus.score_samples(new)))
+    assert gain > 0.3
+    assert abs(gain - choice["gain"]) < 0.25 * gain + 4 * choice["error"]
+
+
+def test_many_rows_need_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above a number of rows, the mixture of all is not fitted unless that of some is better."""
+    monkeypatch.setattr(choice_module, "UNTRIED", 200)
+    smooth = np.random.default_rng(0).uniform(size=(400, 2))
+    assert taken(OISM().fit(smooth)) is None
+    assert taken(OISM().fit(ridge(400, 2, 0))) == "mixture"
+    monkeypatch.setattr(choice_module, "MOST_ROWS", 300)
+    model = OISM().fit(ridge(400, 2, 0))
+    assert taken(model) is None
+    assert "choice" not in model.summary()
+
+
+def test_one_fold_is_held_out_of_many_rows() -> None:
+    rows = ridge(4000, 2, 2)
+    choice = OISM().fit(rows).facts()["choice"]
+    assert choice["taken"] == "mixture"
+    assert 400 < choice["rows"] < 1000
 
 
 @pytest.mark.parametrize(
@@ -163,7 +213,7 @@ def test_the_default_folds_may_be_given() -> None:
 
 def test_messages_name_the_choice() -> None:
     model = OISM().fit(correlated(30, 3, 6))
-    with pytest.raises(ValueError, match=r"few rows chose a mixture.*process='torus'"):
+    with pytest.raises(ValueError, match=r"a mixture was chosen.*process='torus'"):
         model.sample(5, method="sde")
     with pytest.raises(TypeError, match="process='torus' have, got OISM with a MixtureModel"):
         limits_of(model)
@@ -187,9 +237,9 @@ def test_batches_choose_as_all_rows_do() -> None:
     np.testing.assert_array_equal(batches.score_samples(rows), whole.score_samples(rows))
     added = OISM().partial_fit(rows[:30])
     assert taken(added) == "mixture"
-    added.partial_fit(0.5 * correlated(200, 3, 8))  # within the box of the first batch
-    assert taken(added) is None
-    assert added.model_.steps > 0
+    many = 0.5 * np.random.default_rng(8).uniform(-1, 1, size=(200, 3))  # in the box of the first
+    added.partial_fit(many)
+    assert added.facts()["choice"]["rows"] == 230
 
 
 def test_files_keep_the_choice(tmp_path: Path) -> None:
@@ -199,8 +249,8 @@ def test_files_keep_the_choice(tmp_path: Path) -> None:
     found = load(tmp_path / "model.safetensors")
     assert found.facts() == model.facts()
     assert "choice" in found.summary()
-    assert "different rows are few" in model._repr_html_inner()
-    assert "choice" not in model.fit(correlated(200, 3, 9)).facts()
+    assert "held-out rows a mixture has" in model._repr_html_inner()
+    assert "choice" not in model.fit(rows[:, :1]).facts()
 
 
 def test_a_mixture_of_few_rows_has_the_scores_of_all_noise_levels() -> None:

@@ -1,0 +1,157 @@
+"""Held-out likelihoods of two and three columns of many tables, against KDE and Gaussian mixtures.
+
+    python benchmarks/real_tables.py FOLDER --json real.jsonl
+
+reads all CSV files of a folder and its subfolders, such as the data sets of R as they are in the
+package pydataset. Of each file it takes the numeric columns whose values hardly repeat, in their
+order: the first two, and the first three. Columns of row numbers are left out, and so are tables
+that were there before. A quarter of the rows is held out. Prints the differences of the mean
+log-likelihood of held-out rows, over all tables, and stops after ``--seconds``; the same command
+continues, if there is a file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from baselines import Array
+
+from oism import OISM
+from oism.tables import fit_kde, fit_mixture_by_bic
+
+LEAST_ROWS, MOST_ROWS = 60, 8000
+DIFFERENT = 0.8
+"""The least share of different values in a column."""
+
+APART = 0.05
+"""The difference in nats per row from which a method is counted as ahead."""
+
+OWN = "OISM()"
+
+
+def gaussian(rows: Array, test: Array) -> Array:
+    """Return the log-densities of the Gaussian of the rows."""
+    factor = np.linalg.cholesky(np.cov(rows.T))
+    z = np.linalg.solve(factor, (test - rows.mean(axis=0)).T)
+    size = np.log(factor.diagonal()).sum() + 0.5 * len(z) * np.log(2 * np.pi)
+    found: Array = -0.5 * (z**2).sum(axis=0) - size
+    return found
+
+
+METHODS: dict[str, Callable[[Array, Array], Array]] = {
+    OWN: lambda rows, test: OISM().fit(rows).score_samples(test),
+    "torus": lambda rows, test: OISM(process="torus").fit(rows).score_samples(test),
+    "Gaussian": gaussian,
+    "KDE": lambda rows, test: fit_kde(rows).score_samples(test),
+    "Gaussian mixture by BIC": lambda rows, test: fit_mixture_by_bic(rows).score_samples(test),
+}
+
+
+def columns_of(path: Path) -> Array | None:
+    """Return the numeric columns of a file whose values hardly repeat, if it has two of them."""
+    try:
+        frame = pd.read_csv(path, index_col=0, low_memory=False)
+    except (ValueError, UnicodeDecodeError):
+        return None
+    frame = frame.select_dtypes("number").dropna()
+    if len(frame) < LEAST_ROWS:
+        return None
+    frame = frame.sample(min(len(frame), MOST_ROWS), random_state=0)
+    used = [
+        name
+        for name, values in frame.items()
+        if values.nunique() > DIFFERENT * len(frame) and not _counts_rows(values.to_numpy())
+    ]
+    found: Array = frame[used].to_numpy(dtype=np.float64)
+    return found if len(used) > 1 and bool(np.isfinite(found).all()) else None
+
+
+def _counts_rows(values: Array) -> bool:
+    """Return whether sorted values differ by one each, as numbers of rows do."""
+    return bool(np.allclose(np.diff(np.sort(values)), 1))
+
+
+def tables(folder: Path) -> Iterator[tuple[str, Array]]:
+    """Yield names and rows of all tables that differ."""
+    known = set()
+    for path in sorted(folder.rglob("*.csv")):
+        rows = None if path.name.startswith(".") else columns_of(path)
+        for dim in (2, 3):
+            if rows is None or rows.shape[1] < dim:
+                continue
+            some = rows[:, :dim]
+            content = hashlib.sha256(np.sort(some, axis=0).tobytes()).hexdigest()
+            if content not in known:
+                known.add(content)
+                yield f"{path.relative_to(folder)}, {dim} columns", some
+
+
+def compare(name: str, rows: Array) -> dict[str, Any]:
+    """Return the mean held-out log-likelihoods and seconds of all methods on a table."""
+    order = np.random.default_rng(0).permutation(len(rows))
+    test, train = np.split(rows[order], [len(rows) // 4])
+    found: dict[str, Any] = {"table": name, "rows": len(train), "columns": rows.shape[1]}
+    for method, log_densities in METHODS.items():
+        start = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                found[method] = float(np.mean(log_densities(train, test)))
+            except (ValueError, np.linalg.LinAlgError) as error:
+                return {**found, "error": f"{method}: {error}"}
+        found[f"{method}, seconds"] = time.perf_counter() - start
+    return found
+
+
+def report(records: list[dict[str, Any]]) -> None:
+    """Print the differences of the first method from the others, for each number of columns."""
+    print("| columns | compared with | tables | mean | median | least | ahead | behind |")
+    print("|---|---|---|---|---|---|---|---|")
+    for dim in (2, 3):
+        own = [one for one in records if one["columns"] == dim and "error" not in one]
+        for method in [name for name in METHODS if name != OWN] if own else []:
+            gains = np.array([one[OWN] - one[method] for one in own])
+            cells = [f"{value:+.3f}" for value in (gains.mean(), np.median(gains), gains.min())]
+            counts = [str(int((side > APART).sum())) for side in (gains, -gains)]
+            print(f"| {' | '.join([str(dim), method, str(len(own)), *cells, *counts])} |")
+    for one in records:
+        if "error" in one:
+            print(f"{one['table']}: {one['error']}")
+
+
+def main() -> None:
+    """Compare the methods on all tables of a folder."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where the CSV files are")
+    parser.add_argument("--json", type=Path, help="a file for the records, one line each")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="when to stop")
+    parser.add_argument("--threads", type=int, default=1, help="the number of threads of torch")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    end = time.monotonic() + given.seconds
+    lines = given.json.read_text().splitlines() if given.json and given.json.exists() else []
+    records = [json.loads(line) for line in lines]
+    done = {one["table"] for one in records}
+    for name, rows in tables(given.folder):
+        if time.monotonic() > end:
+            break
+        if name not in done:
+            records.append(compare(name, rows))
+            if given.json:
+                with given.json.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(records[-1]) + "\n")
+    report(records)
+
+
+if __name__ == "__main__":
+    main()

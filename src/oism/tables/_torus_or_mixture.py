@@ -1,0 +1,251 @@
+"""The torus or a mixture of Gaussians, for two or three free columns: held-out rows decide.
+
+On the torus, waves of bounded frequency cannot follow a density that is much narrower in one
+direction than the box: columns that nearly determine each other, or narrow clusters far apart. A
+mixture of Gaussians can. Both have the scores of all noise levels, marginals and conditionals.
+
+Both are fitted without each fold of the rows, in which copies of a row are together; ridge and
+truncation of the torus are those of all rows, as are the weights of the mixtures in the pool. With
+the difference d_i of the log-densities of a held-out row i of weight w_i, mixture minus torus,
+
+    D = Σ_i w_i d_i / Σ_i w_i,    e² = m/(m - 1) Σ_i w_i² (d_i - D)² / (Σ_i w_i)²,
+
+where m = (Σ_i w_i)²/Σ_i w_i² is the effective number of rows. The mixture is taken if D > 2e and
+D > 0.05 nats; so a table keeps its flow unless that costs likelihood. Of few rows in three columns
+the density on the torus is nearly uniform in the box, and many new rows lie outside of it: there
+the mixture is taken unless D < -e.
+
+A difference d_i is clipped to ±log(n + 1) for n rows: a model that had the other one mixed in with
+the weight 1/(n + 1) would lose no more on a row. So one outlier does not decide.
+
+A mixture of many rows takes longer than the torus. So above 1,000 different rows it is fitted only
+if a smaller one, of 1,500 rows at most, has a higher held-out likelihood than the torus has at the
+same rows, which that has seen; and above 50,000 rows the model is the torus.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Self, cast
+
+import torch
+from torch import Tensor
+
+from oism.estimation import KnownKnots
+from oism.flow import RungeKutta4
+from oism.process import Torus
+from oism.tables._candidates import Candidates
+from oism.tables._collector import Collector, MomentCollector, Settings
+from oism.tables._columns import Columns
+from oism.tables._contract import HeldOut, TabularModel
+from oism.tables._family import Family, repeated
+from oism.tables._joint_family import MixtureFamily
+from oism.tables._joint_fit import cross_fit_joint
+from oism.tables._model import TableModel
+from oism.tables._rows import MOST_ROWS, MixtureCollector
+from oism.tables._torus import TorusFamily
+
+COLUMNS = (2, 3)
+"""The numbers of columns for which held-out rows decide."""
+
+LEAST_GAIN, ERRORS = 0.05, 2.0
+"""The nats per row, and the standard errors, by which a mixture must be better."""
+
+FEW_ROWS = {2: 0, 3: 100}
+"""By the number of columns: the largest number of distinct rows of which the torus must be better.
+"""
+
+ROWS_PER_COLUMN = 2
+"""Without a fold, more than this many rows per column must remain: fewer lie nearly in a plane."""
+
+STEPS = 8
+"""The number of steps of flows that are compared: log-densities to 0.003."""
+
+UNTRIED = 1000
+"""The largest number of distinct rows whose mixture is fitted without a trial."""
+
+TRIAL = Candidates(("plain",), counts=(8, 32), starts=1, local=False)
+TRIAL_ROWS, TRIAL_STRIDE = 1500, 4
+"""The mixtures of a trial, about the largest number of its rows, and the distance of those that are
+compared."""
+
+
+class Choice(NamedTuple):
+    """What is taken, by how many held-out rows, and how many nats a mixture is better per row.
+
+    ``error`` is the standard error of the ``gain``.
+    """
+
+    taken: str
+    rows: int
+    gain: float
+    error: float
+
+
+def choose(
+    mixture: Tensor, torus: Tensor, weights: Tensor, *, dim: int, few: bool = False
+) -> Choice | None:
+    """Return the choice by the log-densities of both models at held-out rows ``(n,)``.
+
+    None where the effective number of rows is too small for a standard error.
+
+    >>> torus = torch.zeros(8, dtype=torch.float64)
+    >>> mixture = torch.tensor([0.1, -0.2, 0.3, 0.0] * 2, dtype=torch.float64)
+    >>> [choose(mixture + shift, torus, torus + 1, dim=2).taken for shift in (0.0, 0.2)]
+    ['torus', 'mixture']
+    """
+    share = weights / weights.sum()
+    rows = 1 / float(share.square().sum())
+    if rows <= ROWS_PER_COLUMN * dim:
+        return None
+    gains = _clipped(mixture - torus)
+    gain = float(share @ gains)
+    square = float((share * (gains - gain)).square().sum())
+    error = math.sqrt(rows / (rows - 1) * square)
+    least = -error if few else max(LEAST_GAIN, ERRORS * error)
+    return Choice("mixture" if gain >= least else "torus", len(gains), gain, error)
+
+
+def _clipped(gains: Tensor) -> Tensor:
+    """Return differences of log-densities ``(n,)``, each within ±log(n + 1)."""
+    most = math.log(len(gains) + 1)
+    return gains.clamp(-most, most)
+
+
+class TorusOrMixtureCollector(Collector):
+    """Averages for the torus, and the rows themselves for a mixture."""
+
+    def __init__(
+        self,
+        family: TorusFamily,
+        columns: Columns,
+        torus: MomentCollector,
+        mixture: MixtureCollector,
+        settings: Settings,
+    ) -> None:
+        super().__init__(settings)
+        self._family, self._columns = family, columns
+        self._torus, self._mixture = torus, mixture
+        self._choice: Choice | None = None
+
+    @property
+    def count(self) -> float:
+        """The effective number of rows."""
+        return self._torus.count
+
+    @property
+    def choice(self) -> dict[str, Any] | None:
+        """The model that was taken, and what held-out rows show."""
+        return None if self._choice is None else self._choice._asdict()
+
+    def folds_of(self, rows: Tensor) -> Tensor:
+        """Return the folds of rows by their content."""
+        return self._torus.folds_of(rows)
+
+    def prepare(self, weight: float) -> None:
+        """Prepare the averages."""
+        self._torus.prepare(weight)
+
+    def warn_of_outside(self, rows: Tensor) -> None:
+        """Warn if many rows lie outside of the box; few rows are likely to have a mixture."""
+        if self._mixture.rows.seen + len(rows) > FEW_ROWS[self._columns.count]:
+            self._torus.warn_of_outside(rows)
+
+    def update(
+        self,
+        rows: Tensor,
+        weights: Tensor,
+        fold: Tensor | None = None,
+        positions: Tensor | None = None,
+    ) -> None:
+        """Add rows to the averages, and keep them."""
+        self._torus.update(rows, weights, fold, positions)
+        self._mixture.update(rows, weights, positions=positions)
+
+    def across_processes(self) -> Self:
+        """Return the collector of the rows of all processes."""
+        torus, mixture = self._torus.across_processes(), self._mixture.across_processes()
+        return type(self)(self._family, self._columns, torus, mixture, self._settings)
+
+    def model(self) -> TabularModel:
+        """Return the mixture or the torus of all rows; the latter where nothing can be compared."""
+        torus, self._choice = self._torus.model(), None
+        if self._mixture.rows.seen > MOST_ROWS:
+            return torus
+        rows, weights = self._mixture.distinct()
+        if len(rows) <= ROWS_PER_COLUMN * self._columns.count:
+            return torus
+        if len(rows) > UNTRIED and not self._is_promising(rows, weights, torus):
+            return torus
+        pool, held_out = self._mixture.cross_fitted()
+        self._choice = self._compared(held_out, torus)
+        if self._choice is None or self._choice.taken == "torus":
+            return torus
+        (part,) = pool.parts
+        return part.mixture
+
+    def _is_promising(self, rows: Tensor, weights: Tensor, torus: TableModel) -> bool:
+        """Return whether a mixture of some of the rows is better than the torus of all of them."""
+        step = -(-len(rows) // TRIAL_ROWS)
+        some, own = rows[::step], weights[::step]
+        _, held_out = cross_fit_joint(
+            some, list(self._columns), weights=own, candidates=TRIAL, progress=False
+        )
+        shown = held_out.select((~held_out.log_density.isnan()).nonzero()[::TRIAL_STRIDE, 0])
+        method = RungeKutta4(STEPS)
+        logs = torus.log_density(shown.rows, method=method, progress=False)
+        return float(shown.weights @ _clipped(shown.log_density - logs)) > 0
+
+    def _compared(self, held_out: HeldOut, torus: TableModel) -> Choice | None:
+        """Return the choice, or None where too few rows are left without a fold.
+
+        Ridge and truncation on the torus are those of the fit of all rows.
+        """
+        dim, quick = self._columns.count, replace(self._settings, steps=STEPS)
+        score, usual = torus.operator_score, replace(self._family, knots=KnownKnots())
+        family, quick = repeated(usual, quick, score)
+        rows, weights = held_out.rows, held_out.weights
+        least = int(held_out.train.sum(dim=1).min())
+        if len(held_out.train) == 1 or least <= ROWS_PER_COLUMN * dim:
+            return None
+        logs = torch.full_like(held_out.log_density, torch.nan)
+        for own in held_out.train[:-1]:
+            collector = family.collector(self._columns, rows[own], weights[own], quick)
+            collector.update(rows[own], weights[own])
+            logs[~own] = collector.model().log_density(rows[~own], progress=False)
+        there, few = ~logs.isnan(), len(rows) <= FEW_ROWS[dim]
+        logs, mixture = logs[there], held_out.log_density[there]
+        return choose(mixture, logs, weights[there], dim=dim, few=few)
+
+
+@dataclass(frozen=True)
+class TorusOrMixtureFamily(Family[Torus]):
+    """The torus, or a mixture if held-out rows show that it is better."""
+
+    torus: TorusFamily = field(default_factory=lambda: TorusFamily(Torus()), kw_only=True)
+
+    example = ""
+    process_type = Torus
+
+    @classmethod
+    def of(cls, family: Family[Any], columns: Columns) -> Family[Any]:
+        """Return the choice in place of the torus, for two or three free columns."""
+        free = columns.count in COLUMNS and all(kind == "free" for kind in columns.kinds)
+        if not free or family.name != TorusFamily.name:
+            return family
+        return cls(family.process, torus=cast("TorusFamily", family))
+
+    def check(self, columns: Columns) -> None:
+        """Raise unless the torus can model these columns."""
+        self.torus.check(columns)
+
+    def collector(
+        self, columns: Columns, rows: Tensor, weights: Tensor, settings: Settings
+    ) -> TorusOrMixtureCollector:
+        """Return an empty collector of averages and rows."""
+        torus = self.torus.collector(columns, rows, weights, settings)
+        mixture = MixtureFamily(MixtureFamily.process_type()).collector(
+            columns, rows, weights, settings
+        )
+        return TorusOrMixtureCollector(self.torus, columns, torus, mixture, settings)
