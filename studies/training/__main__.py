@@ -50,7 +50,9 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--data", help="a folder with train*.parquet and test*.parquet, or digits")
     found.add_argument("--quick", action="store_true", help="the settings for digits")
     keys = ", ".join(one.key for one in TrainingStudy().trainings)
-    found.add_argument("--only", nargs="+", metavar="KEY", help=f"some of the trainings: {keys}")
+    found.add_argument(
+        "--only", nargs="+", metavar="KEY", help=f"some of the trainings, in this order: {keys}"
+    )
     found.add_argument("--seconds", type=float, default=math.inf, help="the time of the command")
     found.add_argument("--marks", nargs="+", type=int, metavar="STEPS",
                        help="when trainings with the short warm-up are measured")  # fmt: skip

@@ -100,7 +100,7 @@ class TrainingStudy(Study):
     marks: tuple[int, ...] = (1000, 2500, 5000)
     long_marks: tuple[int, ...] = (1000, 2500, 6000)
     points: tuple[int, ...] = (250, 500, 1500, 3500)
-    repeated: tuple[str, ...] = ("noise", "edm-own")
+    repeated: tuple[str, ...] = ("noise", "edm-own", "operator-mixed")
     long_repeated: tuple[str, ...] = ("noise", "oism3")
     only: tuple[str, ...] = ()
     batch: int = 128
@@ -245,12 +245,16 @@ def run_some(
     seconds: float,
     compiled: bool = True,
 ) -> list[Result]:
-    """Run trainings with keys ``only`` until ``seconds`` have passed; return their results."""
+    """Run trainings until ``seconds`` have passed; return their results.
+
+    ``only`` are the keys of those that are run, in this order; by default all.
+    """
     deadline = time.perf_counter() + seconds
     runner = Runner(
         study.setup, study.data, folder, deadline=deadline, compiled=compiled, report=say
     )
-    return [runner.run(one) for one in study.trainings if only is None or one.key in only]
+    trainings = {one.key: one for one in study.trainings}
+    return [runner.run(trainings[key]) for key in (trainings if only is None else only)]
 
 
 def say(words: str) -> None:

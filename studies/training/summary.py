@@ -27,6 +27,7 @@ QUANTITIES = ("loss", "bits", "frechet")
 WORDS = {"loss": "loss", "bits": "bits per dimension", "frechet": "Fréchet distance"}
 
 REFERENCE, EDM, VELOCITY, PAPER_3, PAPER_6 = "noise", "edm-own", "v", "oism3", "oism6"
+OPERATOR_MIXED = "operator-mixed"
 """The names of the trainings that are compared."""
 
 

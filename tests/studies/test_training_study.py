@@ -26,7 +26,7 @@ from studies.training.measuring import Measured, Replayed
 from studies.training.results import Mark, Result, Store, steps_needed
 from studies.training.running import Pace, Runner
 from studies.training.step_time import FAST, PLAIN, Times
-from studies.training.study import STEPS, TrainingStudy
+from studies.training.study import STEPS, TrainingStudy, run_some
 from studies.training.summary import Summary
 from studies.training.trainings import (
     GAUSSIAN,
@@ -75,11 +75,11 @@ def runner_in(folder: Path, base: Path, **settings: Any) -> Runner:
 
 def test_the_trainings_of_the_design_are_there() -> None:
     found = FULL.trainings
-    assert len({one.key for one in found}) == len(found) == 17
+    assert len({one.key for one in found}) == len(found) == 18
     assert set(names(found, 5000)) == {"noise", "oism3", "oism6", "paper-principal2"}
     assert names(found, 5000, 1) == ["noise", "oism3"]
     assert len(names(found, 500)) == 9
-    assert names(found, 500, 1) == ["noise", "edm-own"]
+    assert names(found, 500, 1) == ["noise", "edm-own", "operator-mixed"]
     for one in found:
         assert one.marks == ((1000, 2500, 6000) if one.warmup == 5000 else (1000, 2500, 5000))
         assert one.measured[0] == 250
@@ -312,8 +312,8 @@ def test_the_report_is_that_of_what_is_stored(report: Results) -> None:
     words = (report.folder / "report.md").read_text()
     numbers = json.loads((report.folder / "numbers.json").read_text(), parse_constant=pytest.fail)
     assert numbers["settings"] == plain(vars(FULL))
-    assert len(numbers["trainings"]) == 16
-    assert "Not run: edm-own-1-500." in words
+    assert len(numbers["trainings"]) == 17
+    assert "Not run: operator-mixed-1-500." in words
     assert "{" not in words
     assert "nan" not in words
     starts = ("Steps saved with the paper's settings", "Steps saved against", "The best forms")
@@ -381,9 +381,26 @@ def test_the_command_lists_what_is_missing(
 ) -> None:
     assert command.main([str(stored), "--list"]) == command.INCOMPLETE
     lines = capsys.readouterr().err.splitlines()[1:]
-    assert sum(line.endswith(": complete") for line in lines) == 16
-    assert lines[-1] == "edm-own-1-500: missing 250, 500, 1000, 1500, 2500, 3500, 5000"
+    assert sum(line.endswith(": complete") for line in lines) == 17
+    assert lines[-1] == "operator-mixed-1-500: missing 250, 500, 1000, 1500, 2500, 3500, 5000"
     assert command.main([str(stored), "--list", "--only", "v-0-500"]) == 0
+
+
+def test_trainings_run_in_the_order_in_which_they_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+
+    def run(_: Runner, training: Training) -> Result:
+        begun.append(training.key)
+        return Result(training)
+
+    monkeypatch.setattr(Runner, "run", run)
+    named = ["v-0-500", "noise-0-5000", "edm-own-1-500"]
+    run_some(FULL, tmp_path, named, seconds=1.0)
+    assert begun == named
+    run_some(FULL, tmp_path, None, seconds=1.0)
+    assert begun[len(named) :] == [one.key for one in FULL.trainings]
 
 
 @pytest.mark.parametrize(
