@@ -35,6 +35,28 @@ def test_hermite() -> None:
     assert "numpy hermevander" in printed
 
 
+def test_real_tables(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=80)
+    columns = {"number": np.arange(80), "x": x, "y": x + 0.01 * rng.normal(size=80)}
+    text = [",".join(["", *columns])]
+    rows = zip(*columns.values(), strict=True)
+    text += [",".join(map(str, (k, *row))) for k, row in enumerate(rows)]
+    for name in ("one.csv", "copy.csv"):
+        (tmp_path / name).write_text("\n".join(text))
+    (tmp_path / "short.csv").write_text("\n".join(text[:50]))
+    (tmp_path / "empty.csv").write_text("")
+    kept = tmp_path / "kept.jsonl"
+    printed = output("real_tables.py", str(tmp_path), "--json", str(kept))
+    (record,) = map(json.loads, kept.read_text().splitlines())
+    assert (record["table"], record["rows"]) == ("copy.csv, 2 columns", 60)
+    gain = record["OISM()"] - record["torus"]
+    assert gain > 0
+    assert f"| 2 | torus | 1 | {gain:+.3f} | {gain:+.3f} | {gain:+.3f} | 1 | 0 |" in printed
+    assert output("real_tables.py", str(tmp_path), "--json", str(kept)) == printed
+    assert len(kept.read_text().splitlines()) == 1
+
+
 @pytest.mark.slow
 def test_bounded() -> None:
     printed = output("bounded.py", "--sets", "Gamma(0.7)", "--points", "200", "--seeds", "2")

@@ -18,8 +18,8 @@ the mixture is taken unless D < -e.
 A difference d_i is clipped to ±log(n + 1) for n rows: a model that had the other one mixed in with
 the weight 1/(n + 1) would lose no more on a row. So one outlier does not decide.
 
-A mixture of many rows takes longer than the torus. So above 1,000 different rows it is fitted only
-if a smaller one, of 1,500 rows at most, has a higher held-out likelihood than the torus has at the
+A mixture of many rows takes longer than the torus. So above 1,500 different rows it is fitted only
+if a smaller one, of 1,500 of the rows, has a higher held-out likelihood than the torus has at the
 same rows, which that has seen; and above 50,000 rows the model is the torus.
 """
 
@@ -62,13 +62,12 @@ ROWS_PER_COLUMN = 2
 STEPS = 8
 """The number of steps of flows that are compared: log-densities to 0.003."""
 
-UNTRIED = 1000
-"""The largest number of distinct rows whose mixture is fitted without a trial."""
+UNTRIED = 1500
+"""The largest number of distinct rows whose mixture is fitted without a trial, and the largest
+number of rows of a trial."""
 
-TRIAL = Candidates(("plain",), counts=(8, 32), starts=1, local=False)
-TRIAL_ROWS, TRIAL_STRIDE = 1500, 4
-"""The mixtures of a trial, about the largest number of its rows, and the distance of those that are
-compared."""
+TRIAL, TRIAL_STRIDE = Candidates(("plain",), counts=(8, 32), starts=1, local=False), 4
+"""The mixtures of a trial, and the distance of the rows that are compared."""
 
 
 class Choice(NamedTuple):
@@ -187,7 +186,7 @@ class TorusOrMixtureCollector(Collector):
 
     def _is_promising(self, rows: Tensor, weights: Tensor, torus: TableModel) -> bool:
         """Return whether a mixture of some of the rows is better than the torus of all of them."""
-        step = -(-len(rows) // TRIAL_ROWS)
+        step = -(-len(rows) // UNTRIED)
         some, own = rows[::step], weights[::step]
         _, held_out = cross_fit_joint(
             some, list(self._columns), weights=own, candidates=TRIAL, progress=False
