@@ -103,7 +103,8 @@ def test_a_small_gain_keeps_the_flow() -> None:
     for gain, expected in ((0.04, "torus"), (0.06, "mixture")):
         found = choose(torus + gain, torus, one, dim=2)
         assert found is not None
-        assert (found.taken, found.error) == (expected, pytest.approx(0, abs=1e-12))
+        assert found.taken == expected
+        assert found.error == pytest.approx(0, abs=1e-12)
 
 
 @pytest.mark.parametrize("heavy", [1.0, 5.0])

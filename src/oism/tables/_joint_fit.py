@@ -69,23 +69,25 @@ def cross_fit_joint(  # noqa: PLR0913
     candidates: Candidates = Candidates(),  # noqa: B008
     seed: int = 0,
     progress: bool | None = None,
-    cells: Tensor | None = None,
+    train: Tensor | None = None,
 ) -> tuple[JointModel, HeldOut]:
     """Return the pool of all candidates and what held-out rows show; arguments of `fit_joint`.
 
-    ``cells`` ``(n, d)`` determine the folds; by default they are those of the rows.
+    ``train`` ``(p, n)`` marks the rows of each problem, see `TrainingRows`; by default those of
+    `problems_of`.
     """
     weights = torch.ones(len(rows), dtype=torch.float64) if weights is None else weights
     numeric = [k for k, one in enumerate(columns) if not one.categorical]
     levelled = [k for k, one in enumerate(columns) if one.categorical]
-    cells = Columns(tuple(columns)).cells_of(rows, weights) if cells is None else cells
+    if train is None:
+        train = problems_of(Columns(tuple(columns)).cells_of(rows, weights))
     table = TrainingRows(
         rows[:, numeric],
         rows[:, levelled].long(),
         weights,
         tuple(columns[k] for k in numeric),
         tuple(len(columns[k].levels) for k in levelled),
-        problems_of(cells),
+        train,
     )
     with threads_apart(), progress_bar(progress) as bar:
         systems = _systems(table, candidates.systems, bar)

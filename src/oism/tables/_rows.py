@@ -28,6 +28,7 @@ from oism.tables._joint import JointModel
 from oism.tables._joint_fit import cross_fit_joint
 from oism.tables._mixture import MixtureModel
 from oism.tables._reservoir import Reservoir
+from oism.tables._training_rows import problems_of
 
 MOST_ROWS = 50_000
 """Rows of which mixtures are fitted; of more, a random subsample."""
@@ -123,9 +124,9 @@ class RowCollector(Collector):
         candidates, seed = Candidates(self._systems), self._settings.seed
         levels = self._settings.levels
         alike = rows if levels is None else levels.quantised(rows)
-        cells = self.columns.cells_of(alike, weights)
+        train = problems_of(self.columns.cells_of(alike, weights))
         model, held_out = cross_fit_joint(
-            rows, columns, weights=weights, candidates=candidates, seed=seed, cells=cells
+            rows, columns, weights=weights, candidates=candidates, seed=seed, train=train
         )
         if complete is None:
             return model, held_out

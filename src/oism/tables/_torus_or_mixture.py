@@ -32,7 +32,7 @@ from typing import Any, NamedTuple, Self, cast
 import torch
 from torch import Tensor
 
-from oism.estimation import KnownKnots
+from oism.estimation import KnownKnots, fold_of
 from oism.flow import RungeKutta4
 from oism.process import Torus
 from oism.tables._candidates import Candidates
@@ -66,8 +66,8 @@ UNTRIED = 1500
 """The largest number of distinct rows whose mixture is fitted without a trial, and the largest
 number of rows of a trial."""
 
-TRIAL, TRIAL_STRIDE = Candidates(("plain",), counts=(8, 32), starts=1, local=False), 4
-"""The mixtures of a trial, and the distance of the rows that are compared."""
+TRIAL, TRIAL_FOLDS = Candidates(("plain",), counts=(8, 32), starts=1, local=False), 5
+"""The mixtures of a trial, and the number of folds, of which it holds out one."""
 
 
 class Choice(NamedTuple):
@@ -188,12 +188,15 @@ class TorusOrMixtureCollector(Collector):
         """Return whether a mixture of some of the rows is better than the torus of all of them."""
         step = -(-len(rows) // UNTRIED)
         some, own = rows[::step], weights[::step]
+        kept = fold_of(self._columns.cells_of(some, own), TRIAL_FOLDS) > 0
+        if bool(kept.all()):
+            return False
         _, held_out = cross_fit_joint(
-            some, list(self._columns), weights=own, candidates=TRIAL, progress=False
-        )
-        shown = held_out.select((~held_out.log_density.isnan()).nonzero()[::TRIAL_STRIDE, 0])
-        method = RungeKutta4(STEPS)
-        logs = torus.log_density(shown.rows, method=method, progress=False)
+            some, list(self._columns), weights=own, candidates=TRIAL, progress=False,
+            train=torch.stack((kept, torch.ones_like(kept))),
+        )  # fmt: skip
+        shown = held_out.select(~kept)
+        logs = torus.log_density(shown.rows, method=RungeKutta4(STEPS), progress=False)
         return float(shown.weights @ _clipped(shown.log_density - logs)) > 0
 
     def _compared(self, held_out: HeldOut, torus: TableModel) -> Choice | None:
