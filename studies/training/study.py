@@ -254,7 +254,8 @@ def run_some(
         study.setup, study.data, folder, deadline=deadline, compiled=compiled, report=say
     )
     trainings = {one.key: one for one in study.trainings}
-    return [runner.run(trainings[key]) for key in (trainings if only is None else only)]
+    chosen = trainings if only is None else dict.fromkeys(only)
+    return [runner.run(trainings[key]) for key in chosen]
 
 
 def say(words: str) -> None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 QUANTITIES = ("loss", "bits", "frechet")
 WORDS = {"loss": "loss", "bits": "bits per dimension", "frechet": "Fréchet distance"}
 
-REFERENCE, EDM, VELOCITY, PAPER_3, PAPER_6 = "noise", "edm-own", "v", "oism3", "oism6"
 OPERATOR_MIXED = "operator-mixed"
+REFERENCE, EDM, VELOCITY, PAPER_3, PAPER_6 = "noise", "edm-own", "v", "oism3", "oism6"
 """The names of the trainings that are compared."""
 
 

@@ -217,7 +217,7 @@ def test_limits_must_fit_the_picture(plane: OISM, line: OISM, mixed: OISM) -> No
         score_field(mixed, 0.1)
     with pytest.raises(ValueError, match="limits must be given for 2 columns, got 1"):
         density_map(plane, limits=[(0.0, 1.0)])
-    with pytest.raises(TypeError, match="limits must be given unless the model is an OISM or a"):
+    with pytest.raises(TypeError, match="limits must be given unless the model is a TableModel"):
         density_map(Normal())
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from oism import OISM, VarianceExploding, load
 from oism.plot import limits_of
 from oism.tables import _torus_or_mixture as choice_module
-from oism.tables._torus_or_mixture import FEW_ROWS, UNTRIED, choose
+from oism.tables._torus_or_mixture import FEW_ROWS, TRIAL_ROWS, choose
 
 Array = NDArray[np.float64]
 
@@ -153,7 +153,7 @@ def test_smooth_rows_are_modelled_on_the_torus(n: int, dim: int) -> None:
     np.testing.assert_array_equal(model.score_samples(rows), torus.score_samples(rows))
 
 
-@pytest.mark.parametrize(("n", "dim"), [(400, 2), (400, 3), (UNTRIED + 400, 2)])
+@pytest.mark.parametrize(("n", "dim"), [(400, 2), (400, 3), (TRIAL_ROWS + 400, 2)])
 def test_a_ridge_is_modelled_by_a_mixture(n: int, dim: int) -> None:
     """Columns that nearly determine each other: the waves of the torus are too long."""
     rows, new = ridge(n, dim, 0), ridge(2000, dim, 1)
@@ -168,7 +168,7 @@ def test_a_ridge_is_modelled_by_a_mixture(n: int, dim: int) -> None:
 
 def test_many_rows_need_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above a number of rows, the mixture of all is not fitted unless that of some is better."""
-    monkeypatch.setattr(choice_module, "UNTRIED", 200)
+    monkeypatch.setattr(choice_module, "TRIAL_ROWS", 200)
     smooth = np.random.default_rng(0).uniform(size=(400, 2))
     assert taken(OISM().fit(smooth)) is None
     assert taken(OISM().fit(ridge(400, 2, 0))) == "mixture"
@@ -209,7 +209,8 @@ def test_what_belongs_to_a_flow_has_one(settings: dict[str, Any]) -> None:
 
 def test_the_default_folds_may_be_given() -> None:
     rows = correlated(30, 3, 6)
-    assert taken(OISM(cv=None).fit(rows)) == taken(OISM(cv=5).fit(rows)) == "mixture"
+    for folds in (None, 5, np.int64(5)):
+        assert taken(OISM(cv=folds).fit(rows)) == "mixture"
 
 
 def test_messages_name_the_choice() -> None:
@@ -241,6 +242,34 @@ def test_batches_choose_as_all_rows_do() -> None:
     many = 0.5 * np.random.default_rng(8).uniform(-1, 1, size=(200, 3))  # in the box of the first
     added.partial_fit(many)
     assert added.facts()["choice"]["rows"] == 230
+
+
+def test_the_box_of_a_first_batch_is_compared() -> None:
+    """Later rows lie outside of the box that the torus has, and must keep."""
+    rng = np.random.default_rng(11)
+    first, later = rng.normal(size=(300, 2)), 6 + rng.normal(size=(300, 2))
+    model, torus = (OISM(process=name).partial_fit(first) for name in ("auto", "torus"))
+    for one in (model, torus):
+        with pytest.warns(UserWarning, match="and on the torus they are left to the background"):
+            one.partial_fit(later)
+    rows = np.concatenate((first, later))
+    gain = float(np.mean(model.score_samples(rows) - torus.score_samples(rows)))
+    choice = model.facts()["choice"]
+    assert choice["taken"] == "mixture"
+    assert choice["gain"] == pytest.approx(gain, rel=0.2)
+    assert OISM().fit(rows).facts()["choice"]["gain"] < 0.5 * gain  # with a box of all rows
+
+
+@pytest.mark.filterwarnings("ignore:column . has the value")
+@pytest.mark.parametrize("dim", [2, 3])
+def test_one_row_with_nearly_all_of_the_weight_is_on_the_torus(dim: int) -> None:
+    rows, weights = correlated(60, dim, 13), np.ones(60)
+    weights[0] = 1e6
+    model = OISM().fit(rows, sample_weight=weights)
+    assert taken(model) is None
+    assert np.isfinite(model.score_samples(rows)).all()
+    copies = np.concatenate((np.repeat(rows[:1], 2000, axis=0), rows[:12]))
+    assert np.isfinite(OISM(discrete=()).fit(copies).score_samples(rows)).all()
 
 
 def test_files_keep_the_choice(tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ class Report:
             ),
             section(
                 "Settings chosen from the data",
-                "No setting was given. The distribution has two columns, x and y.",
+                "Only process='torus' was given. The distribution has two columns, x and y.",
                 verbatim=self.model.summary(),
             ),
             section(

@@ -82,7 +82,7 @@ class Model:
     process: Annotated[
         Literal["auto", "torus", "ou", "joint", "mixture"], arg(metavar="PROCESS")
     ] = "auto"
-    """torus, ou, joint or mixture; auto: torus up to 3 columns, else joint."""
+    """torus, ou, joint or mixture; auto: torus (or mixture) up to 3 columns, else joint."""
     sphere_unit: Annotated[Literal["degrees", "radians"], arg(metavar="UNIT")] = "degrees"
     """sphere: the unit of latitude and longitude, degrees or radians."""
     max_eigenvalue: Annotated[float | Auto, arg(metavar="NUMBER")] = "auto"

@@ -107,7 +107,10 @@ def limits_for(model: object, limits: Limits | None, count: int) -> Limits:
     if limits is None:
         found = table_model(model)
         if found is None:
-            raise TypeError("limits must be given unless the model is an OISM or a TableModel")
+            raise TypeError(
+                "limits must be given unless the model is a TableModel, as that of "
+                "OISM(process='torus')"
+            )
         limits = limits_of(found)
         if len(limits) != count:
             raise ValueError(

@@ -1,6 +1,6 @@
 """One figure of a model: its density, samples and scores, beside the rows it was fitted to.
 
-Of more than two columns, or of columns with levels, it is a corner plot.
+Of more than two columns, of columns with levels, and of mixtures it is a corner plot.
 """
 
 from __future__ import annotations

@@ -132,8 +132,8 @@ def allows_mixture(given: Parameters) -> bool:
     """Return whether held-out rows may choose a mixture: no parameter of a flow is given."""
     usual = type(given)()
     changed = [name for name in OF_FLOWS if getattr(given, name) != getattr(usual, name)]
-    own_folds = given.cv is not None and not (isinstance(given.cv, int) and given.cv == usual.cv)
-    return _is_automatic(given) and not changed and not own_folds
+    usual_folds = isinstance(given.cv, Integral) and given.cv == usual.cv
+    return _is_automatic(given) and not changed and (given.cv is None or usual_folds)
 
 
 def _is_automatic(given: Parameters) -> bool:

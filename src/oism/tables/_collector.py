@@ -202,8 +202,8 @@ class MomentCollector(Collector):
         if outside > OUTSIDE:
             warnings.warn(
                 f"{outside:.1%} of {len(rows)} rows lie outside of the box that the first batch "
-                "gave, and are left to the background Gaussian: give bounds or box, or a first "
-                "batch that covers the range",
+                "gave, and on the torus they are left to the background Gaussian: give bounds or "
+                "box, or a first batch that covers the range",
                 UserWarning,
                 stacklevel=4,
             )

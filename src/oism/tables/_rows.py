@@ -91,7 +91,7 @@ class RowCollector(Collector):
         return self._fitted(model.completed(rows, source), weights, complete)
 
     def distinct(self) -> tuple[Tensor, Tensor]:
-        """Return the different rows in an order of their own, and the sums of their weights."""
+        """Return the different rows in an order of their own, and their weights; without gaps."""
         return self._merged(*self._kept())[:2]
 
     def _kept(self) -> tuple[Tensor, Tensor]:
@@ -105,7 +105,7 @@ class RowCollector(Collector):
         return rows, weights
 
     def _merged(self, rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the different rows, the sums of their weights, and the place of each row."""
+        """Return the different rows, the sums of their weights, and the index of each row there."""
         # Equal rows are one of the sum of their weights: then the order does not matter, and an
         # integer weight is that number of rows.
         distinct, inverse = np.unique(rows.numpy(), axis=0, return_inverse=True)

@@ -10,17 +10,18 @@ the difference d_i of the log-densities of a held-out row i of weight w_i, mixtu
 
     D = Σ_i w_i d_i / Σ_i w_i,    e² = m/(m - 1) Σ_i w_i² (d_i - D)² / (Σ_i w_i)²,
 
-where m = (Σ_i w_i)²/Σ_i w_i² is the effective number of rows. The mixture is taken if D > 2e and
-D > 0.05 nats; so a table keeps its flow unless that costs likelihood. Of few rows in three columns
+where m = (Σ_i w_i)²/Σ_i w_i² is the effective number of rows. The mixture is taken if D ≥ 2e and
+D ≥ 0.05 nats; so a table keeps its flow unless that costs likelihood. Of few rows in three columns
 the density on the torus is nearly uniform in the box, and many new rows lie outside of it: there
 the mixture is taken unless D < -e.
 
 A difference d_i is clipped to ±log(n + 1) for n rows: a model that had the other one mixed in with
 the weight 1/(n + 1) would lose no more on a row. So one outlier does not decide.
 
-A mixture of many rows takes longer than the torus. So above 1,500 different rows it is fitted only
-if a smaller one, of 1,500 of the rows, has a higher held-out likelihood than the torus has at the
-same rows, which that has seen; and above 50,000 rows the model is the torus.
+A mixture of many rows takes longer than the torus. So above 1,500 different rows, a small mixture
+is tried first: fitted to at most 1,500 of the rows, with one fold held out. The full mixture is
+fitted only if the small one has a higher likelihood on that fold than the torus, although the torus
+was fitted to these rows. Above 50,000 rows the model is the torus.
 """
 
 from __future__ import annotations
@@ -32,11 +33,12 @@ from typing import Any, NamedTuple, Self, cast
 import torch
 from torch import Tensor
 
-from oism.estimation import KnownKnots, fold_of
+from oism.estimation import KnownKnots
 from oism.flow import RungeKutta4
 from oism.process import Torus
+from oism.tables._background import effective_count
 from oism.tables._candidates import Candidates
-from oism.tables._collector import Collector, MomentCollector, Settings
+from oism.tables._collector import OUTSIDE, Collector, MomentCollector, Settings
 from oism.tables._columns import Columns
 from oism.tables._contract import HeldOut, TabularModel
 from oism.tables._family import Family, repeated
@@ -45,16 +47,14 @@ from oism.tables._joint_fit import cross_fit_joint
 from oism.tables._model import TableModel
 from oism.tables._rows import MOST_ROWS, MixtureCollector
 from oism.tables._torus import TorusFamily
-
-COLUMNS = (2, 3)
-"""The numbers of columns for which held-out rows decide."""
+from oism.tables._training_rows import problems_of
 
 LEAST_GAIN, ERRORS = 0.05, 2.0
 """The nats per row, and the standard errors, by which a mixture must be better."""
 
 FEW_ROWS = {2: 0, 3: 100}
-"""By the number of columns: the largest number of distinct rows of which the torus must be better.
-"""
+"""By the number of columns for which held-out rows decide: up to so many distinct rows the mixture
+is taken unless the torus is better."""
 
 ROWS_PER_COLUMN = 2
 """Without a fold, more than this many rows per column must remain: fewer lie nearly in a plane."""
@@ -62,18 +62,18 @@ ROWS_PER_COLUMN = 2
 STEPS = 8
 """The number of steps of flows that are compared: log-densities to 0.003."""
 
-UNTRIED = 1500
+TRIAL_ROWS = 1500
 """The largest number of distinct rows whose mixture is fitted without a trial, and the largest
 number of rows of a trial."""
 
-TRIAL, TRIAL_FOLDS = Candidates(("plain",), counts=(8, 32), starts=1, local=False), 5
-"""The mixtures of a trial, and the number of folds, of which it holds out one."""
+TRIAL, TRIAL_FOLDS = Candidates(("plain",), counts=(8, 32), starts=1, local=False), (5, 1)
+"""The mixtures of a trial; the number of its folds, and of those that it holds out."""
 
 
 class Choice(NamedTuple):
-    """What is taken, by how many held-out rows, and how many nats a mixture is better per row.
+    """The model taken, the number of held-out rows, and the mean gain of a mixture over the torus.
 
-    ``error`` is the standard error of the ``gain``.
+    The ``gain`` and its standard ``error`` are in nats per row.
     """
 
     taken: str
@@ -173,9 +173,12 @@ class TorusOrMixtureCollector(Collector):
         if self._mixture.rows.seen > MOST_ROWS:
             return torus
         rows, weights = self._mixture.distinct()
-        if len(rows) <= ROWS_PER_COLUMN * self._columns.count:
+        count = effective_count(float(weights.sum()), float(weights.square().sum()))
+        # The torus of one row, or of rows of which one has nearly all of the weight, has one time.
+        is_single = len(torus.operator_score.schedule.tau) < 2
+        if is_single or count <= ROWS_PER_COLUMN * self._columns.count:
             return torus
-        if len(rows) > UNTRIED and not self._is_promising(rows, weights, torus):
+        if len(rows) > TRIAL_ROWS and not self._is_promising(rows, weights, torus):
             return torus
         pool, held_out = self._mixture.cross_fitted()
         self._choice = self._compared(held_out, torus)
@@ -186,16 +189,16 @@ class TorusOrMixtureCollector(Collector):
 
     def _is_promising(self, rows: Tensor, weights: Tensor, torus: TableModel) -> bool:
         """Return whether a mixture of some of the rows is better than the torus of all of them."""
-        step = -(-len(rows) // UNTRIED)
+        step = -(-len(rows) // TRIAL_ROWS)
         some, own = rows[::step], weights[::step]
-        kept = fold_of(self._columns.cells_of(some, own), TRIAL_FOLDS) > 0
-        if bool(kept.all()):
+        train = problems_of(self._columns.cells_of(some, own), TRIAL_FOLDS)
+        if len(train) == 1:
             return False
         _, held_out = cross_fit_joint(
-            some, list(self._columns), weights=own, candidates=TRIAL, progress=False,
-            train=torch.stack((kept, torch.ones_like(kept))),
+            some, list(self._columns), weights=own, candidates=TRIAL, train=train,
+            seed=self._settings.seed, progress=False,
         )  # fmt: skip
-        shown = held_out.select(~kept)
+        shown = held_out.select(~train[0])
         logs = torus.log_density(shown.rows, method=RungeKutta4(STEPS), progress=False)
         return float(shown.weights @ _clipped(shown.log_density - logs)) > 0
 
@@ -206,17 +209,20 @@ class TorusOrMixtureCollector(Collector):
         """
         dim, quick = self._columns.count, replace(self._settings, steps=STEPS)
         score, usual = torus.operator_score, replace(self._family, knots=KnownKnots())
-        family, quick = repeated(usual, quick, score)
+        family, quick = cast("tuple[TorusFamily, Settings]", repeated(usual, quick, score))
         rows, weights = held_out.rows, held_out.weights
         least = int(held_out.train.sum(dim=1).min())
         if len(held_out.train) == 1 or least <= ROWS_PER_COLUMN * dim:
             return None
         logs = torch.full_like(held_out.log_density, torch.nan)
+        first_box = self._torus.outside > OUTSIDE * self._torus.spread.weight
         for own in held_out.train[:-1]:
             collector = family.collector(self._columns, rows[own], weights[own], quick)
+            if first_box:  # that of a first batch, which does not cover later ones
+                collector.chart = self._torus.chart
             collector.update(rows[own], weights[own])
             logs[~own] = collector.model().log_density(rows[~own], progress=False)
-        there, few = ~logs.isnan(), len(rows) <= FEW_ROWS[dim]
+        there, few = ~held_out.train[:-1].all(dim=0), len(rows) <= FEW_ROWS[dim]
         logs, mixture = logs[there], held_out.log_density[there]
         return choose(mixture, logs, weights[there], dim=dim, few=few)
 
@@ -233,7 +239,7 @@ class TorusOrMixtureFamily(Family[Torus]):
     @classmethod
     def of(cls, family: Family[Any], columns: Columns) -> Family[Any]:
         """Return the choice in place of the torus, for two or three free columns."""
-        free = columns.count in COLUMNS and all(kind == "free" for kind in columns.kinds)
+        free = columns.count in FEW_ROWS and all(kind == "free" for kind in columns.kinds)
         if not free or family.name != TorusFamily.name:
             return family
         return cls(family.process, torus=cast("TorusFamily", family))

@@ -107,14 +107,17 @@ def _uniform(low: float, high: float, *, periodic: bool = False) -> Margin:
     return Margin.of(ends, torch.zeros_like(ends), periodic=periodic)
 
 
-def problems_of(cells: Tensor) -> Tensor:
+def problems_of(cells: Tensor, folds: tuple[int, int] | None = None) -> Tensor:
     """Return the rows of each problem, ``(p, n)``: without one fold each, and all of them.
 
-    ``cells`` ``(n, d)`` are the cells of the rows, see `oism.tables._folds`.
+    ``cells`` ``(n, d)`` are the cells of the rows, see `oism.tables._folds`. ``folds`` are the
+    number of folds, and of those that are held out; by default they follow from that of the rows.
     """
     n = len(cells)
-    folds = FOLDS if n <= VERY_FEW_ROWS else FEWER_FOLDS
-    fold = fold_of(cells, folds if n <= FEW_ROWS else max(FOLDS, round(n / HELD_OUT)))
-    held = [fold == one for one in range(folds if n <= FEW_ROWS else 1)]
+    if folds is None:
+        few = FOLDS if n <= VERY_FEW_ROWS else FEWER_FOLDS
+        folds = (few, few) if n <= FEW_ROWS else (max(FOLDS, round(n / HELD_OUT)), 1)
+    fold = fold_of(cells, folds[0])
+    held = [fold == one for one in range(folds[1])]
     held = [one for one in held if bool(one.any()) and not bool(one.all())]
     return torch.stack([*(~one for one in held), torch.ones_like(fold, dtype=torch.bool)])
