@@ -1,7 +1,7 @@
 """Density estimates of two columns on the same points: OISM, a network with the same time, KDE.
 
 All methods see the same points, and nothing is chosen on test points. The network is trained for as
-long as the default fit took.
+long as the default fit took. The default is that on the torus: `OISM()` alone might take a mixture.
 """
 
 from __future__ import annotations

@@ -41,11 +41,21 @@ def big() -> NDArray[np.float64]:
     return table(200_000, seed=1)
 
 
+def ridge() -> NDArray[np.float64]:
+    """Two columns that nearly determine each other: a mixture is better than the torus."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(400, 1))
+    found: NDArray[np.float64] = np.hstack((x, x + 0.3 * x**2)) + 0.004 * rng.normal(size=(400, 2))
+    return found
+
+
 def work(rank: int) -> dict[str, torch.Tensor]:
     """One of several processes, for `on_ranks`."""
     model = OISM(**SMALL).fit_batches(lambda: batches(big(), 10_000, rank, RANKS))
     rows = OISM(process="joint").fit_batches(lambda: batches(big()[:40_000], 1000, rank, RANKS))
+    either = OISM().fit_batches(lambda: batches(ridge(), 50, rank, RANKS))
     return {
+        "either": torch.from_numpy(either.score_samples(ridge())),
         "densities": torch.from_numpy(model.score_samples(big()[:1000])),
         "kept": rows.collector_.rows.positions(),
         "count": torch.tensor(rows.collector_.count),
@@ -86,7 +96,10 @@ def test_several_processes_have_the_same_model(on_ranks: Callable[..., list[Any]
     first, second = on_ranks(__file__, RANKS)
     one = OISM(**SMALL).fit_batches(lambda: batches(big(), 10_000))
     densities = one.score_samples(big()[:1000])
+    either = OISM().fit_batches(lambda: batches(ridge(), 50))
+    assert either.facts()["choice"]["taken"] == "mixture"
     for found in (first, second):
+        np.testing.assert_allclose(found["either"], either.score_samples(ridge()), atol=1e-9)
         np.testing.assert_allclose(found["densities"], densities, rtol=0, atol=1e-12)
         rows = OISM(process="joint").fit_batches(lambda: batches(big()[:40_000], 1000))
         assert torch.equal(found["kept"], rows.collector_.rows.positions())
