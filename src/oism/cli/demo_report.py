@@ -210,7 +210,7 @@ def run(name: str, rows: int, test_rows: int, seed: int, folder: Path) -> Report
     distribution = PLANE[name]
     train, test = (distribution.sample(n, generator).numpy() for n in (rows, test_rows))
     exact = distribution.log_density(torch.from_numpy(test)).numpy()
-    model, kde = OISM(process="torus"), KDE()  # whose functions the page shows
+    model, kde = OISM(process="torus"), KDE()  # the page shows functions, which a mixture lacks
     fit = measure(model, (train, test), exact, names=list(NAMES))
     other = measure(kde, (train, test), exact, limits_of(model))
     start = time.perf_counter()

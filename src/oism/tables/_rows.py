@@ -91,7 +91,7 @@ class RowCollector(Collector):
         return self._fitted(model.completed(rows, source), weights, complete)
 
     def distinct(self) -> tuple[Tensor, Tensor]:
-        """Return the different rows in an order of their own, and their weights; without gaps."""
+        """Return the different rows in canonical order, and their weights; for rows without gaps."""
         return self._merged(*self._kept())[:2]
 
     def _kept(self) -> tuple[Tensor, Tensor]:
