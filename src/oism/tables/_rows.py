@@ -91,7 +91,7 @@ class RowCollector(Collector):
         return self._fitted(model.completed(rows, source), weights, complete)
 
     def distinct(self) -> tuple[Tensor, Tensor]:
-        """Return the different rows in canonical order, and their weights; for rows without gaps."""
+        """Return the different rows in canonical order, and their weights; no row may have gaps."""
         return self._merged(*self._kept())[:2]
 
     def _kept(self) -> tuple[Tensor, Tensor]:
