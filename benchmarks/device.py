@@ -1,8 +1,8 @@
 """Fits, densities and samples on a GPU, compared with the CPU: seconds and log-likelihoods.
 
 Three tasks: the default fit of 10,000 rows in the plane; that of three columns with 10,130
-functions; and a million densities in the plane. Each fit runs twice: the first of a process also
-loads libraries and plans transforms.
+functions; and a million densities in the plane. The first fit of a process also loads libraries and
+plans transforms; the median time of ``REPEATS`` later ones is compared with the goal.
 Where FINUFFT is installed, which fits on the CPU need, held-out log-likelihoods of both devices are
 compared: they agree to the tolerance of the solvers.
 
@@ -19,6 +19,7 @@ import faulthandler
 import importlib.util
 import json
 import math
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -34,6 +35,9 @@ Array = np.ndarray[Any, Any]
 
 GOALS = {"plane": 0.4, "space": 5.0, "densities": 2.0}
 """Seconds on one H200."""
+
+REPEATS = 5
+"""The number of fits that are timed, after the first."""
 
 SPACE_BOUND = 180.0
 """The largest ‖ξ‖² of the 10,130 functions of three columns."""
@@ -76,11 +80,13 @@ def compare_fit(
 ) -> Iterator[dict[str, float]]:
     """Yield seconds and the held-out log-likelihood of a fit on a device, and then on the CPU."""
     train, test = draw(n, 0), draw(2000, 1)
-    _, first = fitted(train, device, **settings)  # loads libraries and plans transforms
-    model, took = fitted(train, device, **settings)
+    _, first = fitted(train, device, **settings)
+    again = [fitted(train, device, **settings) for _ in range(REPEATS)]
+    model, took = again[-1][0], statistics.median(spent for _, spent in again)
     mean = float(model.score_samples(test).mean())
     functions = model.model_.operator_score.basis.size
     yield {"functions": functions, "first_seconds": first, "seconds": took, "loglik": mean}
+    yield {"least_seconds": min(spent for _, spent in again)}
     if importlib.util.find_spec("finufft") is None:
         return
     other, slow = fitted(train, "cpu", **settings)

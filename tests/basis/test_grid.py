@@ -117,3 +117,5 @@ def test_a_transform_is_that_of_the_basis(dim: int, bound: int, points: int) -> 
     torch.testing.assert_close(transform.analyse(alpha @ table.mT), alpha)
     field = torch.randn(2, transform.points, generator=generator, dtype=torch.float64)
     torch.testing.assert_close(transform.analyse(field), field @ table / transform.points)
+    own = transform._scattered(alpha)
+    torch.testing.assert_close(transform._gathered(alpha), own, rtol=0, atol=1e-15)

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from oism._core import transforms
+from oism.estimation._systems import direct
 from oism.estimation._systems.conjugate import Operator, RidgePath, Solution, conjugate_gradients
-from oism.estimation._systems.direct import DirectPath
+from oism.estimation._systems.direct import DirectPath, solved_for_all
 
 SHIFTS = torch.tensor([1e-3, 0.02, 1.0, 30.0], dtype=torch.float64)
 
@@ -49,12 +51,18 @@ class Found(NamedTuple):
     iterations: Tensor
 
 
+def solved(path: RidgePath | DirectPath, number: int) -> Tensor:
+    """The solution for one shift: (S, n)."""
+    assert list(path.ready([number])) == [number]
+    return path.solve([number])[0]
+
+
 def whole_path(
     operator: Operator, right: Tensor, shifts: Tensor, tolerance: float, iterations: int
 ) -> Found:
     """All solutions of a path, the largest shift first, as in a sweep."""
     path = RidgePath(operator, right, shifts, tolerance=tolerance, iterations=iterations)
-    values = [path.solve(number) for number in reversed(range(len(shifts)))][::-1]
+    values = [solved(path, number) for number in reversed(range(len(shifts)))][::-1]
     return Found(torch.stack(values, dim=1), path.residual[:, 0], path.iterations[:, 0])
 
 
@@ -344,12 +352,48 @@ def test_a_path_is_extended_no_further_than_asked() -> None:
     path = RidgePath(counted, right, SHIFTS, tolerance=1e-6, iterations=400)
     taken, expected = [], direct_path(matrix, right)
     for number in reversed(range(len(SHIFTS))):
-        assert relative(path.solve(number), expected[:, number]) < 1e-3
+        assert relative(solved(path, number), expected[:, number]) < 1e-3
         taken.append(len(calls))
     assert taken[0] < 6
     assert all(more > 1.5 * less for less, more in itertools.pairwise(taken))
-    assert relative(path.solve(3), expected[:, 3]) < 1e-11, "the whole space serves all shifts"
+    assert relative(solved(path, 3), expected[:, 3]) < 1e-11, "the whole space serves all shifts"
     assert len(calls) == taken[-1]
+
+
+def test_elsewhere_shifts_that_have_converged_are_solved_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same solutions, in no more steps than the smallest shift needs, rounded up."""
+    spectra = torch.logspace(-3, 0, 60, dtype=torch.float64).expand(2, 60)
+    matrix, right = matrices(spectra), normal(2, 60, seed=1)
+    shifts = torch.logspace(-4, 1, 11, dtype=torch.float64)
+    monkeypatch.setattr(transforms, "HOST", "none")
+    path = RidgePath(product(matrix), right, shifts, tolerance=1e-9, iterations=100)
+    left, groups = list(range(len(shifts)))[::-1], []
+    while left:
+        groups.append(list(path.ready(left)))
+        found = path.solve(groups[-1])
+        for number, own in zip(groups[-1], found, strict=True):
+            exact = torch.linalg.solve(shifted(matrix, shifts[[number]].expand(2)), right)
+            assert relative(own, exact) < 1e-6, "1e-9 times the condition number"
+        left = left[len(groups[-1]) :]
+    assert [number for group in groups for number in group] == list(range(len(shifts)))[::-1]
+    assert 1 < len(groups) < len(shifts)
+
+
+def test_elsewhere_as_many_matrices_are_factored_together_as_memory_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matrix = matrices(torch.logspace(-1, 1, 12, dtype=torch.float64).expand(3, 12))
+    right, numbers = normal(3, 12, seed=1), list(range(len(SHIFTS)))
+    path = DirectPath(matrix, right, SHIFTS, slice(None))
+    assert path.ready(numbers) == numbers[:1]
+    monkeypatch.setattr(transforms, "HOST", "none")
+    assert path.ready(numbers) == numbers
+    monkeypatch.setattr(direct, "FACTORS", 2 * matrix.numel())
+    assert path.ready(numbers) == numbers[:2]
+    found = solved_for_all(matrix, right, SHIFTS)
+    assert relative(found, direct_path(matrix, right)) < 1e-12
 
 
 def test_a_path_has_no_solution_where_the_matrix_is_not_positive() -> None:
@@ -438,7 +482,7 @@ def test_a_direct_path_leaves_out_unknowns_and_reports_what_is_not_positive() ->
     own = DirectPath(matrix, right, SHIFTS, slice(None, None, 2))
     expected = direct_path(matrix, right[:, ::2])
     for number in range(len(SHIFTS)):
-        found = own.solve(number)
+        found = solved(own, number)
         assert relative(found[:1, ::2], expected[:1, number]) < 1e-12
         assert bool((found[:, 1::2] == 0).all())
         if number < 2:

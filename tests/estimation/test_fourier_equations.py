@@ -148,7 +148,7 @@ def test_a_smoother_density_needs_a_coarser_grid(negligible: float) -> None:
     got = own.operator(t, negligible=negligible)(alpha)
     error = float((got - exact).abs().max() / exact.abs().max())
     assert error < max(10 * negligible, 1e-12)
-    assert own._transforms(width)[0].points < 0.7 * own._transforms(20)[0].points
+    assert own.band.transforms(width)[0].points < 0.7 * own.band.transforms(20)[0].points
 
 
 @pytest.mark.parametrize(

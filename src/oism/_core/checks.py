@@ -96,6 +96,8 @@ def vectors(x: object, name: str = "x", *, dim: int | None = None) -> Tensor:
 def floating(x: object, name: str) -> Tensor:
     """Return ``x`` if it is a floating-point tensor without NaN or infinity."""
     x = vectors(x, name)
+    if is_recorded(x):  # nothing can be read, and every repetition would compare
+        return x
     finite = torch.isfinite(x)
     if not holds(finite):
         _reject(name, x, finite, "finite")
@@ -187,6 +189,8 @@ def instants(
     t = floating(t, name)
     if t.ndim > 1:
         raise ValueError(f"{name} must have shape () or (n,), got {tuple(t.shape)}")
+    if is_recorded(t):
+        return t.double()
     allowed = (t >= low * (1 - slack)) & (t <= high * (1 + slack))
     if not holds(allowed):
         end = "]" if math.isfinite(high) else ")"

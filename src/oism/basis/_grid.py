@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import scipy.fft
 import torch
 from torch import Tensor
 
+from oism._core.transforms import on_host
 from oism.basis._transform import Transform
 
 
@@ -80,18 +82,42 @@ class TorusTransform(Transform):
         self.grid = TorusGrid(frequencies.shape[1], points, reach)
         self.size, self.points = 2 * len(frequencies), self.grid.points**self.grid.dim
         self._slots, self._mirrored, self._images = self.grid.place(frequencies)
+        self._conjugate = math.sqrt(2) * frequencies.new_tensor((1.0, -1.0))
 
     def synthesise(self, coefficients: Tensor) -> Tensor:
         """Return the values ``(..., points)`` of series with coefficients ``(..., size)``."""
+        spectrum = (self._scattered if on_host(coefficients) else self._gathered)(coefficients)
+        return self.grid.synthesise(spectrum).flatten(-self.grid.dim)
+
+    def _scattered(self, coefficients: Tensor) -> Tensor:
+        """Return the half spectrum: conj(a)/√2 at ξ, and its conjugate at an image."""
         pairs = coefficients.reshape(*coefficients.shape[:-1], -1, 2)
         waves = torch.view_as_complex(pairs).conj() * math.sqrt(0.5)
         spectrum = waves.new_zeros(*waves.shape[:-1], self.grid.slots)
         spectrum[..., self._slots] = waves
         spectrum[..., self._images] = waves[..., self._mirrored].conj()
-        return self.grid.synthesise(spectrum).flatten(-self.grid.dim)
+        return spectrum
+
+    def _gathered(self, coefficients: Tensor) -> Tensor:
+        """Return the same in two operations over all slots: a GPU waits for launches."""
+        source, weights = self._sources
+        parts = coefficients.index_select(-1, source).mul_(weights)
+        return torch.view_as_complex(parts.reshape(*parts.shape[:-1], -1, 2))
+
+    @cached_property
+    def _sources(self) -> tuple[Tensor, Tensor]:
+        """For the real and imaginary parts of all slots: which coefficient, and its factor."""
+        root = math.sqrt(0.5)
+        source = torch.zeros(self.grid.slots, 2, dtype=torch.int64, device=self._slots.device)
+        weights = torch.zeros_like(source, dtype=torch.float64)
+        own = torch.arange(self.size, device=source.device).reshape(-1, 2)
+        source[self._slots], source[self._images] = own, own[self._mirrored]
+        weights[self._slots] = weights.new_tensor((root, -root))
+        weights[self._images] = root
+        return source.flatten(), weights.flatten()
 
     def analyse(self, values: Tensor) -> Tensor:
         """Return ∫ f φ_k dπ by the trapezoidal rule, ``(..., size)``."""
         waves = self.grid.analyse(values.reshape(*values.shape[:-1], *self.grid.shape))
-        own = (math.sqrt(2) * waves[..., self._slots]).conj().resolve_conj()
-        return torch.view_as_real(own).flatten(-2)
+        parts = torch.view_as_real(waves[..., self._slots])
+        return (parts * self._conjugate).flatten(-2)

@@ -421,7 +421,7 @@ def converged_steps(
         flow,
         PILOTS,
         method=method(STEPS[0]),
-        generator=torch.Generator(device).manual_seed(0),
+        generator=torch.Generator().manual_seed(0),  # the same samples on every device
         dtype=torch.float64,
         device=device,
     )

@@ -34,7 +34,7 @@ to the system after every use, and fresh pages cost several times the transforms
 
 
 class ReversibleOperator:
-    """α ↦ A_tα for S density ratios at once: ``(S, size)`` to the same shape, in float64."""
+    """α ↦ A_tα for S density ratios at once: ``(..., S, size)`` to the same shape, in float64."""
 
     def __init__(self, own: Transform, rates: Tensor, ratio: Tensor, generated: Tensor) -> None:
         self._own, self._rates = own, rates
@@ -43,12 +43,12 @@ class ReversibleOperator:
     def __call__(self, alpha: Tensor) -> Tensor:
         """Return A_tα."""
         piece = PIECE if on_host(alpha) else DEVICE_PIECE
-        step = max(1, piece // self._own.points)
+        step = max(1, piece // (self._own.points * math.prod(alpha.shape[:-2])))
         pieces = [
-            self._apply(alpha[start : start + step], slice(start, start + step))
-            for start in range(0, len(alpha), step)
+            self._apply(alpha[..., start : start + step, :], slice(start, start + step))
+            for start in range(0, alpha.shape[-2], step)
         ]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=-2)
 
     def _apply(self, alpha: Tensor, where: slice) -> Tensor:
         ratio, generated = self._ratio[where], self._generated[where]

@@ -17,7 +17,7 @@ SciPy's solvers take one system and one shift, hence this implementation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import scipy.linalg
@@ -97,13 +97,14 @@ class RidgePath:
     """Solutions y_ε of (B + εI) y_ε = g for systems g ``(S, n)`` and shifts ε ``(E,)``, all ≥ 0.
 
     The Lanczos recurrence builds orthonormal v₁, …, v_k that span the Krylov space of g, with
-    VᵀBV = T tridiagonal; then y_ε = ‖g‖ V (T + εI)⁻¹ e₁ for every ε. `solve` extends the space
+    VᵀBV = T tridiagonal; then y_ε = ‖g‖ V (T + εI)⁻¹ e₁ for every ε. `ready` extends the space
     until the residual is below ``tolerance`` ‖g‖ in every system, or to ``iterations`` vectors: the
     larger ε, the fewer are needed. All v are stored: k·S·n numbers. Each new v is made orthogonal
     to all of them: by the recurrence alone orthogonality is lost once an eigenvalue of B is found,
     and then a solution depends on rounding, by as much as the tolerance. On a GPU the recurrence is
-    all, because steps are recorded, and convergence is looked at after every ``LOOK`` steps,
-    because reading a number waits for all of them.
+    all, because steps are recorded. Convergence is looked at after every ``LOOK`` steps there,
+    because reading a number waits for all of them, and shifts that have converged by then are
+    solved together.
     """
 
     def __init__(
@@ -135,30 +136,42 @@ class RidgePath:
         self.iterations = torch.zeros_like(self._pivot, dtype=torch.int64)
         self._extend = Repeated(self._step, right.device)
 
-    def solve(self, number: int) -> Tensor:
-        """Return y for one of the shifts: ``(S, n)``; NaN where B + εI is not positive."""
-        while self._count < self._most:
-            if not bool((self.residual[:, number] > self._tolerance).any()):
+    def ready(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Extend the space for the first of some shifts; return as many as it is sufficient for.
+
+        On the CPU only the first, so that solutions which may not be needed are not computed.
+        """
+        chosen: list[int] = list(numbers[:1] if self._look == 1 else numbers)
+        while True:
+            left: list[bool] = (self.residual[:, chosen] > self._tolerance).any(dim=0).tolist()
+            if not left[0] or self._count == self._most:
                 break
             more = min(self._look, self._most - self._count)
             self._reserve(self._count + more)
             self._extend(more)
             self._count += more
+        if self._count < self._most and True in left:
+            chosen = chosen[: left.index(True)]
+        return chosen
+
+    def solve(self, numbers: Sequence[int]) -> Tensor:
+        """Return y for some of the shifts: ``(E, S, n)``; NaN where B + εI is not positive."""
         if not self._count:
-            return torch.zeros_like(self._vector)
-        count = self._count
+            return torch.zeros_like(self._vector).repeat(len(numbers), 1, 1)
+        count, which = self._count, list(numbers)
         diagonal, beside = self._diagonal[:, :count], self._beside[:, 1:count]
         # After an exhausted space T continues as a separate block, with copies of its first entry.
-        joined = torch.cat((torch.ones_like(diagonal[:, :1]), (beside > 0).to(diagonal)), 1)
+        joined = torch.nn.functional.pad((beside > 0).to(diagonal), (1, 0), value=1.0)
         diagonal = diagonal.where(joined.cumprod(dim=1) > 0, diagonal[:, :1])
-        matrix = torch.diag_embed(diagonal + self._shifts[number])
+        matrix = torch.diag_embed(diagonal + self._shifts[which, None, None])
         matrix += torch.diag_embed(beside, 1) + torch.diag_embed(beside, -1)
-        first = torch.nn.functional.pad(self._size, (0, count - 1))
+        first = torch.nn.functional.pad(self._size, (0, count - 1)).expand(len(which), -1, -1)
         weights = torch.linalg.solve_ex(matrix, first)[0]
-        weights = weights.where(self._positive[:, number, None] & weights.isfinite(), math.nan)
+        positive = self._positive[:, which].mT[..., None]
+        weights = weights.where(positive & weights.isfinite(), math.nan)
         weights = weights.where(self._size > 0, 0.0)
-        solution: Tensor = (weights[:, None] @ self._vectors[:count].movedim(0, 1))[:, 0]
-        return solution
+        found: Tensor = weights.movedim(0, 1) @ self._vectors[:count].movedim(0, 1)
+        return found.movedim(1, 0)
 
     def _reserve(self, count: int) -> None:
         """Make memory for so many vectors: few large allocations, since fresh pages are slow."""

@@ -11,7 +11,7 @@ import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -75,7 +75,14 @@ class Solutions:
 class MatrixFreeSystem(System, Generic[E]):
     """A system that makes equations for averages and bands of functions, and keeps them."""
 
+    caches: ClassVar[tuple[str, ...]] = ("_equations",)
+    """The attributes that `_forget` makes, and that are not pickled."""
+
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        """Start with empty caches."""
         self._equations = lru_cache(maxsize=KEPT)(self._make_equations)
 
     @abstractmethod
@@ -83,9 +90,9 @@ class MatrixFreeSystem(System, Generic[E]):
         """Return the equations of a part of the averages, for functions within a band."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the state without the equations."""
-        return {name: part for name, part in vars(self).items() if name != "_equations"}
+        """Return the state without what is only kept for speed."""
+        return {name: part for name, part in vars(self).items() if name not in self.caches}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._equations = lru_cache(maxsize=KEPT)(self._make_equations)
+        self._forget()

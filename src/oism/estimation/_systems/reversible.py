@@ -198,7 +198,7 @@ class ReversibleSystem(MatrixFreeSystem[ReversibleEquations]):
             )
             judge, found = heldout.operator(t, fold), []
             for number in range(len(ridges)):  # the smallest first: all use the same space
-                alpha = scale * path.solve(number)
+                alpha = scale * path.solve(path.ready([number]))[0]
                 found.append((alpha * (judge(alpha) + 2 * judged[fold])).sum(dim=-1))
             return torch.stack(found, dim=1).nan_to_num(nan=math.inf)
 

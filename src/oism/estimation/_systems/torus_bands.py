@@ -14,9 +14,11 @@ together.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -24,7 +26,8 @@ from torch import Tensor
 from oism._core.transforms import on_host, threads_apart
 from oism.basis import Averages, Fourier
 from oism.estimation._equations.fourier import FourierEquations
-from oism.estimation._systems.matrix_free import MatrixFreeSystem
+from oism.estimation._equations.fourier_band import FourierBand
+from oism.estimation._systems.matrix_free import KEPT, MatrixFreeSystem
 
 DENSE, DENSE_SOLVE = 300, 512
 """The largest numbers of functions in a band for dense algebra: for a solution with extreme
@@ -67,9 +70,13 @@ INTERPOLATED = 1e-8
 
 
 class TorusBands(MatrixFreeSystem[FourierEquations]):
-    """The averages of a torus, their equations by band, and batches of times."""
+    """The averages of a torus, their equations by band, and batches of times.
+
+    ``shares`` are those of the rows in the folds that are judged.
+    """
 
     basis: Fourier
+    caches = ("_equations", "_bands")
 
     def __init__(
         self, basis: Fourier, lattice: Tensor, averages: Averages, *, dense: bool | None = None
@@ -77,7 +84,12 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
         super().__init__()
         self.basis, self.lattice, self.averages = basis, lattice, averages
         self._dense = dense
-        self.radius = math.sqrt(-float(basis.eigenvalues[-1]))
+        # Numbers that are needed hundreds of times, each a few operations.
+        self._squares = basis.frequencies.square().sum(dim=1).numpy()  # increasing
+        self.radius = math.sqrt(self._squares[-1])
+        self._rows = float(averages.counts[0]) if len(averages.counts) else 0.0
+        judged = next((folds for most, folds in JUDGED if self._rows > most), None)
+        self.shares = averages.shares[:judged] / averages.shares[:judged].sum()
         self.levels = 1 + max(0, math.floor(2 * math.log2(self.radius / SMALLEST_CUTOFF) + 1e-9))
 
     def cutoff(self, level: Tensor) -> Tensor:
@@ -94,9 +106,13 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
         With few functions all are solved on one: see `threads_apart`.
         """
         if not on_host(self.averages.total):
-            return nullcontext()
+            return threads_apart(1)  # what is left for the CPU is short
         points = (4 * self.radius + 1) ** self.basis.dim
         return threads_apart(None if points >= PARALLEL else 1)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._bands = lru_cache(maxsize=KEPT)(self._make_band)
 
     @property
     def device(self) -> torch.device:
@@ -106,7 +122,10 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
     def _make_equations(self, part: str, band: float) -> FourierEquations:
         means = getattr(self.averages, part)
         judged = slice(None) if part == "total" else slice(len(self.shares))
-        return FourierEquations(self.basis, self.lattice, means[judged], band)
+        return FourierEquations(self.basis, self.lattice, means[judged], self._bands(band))
+
+    def _make_band(self, bound: float) -> FourierBand:
+        return FourierBand(self.basis, self.lattice, bound, self.device)
 
     def _band(self, reach: float, late: float) -> float:
         """Return the radius within which functions are kept, at least min(reach, late).
@@ -116,7 +135,7 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
         wanted = min(reach, late)
         if wanted >= self.radius:
             return math.inf
-        least = max(4.0, float(self.basis.frequencies[0].norm()))
+        least = max(4.0, math.sqrt(self._squares[0]))
         steps = math.floor(BANDS * math.log2(self.radius / max(wanted, 1.0)) + 1e-9)
         return max(self.radius * 2 ** (-steps / BANDS), least) + 1e-9
 
@@ -130,12 +149,6 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
         on_cpu = on_host(self.averages.total)
         return on_cpu and self._rows > FEW_ROWS and functions > FEW_FUNCTIONS
 
-    @property
-    def _rows(self) -> float:
-        """The number of rows; 0 where the averages of folds are not kept."""
-        counts = self.averages.counts
-        return float(counts[0]) if len(counts) else 0.0
-
     def _times_per_path(self, functions: int) -> int:
         """Return the largest number of times per batch of ridge paths, which end at the same ridge.
 
@@ -147,8 +160,7 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
         """Return whether dense algebra is used for the functions of a band."""
         if self._dense is not None:
             return self._dense
-        inside = self.basis.frequencies.square().sum(dim=1) <= band**2
-        return 2 * int(inside.sum()) <= most
+        return 2 * bisect.bisect_right(self._squares, band**2) <= most
 
     def _chunks(
         self, bands: list[float], folds: int, most_dense: int
@@ -176,10 +188,3 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
         reach = min(largest, self.radius)
         points = folds * len(bands) * (4 * reach + 1) ** self.basis.dim
         return [largest] * len(bands) if points <= SHARED else bands
-
-    @property
-    def shares(self) -> Tensor:
-        """The shares of the rows in the folds that are judged."""
-        own = self.averages.shares
-        judged = next((folds for most, folds in JUDGED if self._rows > most), len(own))
-        return own[:judged] / own[:judged].sum()

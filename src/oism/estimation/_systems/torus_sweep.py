@@ -36,7 +36,7 @@ SMOOTHED = 0.3
 
 LARGE_RIDGE = 1e-3
 """Ridges down to this are always tried: they need few iterations. In large systems the loss
-decides, see `TorusSweep._path`."""
+decides, see `Descent`."""
 
 LEAST_RIDGE = 0.3
 """Matrix-free, ridges below this share of 1/n are not tried: they are slow and not better."""
@@ -83,6 +83,28 @@ class Work:
             share = float(self._left[index].sum())
             self._left[index] = 0.0
         self._advance(share)
+
+
+class Descent:
+    """Whether smaller ridges are worth trying, from the losses of larger ones at T times.
+
+    A path ends when the loss falls at no time, at ridges below ``LARGE_RIDGE``; in large systems
+    also at others, after it has risen once if it is above ``lowest`` ``(T,)``, the lowest losses
+    of other levels, and twice otherwise.
+    """
+
+    def __init__(self, shares: Tensor, lowest: Tensor, is_large: bool) -> None:
+        self._shares, self._lowest, self._is_large = shares, lowest, is_large
+        self._before, self._rises = torch.full_like(lowest, math.inf), 0
+
+    def ends(self, ridge: float, loss: Tensor) -> bool:
+        """Return whether the path ends with a ridge and its losses ``(T, folds)``."""
+        mean = loss @ self._shares
+        falls = bool((self._before - mean > RIDGE_GAIN * mean.abs()).any())
+        self._rises = 0 if falls else self._rises + 1
+        enough = 1 if bool((torch.minimum(self._before, mean) > self._lowest).all()) else 2
+        self._before = mean
+        return not falls and (ridge < LARGE_RIDGE or (self._rises >= enough and self._is_large))
 
 
 class TorusSweep(TorusBands):
@@ -198,19 +220,18 @@ class TorusSweep(TorusBands):
 
         def fill(chunk: tuple[float, list[int]]) -> None:
             band, run = chunk
-            lowest = (self.shares @ best[:, where[run]]).to(self.device)
+            lowest = self.shares @ best[:, where[run]]
             found = self._path(t[where[run]].to(self.device), level, band, lowest)
-            values[:, where[run], level] = found.movedim(1, 0).cpu()
+            values[:, where[run], level] = found.movedim(1, 0)
             work.finish(where[run], level)
 
         in_parallel(fill, list(self._chunks(bands, len(values), DENSE_SWEEP)))
         work.finish(slice(None), level)  # including times that were skipped
 
     def _path(self, t: Tensor, level: int, band: float, lowest: Tensor) -> Tensor:
-        """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``.
+        """Return the losses of a ridge path at times ``(T,)``: ``(T, folds, ridges)``, on the CPU.
 
-        ``lowest`` ``(T,)`` are the lowest losses of other levels. In large systems a path ends
-        after the loss has risen once, if it is above these, and twice otherwise.
+        ``lowest`` ``(T,)`` are the lowest losses of other levels.
         """
         training, heldout = (self._equations(part, band) for part in ("training", "heldout"))
         ridges = RIDGES.to(t.device)
@@ -224,26 +245,23 @@ class TorusSweep(TorusBands):
             alpha = scale * solved_for_all(matrix, right, ridges)
             quadratic = ((alpha @ heldout.active_matrix(t)) * alpha).sum(dim=-1)
             dense: Tensor = quadratic + 2 * (alpha * judged[..., None, :]).sum(dim=-1)
-            return dense.where(~dense.isnan(), math.inf)
+            return dense.where(~dense.isnan(), math.inf).cpu()
         path = self._ridge_path(training, t, band, scale, right.flatten(0, 1))
         judge = heldout.operator(t, negligible=INTERPOLATED)
-        loss = torch.full((*right.shape[:2], len(ridges)), math.inf, dtype=t.dtype, device=t.device)
+        judged = judged.flatten(0, 1)
         least = min(LEAST_RIDGE / float(self.averages.counts[0]), LARGE_RIDGE)
-        is_short = self._is_large(training.size)
-        before, rises = torch.full_like(t, math.inf), 0
-        for number, ridge in reversed(list(enumerate(RIDGES.tolist()))):
-            if ridge < least:
-                break
-            alpha = scale * path.solve(number)
-            form = (alpha * (judge(alpha) + 2 * judged.flatten(0, 1))).sum(dim=-1)
-            loss[..., number] = form.reshape(right.shape[:2]).nan_to_num(nan=math.inf)
-            mean = loss[..., number] @ self.shares.to(t)
-            falls = bool((before - mean > RIDGE_GAIN * mean.abs()).any())
-            rises = 0 if falls else rises + 1
-            enough = 1 if bool((torch.minimum(before, mean) > lowest).all()) else 2
-            if not falls and (ridge < LARGE_RIDGE or (rises >= enough and is_short)):
-                break
-            before = mean
+        left = [number for number, ridge in enumerate(RIDGES.tolist()) if ridge >= least][::-1]
+        loss = torch.full((len(t), len(self.shares), len(RIDGES)), math.inf, dtype=t.dtype)
+        descent = Descent(self.shares, lowest, self._is_large(training.size))
+        while left:
+            group = path.ready(left)
+            alpha = scale * path.solve(group)
+            forms = (alpha * (judge(alpha) + 2 * judged)).sum(dim=-1).nan_to_num(nan=math.inf)
+            for number, form in zip(group, forms.cpu(), strict=True):
+                loss[..., number] = form.reshape(loss.shape[:2])
+                if descent.ends(float(RIDGES[number]), loss[..., number]):
+                    return loss
+            left = left[len(group) :]
         return loss
 
     def _ridge_path(
