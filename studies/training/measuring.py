@@ -45,7 +45,7 @@ CHUNK = 500
 """The number of images that are evaluated at a time."""
 
 SHOWN_FORMS = (ITSELF, GAUSSIAN)
-"""The forms that are measured in full, at marks."""
+"""The forms whose errors are measured between marks."""
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,12 @@ class Evaluation:
         return frechet_distance(features_of(extractor, chosen), images)
 
     def measure(
-        self, training: Training, loop: Loop, *, full: bool
+        self, training: Training, loop: Loop
     ) -> tuple[dict[str, Measured], dict[str, NDArray[np.uint8]]]:
-        """Return the measurements by form and samples, ``full`` ones with bits and distances.
-
-        Otherwise errors only, of the forms that are measured in full at other steps.
-        """
+        """Return the measurements by form and samples, at marks with bits and distances."""
         memory = Replayed(self._averaged(training, loop))
-        names = [one for one in training.forms if full or one in SHOWN_FORMS]
+        sampled = training.sampled(loop.step_number)
+        names = [one for one in training.forms if sampled or one in SHOWN_FORMS]
         forms = {name: self._form(name, memory) for name in names}
         with memory.recorded(), torch.compiler.set_stance("force_eager"):  # another batch
             for name in names:
@@ -157,7 +155,7 @@ class Evaluation:
         for name, form in forms.items():
             share = None if name == ITSELF else form.share.tolist()
             bits = frechet = None
-            if full and name in SHOWN_FORMS:
+            if name in sampled:
                 bits = self._bits(form)
                 frechet, drawn[name] = self._samples(form)
             found[name] = Measured(*errors[name], share, bits, frechet)

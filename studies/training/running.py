@@ -50,7 +50,7 @@ REPORTS = 20
 
 @dataclass
 class Pace:
-    """Seconds: before the first step has ended, of a step, of measuring errors, of everything.
+    """Seconds: before the first step has ended, of a step, of errors, and of a form at a mark.
 
     At first those of a fast GPU; then those of the last training.
     """
@@ -58,7 +58,7 @@ class Pace:
     ready: float = 170.0
     step: float = 0.04
     errors: float = 5.0
-    everything: float = 45.0
+    form: float = 30.0
 
     @classmethod
     def guess(cls) -> Pace:
@@ -72,7 +72,8 @@ class Pace:
         if full is None:
             return 0.0
         points = sum(one < full for one in ahead)
-        return (full - step) * self.step + points * self.errors + self.everything
+        sampled = len(training.sampled(full)) * self.form
+        return (full - step) * self.step + points * self.errors + sampled
 
 
 class Runner:
@@ -212,14 +213,13 @@ class Runner:
 
     def _measure(self, result: Result, loop: Loop, trained: float) -> None:
         begin, step = time.perf_counter(), loop.step_number
-        full = step in result.training.marks
-        forms, drawn = self.evaluation.measure(result.training, loop, full=full)
+        forms, drawn = self.evaluation.measure(result.training, loop)
         seconds = time.perf_counter() - begin
         result.marks[step] = Mark(step, forms, trained, seconds)
         result.samples |= {f"{step}|{name}": pictures for name, pictures in drawn.items()}
         self.store.write(result)
-        if full:
-            self.pace.everything = seconds
+        if drawn:
+            self.pace.form = seconds / len(drawn)
         else:
             self.pace.errors = seconds
         for name, one in forms.items():

@@ -32,6 +32,7 @@ from studies.training.step_time import Times, step_times
 from studies.training.summary import Summary
 from studies.training.trainings import (
     GAUSSIAN,
+    ITSELF,
     LOCAL,
     MIXED,
     MIXTURE,
@@ -51,7 +52,10 @@ SMALL = {"width": 16, "multipliers": (1, 2), "blocks": 1, "attention": ()}
 """The sizes of the network for digits."""
 
 PAPERS: tuple[dict[str, Any], ...] = (
-    {"name": "noise", "label": "DDPM", "combined": (GAUSSIAN, PIXELS_3)},
+    {
+        "name": "noise", "label": "DDPM", "combined": (GAUSSIAN, PIXELS_3),
+        "followed": (ITSELF, GAUSSIAN),
+    },
     {"name": "oism3", "label": "OISM(3)", "form": PAPER, "prior": PIXELS_3, "combined": ()},
     {"name": "oism6", "label": "OISM(6)", "form": PAPER, "prior": PIXELS_6, "combined": ()},
     {
@@ -65,11 +69,12 @@ OTHERS: tuple[dict[str, Any], ...] = (
     {
         "name": "noise", "label": "noise",
         "combined": (GAUSSIAN, PIXELS_3, PIXELS_6, PRINCIPAL_9, MIXTURE, LOCAL),
+        "followed": (ITSELF, GAUSSIAN),
     },
     {"name": "edm-own", "label": "EDM, own loss", "predict": "edm", "loss": OWN},
     {
         "name": "operator-mixed", "label": "operator, mixed levels", "predict": "operator",
-        "prior": GAUSSIAN, "loss": MIXED,
+        "prior": GAUSSIAN, "loss": MIXED, "followed": (GAUSSIAN,),
     },
     {"name": "edm-mixed", "label": "EDM, mixed levels", "predict": "edm", "loss": MIXED},
     {"name": "operator", "label": "operator", "predict": "operator", "prior": GAUSSIAN},
@@ -77,7 +82,7 @@ OTHERS: tuple[dict[str, Any], ...] = (
     {"name": "edm", "label": "EDM", "predict": "edm"},
     {
         "name": "operator-own", "label": "operator, own loss", "predict": "operator",
-        "prior": GAUSSIAN, "loss": OWN,
+        "prior": GAUSSIAN, "loss": OWN, "followed": (GAUSSIAN,),
     },
     {"name": "residual", "label": "gated residual", "form": RESIDUAL, "prior": GAUSSIAN},
 )  # fmt: skip
@@ -100,7 +105,7 @@ class TrainingStudy(Study):
     marks: tuple[int, ...] = (1000, 2500, 5000)
     long_marks: tuple[int, ...] = (1000, 2500, 6000)
     points: tuple[int, ...] = (250, 500, 1500, 3500)
-    repeated: tuple[str, ...] = ("noise", "edm-own", "operator-mixed")
+    repeated: tuple[str, ...] = ("noise", "edm-own", "operator-mixed", "operator-own")
     long_repeated: tuple[str, ...] = ("noise", "oism3")
     only: tuple[str, ...] = ()
     batch: int = 128

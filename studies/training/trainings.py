@@ -65,7 +65,8 @@ class Training:
 
     ``prior`` is that of the form, or of the parametrisation "operator"; ``combined`` are those that
     the network is combined with afterwards. It is measured after numbers of steps: ``points`` its
-    errors, ``marks`` everything.
+    errors, ``marks`` everything, which takes long for samples: those of ``followed`` forms at every
+    mark, and of itself and with a Gaussian at the last.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Training:
     prior: str | None = None
     loss: str = NOISE
     combined: tuple[str, ...] = (GAUSSIAN,)
+    followed: tuple[str, ...] = (ITSELF,)
     seed: int = 0
     warmup: int = 500
 
@@ -99,6 +101,13 @@ class Training:
     def forms(self) -> tuple[str, ...]:
         """The measured forms."""
         return ITSELF, *self.combined
+
+    def sampled(self, step: int) -> tuple[str, ...]:
+        """Return the forms whose bits and samples are measured after a number of steps."""
+        if step not in self.marks:
+            return ()
+        last = (ITSELF, GAUSSIAN) if step == self.steps else ()
+        return tuple(one for one in self.forms if one in self.followed or one in last)
 
     def identity(self) -> dict[str, Any]:
         """Return the settings that determine the weights after every step."""

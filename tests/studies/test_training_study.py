@@ -75,11 +75,11 @@ def runner_in(folder: Path, base: Path, **settings: Any) -> Runner:
 
 def test_the_trainings_of_the_design_are_there() -> None:
     found = FULL.trainings
-    assert len({one.key for one in found}) == len(found) == 18
+    assert len({one.key for one in found}) == len(found) == 19
     assert set(names(found, 5000)) == {"noise", "oism3", "oism6", "paper-principal2"}
     assert names(found, 5000, 1) == ["noise", "oism3"]
     assert len(names(found, 500)) == 9
-    assert names(found, 500, 1) == ["noise", "edm-own", "operator-mixed"]
+    assert names(found, 500, 1) == ["noise", "edm-own", "operator-mixed", "operator-own"]
     for one in found:
         assert one.marks == ((1000, 2500, 6000) if one.warmup == 5000 else (1000, 2500, 5000))
         assert one.measured[0] == 250
@@ -145,8 +145,8 @@ def test_forms_are_measured_with_the_average_weights(folder: Path) -> None:
     for _ in range(3):
         loop.step()
     evaluation = runner.evaluation
-    training = replace(ONE, combined=(GAUSSIAN, PIXELS_3))
-    found, drawn = evaluation.measure(training, loop, full=True)
+    training = replace(ONE, combined=(GAUSSIAN, PIXELS_3), marks=(3,), points=())
+    found, drawn = evaluation.measure(training, loop)
     assert set(found) == {ITSELF, GAUSSIAN, PIXELS_3}
     spec, images = runner.priors[GAUSSIAN].spec, runner.images.sets.test[: TINY.tested]
     with loop.averaged():
@@ -162,7 +162,9 @@ def test_forms_are_measured_with_the_average_weights(folder: Path) -> None:
     assert list(drawn) == [ITSELF, GAUSSIAN]
     assert drawn[ITSELF].shape == (2, 1, 8, 8)
     assert not np.array_equal(drawn[ITSELF], drawn[GAUSSIAN])
-    few, nothing = evaluation.measure(training, loop, full=False)
+    several = replace(training, marks=(3, 4), followed=(GAUSSIAN,))
+    assert list(evaluation.measure(several, loop)[1]) == [GAUSSIAN]
+    few, nothing = evaluation.measure(replace(training, marks=(4,), points=(3,)), loop)
     assert list(few) == [ITSELF, GAUSSIAN]
     assert few[ITSELF].errors == found[ITSELF].errors
     assert few[ITSELF].bits is None
@@ -215,7 +217,7 @@ def test_a_stopped_training_continues_as_if_it_had_not_been(
         assert own.errors == pytest.approx(other.errors, rel=1e-5)  # JSON has six digits
         assert (own.bits is None) == (mark == 1)
     assert not list((place / "cache").glob("*.pt"))
-    assert set(found.samples) == {f"{k}|{form}" for k in (2, 4) for form in (ITSELF, GAUSSIAN)}
+    assert set(found.samples) == {f"2|{ITSELF}", f"4|{ITSELF}", f"4|{GAUSSIAN}"}
     steps.clear()
     assert not runner_in(place, folder).run(ONE).missing
     assert steps == [], "it is complete"
@@ -241,7 +243,7 @@ def test_a_training_that_cannot_reach_a_mark_is_not_begun(
     lines: list[str] = []
     runner = runner_in(tmp_path, folder, deadline=time.perf_counter() + 20)
     runner.say = lines.append
-    runner.pace = Pace(ready=5.0, step=1.0, errors=1.0, everything=3.0)
+    runner.pace = Pace(ready=5.0, step=1.0, errors=1.0, form=3.0)
     late = replace(ONE, marks=(40, 80))
     assert runner.run(late).missing == [1, 40, 80]
     assert steps == []
@@ -249,11 +251,11 @@ def test_a_training_that_cannot_reach_a_mark_is_not_begun(
 
 
 def test_the_time_to_a_mark_is_that_of_steps_and_measurements() -> None:
-    pace = Pace(ready=100.0, step=0.5, errors=3.0, everything=20.0)
+    pace = Pace(ready=100.0, step=0.5, errors=3.0, form=20.0)
     training = Training("a", "", marks=(10, 30), points=(5, 20))
     assert pace.until(training, 0, training.measured) == 5 + 3 + 20
-    assert pace.until(training, 10, training.measured) == 10 + 3 + 20
-    assert pace.until(training, 10, [30]) == 10 + 20
+    assert pace.until(training, 10, training.measured) == 10 + 3 + 2 * 20, "two forms at the end"
+    assert pace.until(training, 10, [30]) == 10 + 2 * 20
     assert pace.until(training, 30, [30]) == 0
 
 
@@ -312,8 +314,8 @@ def test_the_report_is_that_of_what_is_stored(report: Results) -> None:
     words = (report.folder / "report.md").read_text()
     numbers = json.loads((report.folder / "numbers.json").read_text(), parse_constant=pytest.fail)
     assert numbers["settings"] == plain(vars(FULL))
-    assert len(numbers["trainings"]) == 17
-    assert "Not run: operator-mixed-1-500." in words
+    assert len(numbers["trainings"]) == 18
+    assert f"Not run: {FULL.trainings[-1].key}." in words
     assert "{" not in words
     assert "nan" not in words
     starts = ("Steps saved with the paper's settings", "Steps saved against", "The best forms")
@@ -381,8 +383,8 @@ def test_the_command_lists_what_is_missing(
 ) -> None:
     assert command.main([str(stored), "--list"]) == command.INCOMPLETE
     lines = capsys.readouterr().err.splitlines()[1:]
-    assert sum(line.endswith(": complete") for line in lines) == 17
-    assert lines[-1] == "operator-mixed-1-500: missing 250, 500, 1000, 1500, 2500, 3500, 5000"
+    assert sum(line.endswith(": complete") for line in lines) == 18
+    assert lines[-1] == f"{FULL.trainings[-1].key}: missing 250, 500, 1000, 1500, 2500, 3500, 5000"
     assert command.main([str(stored), "--list", "--only", "v-0-500"]) == 0
 
 
