@@ -76,7 +76,7 @@ def plain_solution(system: TorusSystem) -> Score:
 def smallest_eigenvalues(system: TorusSystem, times: Array) -> Array:
     """Return the smallest eigenvalues of Λ^{-½}A_tΛ^{-½} at times; 1 for uniform data."""
     means = system.averages.total
-    equations = FourierEquations(system.basis, system.lattice, means)
+    equations = FourierEquations.of(system.basis, system.lattice, means)
     scale = (-equations.eigenvalues).rsqrt()
     matrices = scale[:, None] * equations.dense(torch.from_numpy(times)) * scale
     lowest: Array = torch.linalg.eigvalsh(matrices)[..., 0].numpy().reshape(len(times))

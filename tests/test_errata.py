@@ -132,7 +132,7 @@ def test_the_minimiser_has_a_minus_sign() -> None:
     basis = Fourier.lattice(1, 225)
     law = BART_SIMPSON
     means = law.characteristic(product_lattice(basis))
-    equations = FourierEquations(basis, product_lattice(basis), means)
+    equations = FourierEquations.of(basis, product_lattice(basis), means)
     t = 0.02
     time = torch.tensor([t], dtype=torch.float64)
     printed = torch.linalg.solve(equations.dense(time)[0], equations.right(time)[0])
@@ -166,7 +166,7 @@ def test_shrinking_each_mean_breaks_positivity() -> None:
     smallest = {}
     for rule in (SampleMeans(), Modulation(project=False), Modulation()):
         averages = moments.shrunk(rule)
-        equations = FourierEquations(moments.basis, moments.frequencies, averages.total)
+        equations = FourierEquations.of(moments.basis, moments.frequencies, averages.total)
         matrix = equations.dense(torch.tensor([5e-5], dtype=torch.float64))[0]
         smallest[rule] = float(torch.linalg.eigvalsh(matrix)[0])
     assert smallest[Modulation(project=False)] < -1 < -1e-9 < smallest[SampleMeans()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import nullcontext
 from threading import Thread
@@ -11,7 +12,7 @@ import pytest
 import torch
 
 from oism._core import repetition
-from oism._core.repetition import WARM_UPS, Repeated
+from oism._core.repetition import WARM_UPS, Repeated, nothing_collected
 
 
 def test_on_the_cpu_work_is_called() -> None:
@@ -49,6 +50,32 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(repetition, "_aside", nullcontext)
     return Graph.made
+
+
+def test_no_garbage_is_collected_while_work_is_recorded(graphs: list[Graph]) -> None:
+    """Else another recording may be freed, which makes this one invalid."""
+    seen: list[bool] = []
+    Repeated(lambda: seen.append(gc.isenabled()), torch.device("cuda"))(WARM_UPS + 2)
+    assert seen == [True] * WARM_UPS + [False]
+    assert gc.isenabled()
+    assert len(graphs) == 1
+
+
+def test_the_collector_stays_off_until_the_last_recording_ends() -> None:
+    first, second = nothing_collected(), nothing_collected()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not gc.isenabled()
+    second.__exit__(None, None, None)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with nothing_collected():
+            pass
+        assert not gc.isenabled(), "it was off before"
+    finally:
+        gc.enable()
 
 
 def counted(calls: list[int], fault: type[Exception] | None = None) -> Callable[[], None]:

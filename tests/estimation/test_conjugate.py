@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import weakref
 from functools import partial
 from typing import NamedTuple
 
@@ -358,6 +360,20 @@ def test_a_path_is_extended_no_further_than_asked() -> None:
     assert all(more > 1.5 * less for less, more in itertools.pairwise(taken))
     assert relative(solved(path, 3), expected[:, 3]) < 1e-11, "the whole space serves all shifts"
     assert len(calls) == taken[-1]
+
+
+def test_a_path_is_freed_when_it_is_no_longer_used() -> None:
+    """Its vectors may take half a gigabyte, so it must not wait for the garbage collector."""
+    matrix, right = matrices(torch.ones(2, 5).double()), normal(2, 5, seed=1)
+    path = RidgePath(product(matrix), right, SHIFTS, tolerance=1e-6, iterations=5)
+    solved(path, 0)
+    vectors = weakref.ref(path._space.vectors)
+    gc.disable()
+    try:
+        del path
+        assert vectors() is None
+    finally:
+        gc.enable()
 
 
 def test_elsewhere_shifts_that_have_converged_are_solved_together(

@@ -42,7 +42,7 @@ def equations(
     basis: Fourier, x: Tensor, part: str = "total", band: float = math.inf
 ) -> FourierEquations:
     sums = moments(basis, x)
-    return FourierEquations(basis, sums.frequencies, getattr(sums.averages(), part), band)
+    return FourierEquations.of(basis, sums.frequencies, getattr(sums.averages(), part), band)
 
 
 def products(basis: Fourier, x: Tensor) -> Tensor:
@@ -200,7 +200,7 @@ def test_frequencies_may_have_either_sign() -> None:
     basis = Fourier(signs * lattice)
     moments = gather(x, basis)
     assert isinstance(moments, FourierMoments)
-    equations = FourierEquations(basis, moments.frequencies, moments.averages().total[None])
+    equations = FourierEquations.of(basis, moments.frequencies, moments.averages().total[None])
     t = torch.zeros(1, dtype=torch.float64)
     gradients = basis.gradients(x)
     matrix = torch.einsum("nkd,nld->kl", gradients, gradients) / len(x)
@@ -218,5 +218,5 @@ def test_a_band_without_functions_is_rejected() -> None:
     basis = Fourier(torch.tensor([[5.0]]))
     lattice = product_lattice(basis)
     with pytest.raises(ValueError, match="band must hold at least one frequency"):
-        FourierEquations(basis, lattice, torch.zeros(len(lattice), dtype=torch.complex128), 2.0)
+        FourierEquations.of(basis, lattice, torch.zeros(len(lattice), dtype=torch.complex128), 2.0)
     assert bool(fit(torch.zeros(9, 1), basis, ridge=0.1).score(torch.zeros(1, 1), 10.0).isfinite())

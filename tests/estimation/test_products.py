@@ -97,7 +97,7 @@ def test_equations_agree_with_those_of_the_torus() -> None:
     basis = Fourier.lattice(2, 5)
     x = data(basis)
     moments = FourierMoments(basis, folds=1).update(x)
-    known = FourierEquations(basis, moments.frequencies, moments.averages().total)
+    known = FourierEquations.of(basis, moments.frequencies, moments.averages().total)
     ours = equations_of(x, basis)
     torch.testing.assert_close(ours.energies(TIMES), known.dense(TIMES))
     torch.testing.assert_close(ours.right(TIMES)[:, 1:], known.right(TIMES))

@@ -247,7 +247,7 @@ def test_every_estimate_gives_positive_semidefinite_equations(
     moments = torus(basis, x)
     fits = moments.shrunk(shrinkage).fitting()
     assert len(fits) == 4
-    assert lowest(FourierEquations(basis, moments.frequencies, fits).dense(TIMES)) > -1e-13
+    assert lowest(FourierEquations.of(basis, moments.frequencies, fits).dense(TIMES)) > -1e-13
     assert bool((fits.abs() <= 1 + 1e-12).all())
 
 
@@ -258,7 +258,7 @@ def test_without_the_projection_equations_are_indefinite(
 ) -> None:
     moments = torus(basis, x)
     for means in moments.shrunk(shrinkage).fitting():
-        assert lowest(FourierEquations(basis, moments.frequencies, means).dense(TIMES)) < -1e-4
+        assert lowest(FourierEquations.of(basis, moments.frequencies, means).dense(TIMES)) < -1e-4
 
 
 @tori

@@ -55,7 +55,7 @@ def full(value: float, like: Tensor = TIMES) -> Tensor:
 
 def penalised(own: TorusSystem, t: Tensor, ridge: float, level: float, size: int) -> Tensor:
     """Solve (A + ε ΛP) α = -b for the leading functions, time by time."""
-    equations = FourierEquations(own.basis, own.lattice, own.averages.total)
+    equations = FourierEquations.of(own.basis, own.lattice, own.averages.total)
     rates = -own.basis.eigenvalues[:size]
     cutoff = own.radius * 2 ** (-level / 2)
     diagonal = torch.diag(ridge * rates * rates * (1 + (rates / cutoff**2) ** 6))
@@ -156,7 +156,7 @@ def test_leaving_out_functions_is_accurate_for_a_point_mass() -> None:
     # The worst case: log ρ_t has coefficients of order e^{-|ξ|t}, and not e^{-ξ²t}.
     basis, t = Fourier.lattice(1, 900), torch.tensor([0.4, 1.5, 3.0], dtype=torch.float64)
     own = system(basis, torch.zeros(5, 1, dtype=torch.float64))
-    matrix = FourierEquations(basis, own.lattice, own.averages.total).dense(t)
+    matrix = FourierEquations.of(basis, own.lattice, own.averages.total).dense(t)
     for ridge in (1e-4, 1e-3, 1e-2, 0.1):
         found = own.solve(t, full(ridge, t), full(0.0, t)).alpha
         whole = penalised(own, t, ridge, 0.0, basis.size)
@@ -176,7 +176,7 @@ def test_the_norm_is_that_of_the_gradient(case: str) -> None:
         norm = own.norm(TIMES, alpha)
         slopes = own.basis.series(x, alpha[0], derivative=1)  # at t = 0, E|∇f|² over the points
         assert float(norm[0]) == pytest.approx(float(slopes.square().sum(dim=1).mean().sqrt()))
-        matrix = FourierEquations(own.basis, own.lattice, own.averages.total).dense(TIMES)
+        matrix = FourierEquations.of(own.basis, own.lattice, own.averages.total).dense(TIMES)
         form = (alpha[:, None] @ matrix @ alpha[..., None]).flatten()
         torch.testing.assert_close(norm, form.sqrt(), rtol=1e-9, atol=0)
 
@@ -228,7 +228,7 @@ def test_diagnose_returns_the_extreme_eigenvalues(case: str) -> None:
     early = TIMES[:3]
     arguments = early, full(1e-2, early), full(1.0, early)
     one, other = dense.diagnose(*arguments), free.diagnose(*arguments)
-    equations = FourierEquations(dense.basis, dense.lattice, dense.averages.total)
+    equations = FourierEquations.of(dense.basis, dense.lattice, dense.averages.total)
     penalty = dense.penalty(full(1.0, early), dense.basis.eigenvalues)
     scale = (-dense.basis.eigenvalues * penalty).rsqrt()
     values = torch.linalg.eigvalsh(scale[..., None] * equations.dense(early) * scale[:, None])
@@ -496,13 +496,13 @@ def test_an_even_density_needs_cosines_only(dim: int) -> None:
     basis = Fourier.lattice(dim, 40)
     moments = FourierMoments(basis, FOLDS).update(points(dim))
     even = moments.reflected(torch.ones(dim, dtype=torch.bool))
-    equations = FourierEquations(basis, even.frequencies, even.averages().total)
+    equations = FourierEquations.of(basis, even.frequencies, even.averages().total)
     assert equations.active == slice(None, None, 2)
     matrix = equations.dense(TIMES)
     torch.testing.assert_close(equations.active_matrix(TIMES), matrix[..., ::2, ::2])
     assert float(matrix[..., ::2, 1::2].abs().max()) == 0
     assert float(equations.right(TIMES)[..., 1::2].abs().max()) == 0
-    other = FourierEquations(basis, moments.frequencies, moments.averages().total)
+    other = FourierEquations.of(basis, moments.frequencies, moments.averages().total)
     torch.testing.assert_close(other.active_matrix(TIMES), other.dense(TIMES))
     dense, free = (
         TorusSystem(basis, even.frequencies, even.averages(), dense=one) for one in (True, False)

@@ -142,7 +142,8 @@ def test_a_run_writes_numbers_figures_and_report(tmp_path: Path) -> None:
     assert [claim["holds"] for claim in numbers["claims"]] == [True, False]
     assert numbers["claims"][1]["lower"] == 2.0
     report = (folder / "report.md").read_text(encoding="utf-8")
-    assert report.startswith("# A toy\n\n`python -m studies toy`, 0 s; seed = 4, size = 3")
+    start = f"# A toy\n\n`python -m studies toy`, {results.seconds:.0f} s; seed = 4, size = 3"
+    assert report.startswith(start)
     assert "![picture](picture.png)\n\nfirst\n\n## Claims\n\n- yes: one is less than two" in report
     assert "- NO: two is less than one (2 < 1)" in report
     image = plt.imread(folder / "picture.png")

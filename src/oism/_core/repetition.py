@@ -6,6 +6,7 @@ takes several times as long as a fast device needs for them; a CUDA graph launch
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,13 +58,49 @@ class Repeated:
     def _record(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         # Not `torch.cuda.graph`, which returns all free memory to the device before it records.
-        with _aside(self._device):
+        with _aside(self._device), nothing_collected():
             graph.capture_begin(capture_error_mode="thread_local")  # others may use the device
             try:
                 self._work()
             finally:
                 graph.capture_end()
         return graph
+
+
+class _Collection:
+    """How many recordings need Python's garbage collector to be off."""
+
+    def __init__(self) -> None:
+        self._lock, self._count, self._was_on = threading.Lock(), 0, False
+
+    def stop(self) -> None:
+        with self._lock:
+            if not self._count:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._count += 1
+
+    def resume(self) -> None:
+        with self._lock:
+            self._count -= 1
+            if not self._count and self._was_on:
+                gc.enable()
+
+
+_collection = _Collection()
+
+
+@contextmanager
+def nothing_collected() -> Iterator[None]:
+    """Within, the garbage collector is off: it may free another recording.
+
+    That is not permitted while a stream records, and makes the new recording invalid.
+    """
+    _collection.stop()
+    try:
+        yield
+    finally:
+        _collection.resume()
 
 
 @contextmanager

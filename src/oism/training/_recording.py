@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from oism._core.repetition import nothing_collected
 from oism.training._draws import Batch
 
 WARM_UPS = 3
@@ -36,7 +37,7 @@ class Recording:
                 for _ in range(WARM_UPS):
                     work(self._batch)
             torch.cuda.current_stream().wait_stream(side)
-            with torch.cuda.graph(self._graph):
+            with torch.cuda.graph(self._graph), nothing_collected():
                 self._loss = work(self._batch)
         torch.cuda.set_rng_state(drawn, batch.x.device)
 

@@ -33,24 +33,23 @@ NEGLIGIBLE = 1e-17
 
 
 class FourierEquations:
-    """A_t and b_t for averages E[e^{-iζ·x}], ``(*batch, m)``, over the extended half lattice.
+    """A_t and b_t of the functions of a band, for averages E[e^{-iζ·x}] over a half lattice.
 
-    ``band`` keeps only the functions with ‖ξ‖ ≤ band, a prefix of the basis.
+    ``means`` ``(*batch, m)`` are those of the whole lattice.
     """
 
-    def __init__(
-        self,
-        basis: Fourier,
-        lattice: Tensor,
-        means: Tensor,
-        band: float | FourierBand = math.inf,
-    ) -> None:
-        if not isinstance(band, FourierBand):
-            band = FourierBand(basis, lattice, band, means.device)
-        self.basis, self.band, self.reach = basis, band, band.reach
+    def __init__(self, band: FourierBand, means: Tensor) -> None:
+        self.band, self.reach = band, band.reach
         self.frequencies, self.lattice, self.squares = band.frequencies, band.lattice, band.squares
         self.size, self.eigenvalues = band.size, band.eigenvalues
         self.means = means[..., band.needed]
+
+    @classmethod
+    def of(
+        cls, basis: Fourier, lattice: Tensor, means: Tensor, bound: float = math.inf
+    ) -> FourierEquations:
+        """Return those of the functions with ‖ξ‖ ≤ bound, a prefix of the basis."""
+        return cls(FourierBand(basis, lattice, bound, means.device), means)
 
     def characteristic(self, t: Tensor) -> Tensor:
         """Return c_t(ζ) for times ``(T,)``: ``(T, *batch, m)``."""

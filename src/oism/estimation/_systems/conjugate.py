@@ -93,18 +93,78 @@ def _ends(values: Tensor) -> tuple[Tensor, Tensor]:
     return low.where(low.isfinite(), math.nan), high.where(high.isfinite(), math.nan)
 
 
+class _Space:
+    """The Krylov space of systems g ``(S, n)``, and T + εI = LDLᵀ for all shifts ε ``(E,)``.
+
+    The Lanczos recurrence builds orthonormal v₁, …, v_k with VᵀBV = T tridiagonal. ``residual``
+    ``(S, E)`` is that of (B + εI) y = g in the space, relative to ‖g‖: Π β_j/pivot_j.
+    """
+
+    def __init__(
+        self, operator: Operator, right: Tensor, shifts: Tensor, tolerance: float, most: int
+    ) -> None:
+        self._operator, self.shifts = operator, shifts.to(right)
+        self._tolerance, self._most = tolerance, most
+        self._is_orthogonalised = on_host(right)
+        self.size = right.norm(dim=1, keepdim=True)
+        self._vector = right / self.size.where(self.size > 0, 1.0)
+        self._before = torch.zeros_like(right)
+        # On a GPU the memory is fixed, because steps are recorded.
+        self.vectors = right.new_empty(0 if on_host(right) else most, *right.shape)
+        self.diagonal = right.new_zeros(len(right), most)
+        self.beside = right.new_zeros(len(right), most + 1)  # β₀ = 0, β₁, …
+        self._last = right.new_zeros(len(right), 1)
+        self._place = right.new_zeros(1, dtype=torch.int64)
+        self._pivot = right.new_ones(len(right), len(shifts))
+        self.residual: Tensor = (self.size > 0).to(right).repeat(1, len(shifts))
+        self.positive = torch.ones_like(self._pivot, dtype=torch.bool)
+        self.iterations = torch.zeros_like(self._pivot, dtype=torch.int64)
+
+    def reserve(self, count: int, used: int) -> None:
+        """Make memory for so many vectors: few large allocations, since fresh pages are slow."""
+        if count > len(self.vectors):
+            size = max(count, min(2 * used + 32, self._most))
+            more = self._vector.new_empty(size, *self._vector.shape)
+            more[:used] = self.vectors[:used]
+            self.vectors = more
+
+    def step(self) -> None:
+        """Add a vector."""
+        vector, beside = self._vector, self._last
+        self.iterations += self.residual > self._tolerance
+        self.vectors.index_copy_(0, self._place, vector[None])
+        image = self._operator(vector).addcmul_(beside, self._before, value=-1)
+        diagonal = _dot(vector, image)[:, None]
+        image.addcmul_(diagonal, vector, value=-1)
+        if self._is_orthogonalised:
+            space = self.vectors[: int(self._place) + 1].movedim(0, 1)
+            image -= _within(image, space, space)
+        pivot = diagonal + self.shifts - beside.square() / self._pivot
+        self.positive &= (pivot > 0) | (self.residual <= 0)
+        self._pivot.copy_(pivot.where(pivot > 0, 1.0))
+        beside = image.norm(dim=1, keepdim=True)
+        # If the space is exhausted, this and all later vectors are zero.
+        beside = torch.where(beside > 1e-14 * diagonal.abs(), beside, 0.0)
+        self.residual.mul_(beside / self._pivot)
+        self.diagonal.index_copy_(1, self._place, diagonal)
+        self._place += 1
+        self.beside.index_copy_(1, self._place, beside)
+        self._last.copy_(beside)
+        self._before.copy_(vector)
+        torch.div(image, beside.where(beside > 0, math.inf), out=self._vector)
+
+
 class RidgePath:
     """Solutions y_ε of (B + εI) y_ε = g for systems g ``(S, n)`` and shifts ε ``(E,)``, all ≥ 0.
 
-    The Lanczos recurrence builds orthonormal v₁, …, v_k that span the Krylov space of g, with
-    VᵀBV = T tridiagonal; then y_ε = ‖g‖ V (T + εI)⁻¹ e₁ for every ε. `ready` extends the space
-    until the residual is below ``tolerance`` ‖g‖ in every system, or to ``iterations`` vectors: the
-    larger ε, the fewer are needed. All v are stored: k·S·n numbers. Each new v is made orthogonal
-    to all of them: by the recurrence alone orthogonality is lost once an eigenvalue of B is found,
-    and then a solution depends on rounding, by as much as the tolerance. On a GPU the recurrence is
-    all, because steps are recorded. Convergence is looked at after every ``LOOK`` steps there,
-    because reading a number waits for all of them, and shifts that have converged by then are
-    solved together.
+    With an orthonormal basis V of the Krylov space of g and VᵀBV = T, y_ε = ‖g‖ V (T + εI)⁻¹ e₁ for
+    every ε. `ready` extends the space until the residual is below ``tolerance`` ‖g‖ in every
+    system, or to ``iterations`` vectors: the larger ε, the fewer are needed. All v are stored:
+    k·S·n numbers. Each new v is made orthogonal to all of them: by the recurrence alone
+    orthogonality is lost once an eigenvalue of B is found, and then a solution depends on rounding,
+    by as much as the tolerance. On a GPU the recurrence is all, because steps are recorded.
+    Convergence is looked at after every ``LOOK`` steps there, because reading a number waits for
+    all of them, and shifts that have converged by then are solved together.
     """
 
     def __init__(
@@ -116,25 +176,21 @@ class RidgePath:
         tolerance: float,
         iterations: int,
     ) -> None:
-        self._operator, self._shifts = operator, shifts.to(right)
         self._tolerance, self._most = tolerance, iterations
-        self._is_orthogonalised = on_host(right)
         self._look = 1 if on_host(right) else LOOK
-        self._size = right.norm(dim=1, keepdim=True)
-        self._vector = right / self._size.where(self._size > 0, 1.0)
-        self._before = torch.zeros_like(right)
-        # On a GPU the memory is fixed, because steps are recorded.
-        self._vectors = right.new_empty(0 if on_host(right) else iterations, *right.shape)
-        self._diagonal = right.new_zeros(len(right), iterations)
-        self._beside = right.new_zeros(len(right), iterations + 1)  # β₀ = 0, β₁, …
-        self._last = right.new_zeros(len(right), 1)
-        self._count, self._place = 0, right.new_zeros(1, dtype=torch.int64)
-        # Of T + εI = LDLᵀ for all ε: the last pivot, and the residual Π β_j/pivot_j.
-        self._pivot = right.new_ones(len(right), len(shifts))
-        self.residual = (self._size > 0).to(right).repeat(1, len(shifts))
-        self._positive = torch.ones_like(self._pivot, dtype=torch.bool)
-        self.iterations = torch.zeros_like(self._pivot, dtype=torch.int64)
-        self._extend = Repeated(self._step, right.device)
+        self._zero = torch.zeros_like(right)
+        self._space, self._count = _Space(operator, right, shifts, tolerance, iterations), 0
+        self._extend = Repeated(self._space.step, right.device)
+
+    @property
+    def residual(self) -> Tensor:
+        """The relative residuals of systems and shifts: ``(S, E)``."""
+        return self._space.residual
+
+    @property
+    def iterations(self) -> Tensor:
+        """The numbers of vectors that systems and shifts needed: ``(S, E)``."""
+        return self._space.iterations
 
     def ready(self, numbers: Sequence[int]) -> Sequence[int]:
         """Extend the space for the first of some shifts; return as many as it is sufficient for.
@@ -147,7 +203,7 @@ class RidgePath:
             if not left[0] or self._count == self._most:
                 break
             more = min(self._look, self._most - self._count)
-            self._reserve(self._count + more)
+            self._space.reserve(self._count + more, self._count)
             self._extend(more)
             self._count += more
         if self._count < self._most and True in left:
@@ -156,55 +212,22 @@ class RidgePath:
 
     def solve(self, numbers: Sequence[int]) -> Tensor:
         """Return y for some of the shifts: ``(E, S, n)``; NaN where B + εI is not positive."""
-        if not self._count:
-            return torch.zeros_like(self._vector).repeat(len(numbers), 1, 1)
-        count, which = self._count, list(numbers)
-        diagonal, beside = self._diagonal[:, :count], self._beside[:, 1:count]
+        space, count, which = self._space, self._count, list(numbers)
+        diagonal, beside = space.diagonal[:, :count], space.beside[:, 1:count]
+        if not count:
+            return self._zero.repeat(len(which), 1, 1)
         # After an exhausted space T continues as a separate block, with copies of its first entry.
         joined = torch.nn.functional.pad((beside > 0).to(diagonal), (1, 0), value=1.0)
         diagonal = diagonal.where(joined.cumprod(dim=1) > 0, diagonal[:, :1])
-        matrix = torch.diag_embed(diagonal + self._shifts[which, None, None])
+        matrix = torch.diag_embed(diagonal + space.shifts[which, None, None])
         matrix += torch.diag_embed(beside, 1) + torch.diag_embed(beside, -1)
-        first = torch.nn.functional.pad(self._size, (0, count - 1)).expand(len(which), -1, -1)
+        first = torch.nn.functional.pad(space.size, (0, count - 1)).expand(len(which), -1, -1)
         weights = torch.linalg.solve_ex(matrix, first)[0]
-        positive = self._positive[:, which].mT[..., None]
+        positive = space.positive[:, which].mT[..., None]
         weights = weights.where(positive & weights.isfinite(), math.nan)
-        weights = weights.where(self._size > 0, 0.0)
-        found: Tensor = weights.movedim(0, 1) @ self._vectors[:count].movedim(0, 1)
+        weights = weights.where(space.size > 0, 0.0)
+        found: Tensor = weights.movedim(0, 1) @ space.vectors[:count].movedim(0, 1)
         return found.movedim(1, 0)
-
-    def _reserve(self, count: int) -> None:
-        """Make memory for so many vectors: few large allocations, since fresh pages are slow."""
-        if count > len(self._vectors):
-            size = max(count, min(2 * self._count + 32, self._most))
-            more = self._vector.new_empty(size, *self._vector.shape)
-            more[: self._count] = self._vectors[: self._count]
-            self._vectors = more
-
-    def _step(self) -> None:
-        """Add a vector to the space."""
-        vector, beside = self._vector, self._last
-        self.iterations += self.residual > self._tolerance
-        self._vectors.index_copy_(0, self._place, vector[None])
-        image = self._operator(vector).addcmul_(beside, self._before, value=-1)
-        diagonal = _dot(vector, image)[:, None]
-        image.addcmul_(diagonal, vector, value=-1)
-        if self._is_orthogonalised:
-            space = self._vectors[: int(self._place) + 1].movedim(0, 1)
-            image -= _within(image, space, space)
-        pivot = diagonal + self._shifts - beside.square() / self._pivot
-        self._positive &= (pivot > 0) | (self.residual <= 0)
-        self._pivot.copy_(pivot.where(pivot > 0, 1.0))
-        beside = image.norm(dim=1, keepdim=True)
-        # If the Krylov space is exhausted, this and all later vectors are zero.
-        beside = torch.where(beside > 1e-14 * diagonal.abs(), beside, 0.0)
-        self.residual.mul_(beside / self._pivot)
-        self._diagonal.index_copy_(1, self._place, diagonal)
-        self._place += 1
-        self._beside.index_copy_(1, self._place, beside)
-        self._last.copy_(beside)
-        self._before.copy_(vector)
-        torch.div(image, beside.where(beside > 0, math.inf), out=self._vector)
 
 
 class _Descent:

@@ -122,7 +122,7 @@ class TorusBands(MatrixFreeSystem[FourierEquations]):
     def _make_equations(self, part: str, band: float) -> FourierEquations:
         means = getattr(self.averages, part)
         judged = slice(None) if part == "total" else slice(len(self.shares))
-        return FourierEquations(self.basis, self.lattice, means[judged], self._bands(band))
+        return FourierEquations(self._bands(band), means[judged])
 
     def _make_band(self, bound: float) -> FourierBand:
         return FourierBand(self.basis, self.lattice, bound, self.device)
