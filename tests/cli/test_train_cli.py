@@ -30,7 +30,7 @@ from oism.cli.exit_codes import Terminated
 from oism.cli.options import ImageFiles, given
 from oism.cli.reports import decimals
 from oism.cli.train import Train
-from oism.cli.train_form import FORM, SIZES
+from oism.cli.train_form import FORM, SIZES, complete_form
 from oism.cli.train_plan import CONFIG, config_of
 from oism.cli.train_progress import Lines
 from oism.data.files import write_images
@@ -118,8 +118,9 @@ def informed(folder: Path) -> Informed:
 
 def network_of(folder: Path) -> dict[str, Any]:
     net = informed(folder).net
-    assert isinstance(net, DDPMpp)
-    return net.to_config()
+    assert isinstance(net, Parametrised)
+    assert isinstance(net.net, DDPMpp)
+    return net.net.to_config()
 
 
 def started(folder: Path, count: int, begun: int, steps: int) -> str:
@@ -197,7 +198,7 @@ def test_the_help_has_the_defaults_of_the_library(
     defaults = dict(re.findall(r"│ (--[a-z-]+) .*\(default: ([^)]*)\)", text))
     library = {
         **vars(TrainingConfig()),
-        **FORM,
+        **complete_form(FORM),
         "dropout": unet_for((1, 8, 8)).to_config()["dropout"],
     }
     own = {**CONFIG, **{name: name for name in ("order", "predict", "loss", "prior", "dropout")}}
@@ -207,6 +208,26 @@ def test_the_help_has_the_defaults_of_the_library(
             shown = defaults[f"--{name.replace('_', '-')}"].replace(",", "")
             assert type(value)(shown) == value, name
     assert {*FORM, *SIZES, *CONFIG} < all_options()
+
+
+@pytest.mark.parametrize(
+    ("options", "predict", "loss"),
+    [
+        ({}, "edm", "output"),
+        ({"loss": "noise"}, "edm", "noise"),
+        ({"predict": "operator"}, "operator", "output"),
+        ({"predict": "v"}, "v", "noise"),
+        ({"paper": True}, "noise", "noise"),
+        ({"gate": (0.001, 4.0)}, "noise", "noise"),
+        ({"network": "folder"}, "noise", "noise"),
+        ({"network": "folder", "predict": "edm", "loss": "mixed"}, "edm", "mixed"),
+    ],
+)
+def test_what_is_predicted_and_the_loss_by_default(
+    options: dict[str, Any], predict: str, loss: str
+) -> None:
+    form = complete_form({**FORM, **options})
+    assert (form["predict"], form["loss"]) == (predict, loss)
 
 
 def all_options() -> set[str]:
@@ -624,9 +645,9 @@ def test_evaluation_is_that_of_the_library(here: Run, place: Path) -> None:
     assert report["probe_deviation"] == bits.probe_deviation
     assert report["discretisation_error"] == bits.discretisation
     assert report["accurate"] == bits.is_accurate
-    found = json.loads(here(f"{words} --intervals 0 --tolerance 0.01").text)
+    found = json.loads(here(f"{words} --intervals 0 --tolerance 1e-4").text)
     assert (found["noise"], found["loss"]) == ([], None)
-    bits = bits_per_dim(model, data, method=Adaptive(0.01, 0.01), seed=3)
+    bits = bits_per_dim(model, data, method=Adaptive(1e-4, 1e-4), seed=3)
     assert found["bits_per_dim"]["mean"] == bits.bits.mean
     assert found["bits_per_dim"]["evaluations"] == bits.evaluations > 16
     assert found["frechet"] is None
@@ -718,7 +739,7 @@ DATA_OR_FILES = [
     ("train --resume run --prior test.safetensors", "--prior pca (not test.safetensors)"),
     ("train --resume run --prior none", "the run has --prior pca (not none)"),
     ("train --resume run --paper", "the run has --paper False (not True)"),
-    ("train --resume run --predict v", "the run has --predict noise (not v)"),
+    ("train --resume run --predict v", "the run has --predict edm (not v)"),
     ("train --resume run --no-dequantise", "the run has --no-dequantise False (not True)"),
     ("train --resume run --steps 5", "the run has taken 6 steps, and cannot continue to 5"),
     ("train --resume new", "new: holds no run to resume; `oism train DATA -o` starts one"),
@@ -761,7 +782,7 @@ USAGE = [
         "--predict: operator needs a",
     ),
     (
-        "train digits.npz -o new --loss mixed",
+        "train digits.npz -o new --predict noise --loss mixed",
         "--loss: mixed is for networks with --predict v, x0, edm or operator",
     ),
     ("train digits.npz -o new --gate 0 2", "--gate: must be a positive finite number, got 0.0"),

@@ -49,7 +49,7 @@ class PriorOptions:
     """Train on the residual where the prior's error < HALF, as 0.001 4."""
     paper: bool = False
     """The paper's form: train on the residual at all noise levels."""
-    predict: Annotated[Prediction | None, setting("noise", "WHAT")] = None
+    predict: Annotated[Prediction | None, setting("edm", "WHAT")] = None
     """What the network predicts: noise, v, x0, edm, or operator (by the prior)."""
 
 
@@ -91,8 +91,8 @@ class Schedule:
 class Details:
     """Further settings that determine the weights."""
 
-    loss: Annotated[Loss | None, setting("noise", "LOSS")] = None
-    """noise, or output, the error of what is predicted, or mixed levels."""
+    loss: Annotated[Loss | None, setting("output", "LOSS")] = None
+    """output (the error of what is predicted), noise or mixed levels."""
     warmup: Annotated[int | None, setting(500, "N")] = None
     """The number of steps over which the rate increases."""
     clip: Annotated[float | None, setting(1.0, "NORM")] = None
@@ -131,11 +131,12 @@ class Records:
 class Train(Command):
     """Train a diffusion model of images with a prior, which is fitted in closed form.
 
-    The network learns to predict the noise. At every noise level its prediction and the prior's are
-    averaged with the weight that minimises the error. The folder gets the model, metrics, samples
-    and checkpoints; `oism sample`, `evaluate` and `info` take the folder at any time after the
-    first checkpoint. --resume continues a run with its own settings. Several processes: `torchrun
-    --nproc_per_node N -m oism train ...`. `oism train --help-all` lists all options.
+    The network predicts the noise, by default with EDM's preconditioning and loss. At every noise
+    level its prediction and the prior's are averaged with the weight that minimises the error. The
+    folder gets the model, metrics, samples and checkpoints; `oism sample`, `evaluate` and `info`
+    take the folder at any time after the first checkpoint. --resume continues a run with its own
+    settings. Several processes: `torchrun --nproc_per_node N -m oism train ...`. `oism train
+    --help-all` lists all options.
 
     Examples:
       oism train images -o run --steps 20 --batch 32 --width 8

@@ -13,7 +13,7 @@ from typing import Any
 from oism.cli.exit_codes import UsageError
 from oism.cli.options import check_count, image_clock_of, naming_options, option_of
 from oism.images import MOST_ORDER, ByError, Gate, Open
-from oism.nn import Noise, OperatorPreconditioning
+from oism.nn import EDM, Noise, OperatorPreconditioning
 
 FITTED, NONE = ("pca", "pixel"), "none"
 
@@ -26,16 +26,36 @@ FORM: dict[str, Any] = {
     "components": None,
     "gate": None,
     "paper": False,
-    "predict": "noise",
-    "loss": NOISE_LOSS,
+    "predict": None,
+    "loss": None,
     "clock": None,
     "network": None,
     "labels": False,
 }
-"""The options of the prior and of the form of the model, with their defaults."""
+"""The options of the prior and of the form of the model, with their defaults.
+
+Those of ``predict`` and ``loss`` depend on others, see `complete_form`.
+"""
+
+BEFORE = {"predict": Noise.name, "loss": NOISE_LOSS}
+"""What runs have that were started before there were these options."""
 
 SIZES = ("width", "multipliers", "blocks", "attention", "dropout")
 """The options of the network; their defaults depend on the images."""
+
+
+def complete_form(form: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the form with what the network predicts and its loss, where they were not given.
+
+    EDM's preconditioning with EDM's loss has the best samples that were measured, combined with a
+    Gaussian (docs/training.md). A network that learns a residual predicts noise, and one that was
+    trained elsewhere is taken to do so.
+    """
+    learns_noise = form["paper"] or form["gate"] is not None or form["network"] is not None
+    predict = form["predict"] or (Noise.name if learns_noise else EDM.name)
+    is_scaled = predict in {EDM.name, OperatorPreconditioning.name}
+    loss = form["loss"] or (OUTPUT_LOSS if is_scaled else NOISE_LOSS)
+    return {**form, "predict": predict, "loss": loss}
 
 
 def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912 (one for each option)

@@ -13,7 +13,7 @@ from typing import Any
 
 from oism._core.plain import plain
 from oism.cli.options import ImageFiles, given, naming_options, option_of
-from oism.cli.train_form import FORM, SIZES, check_form
+from oism.cli.train_form import BEFORE, FORM, SIZES, check_form, complete_form
 from oism.training import (
     CHANGEABLE,
     CheckpointError,
@@ -50,7 +50,7 @@ class Plan:
 
 def new_plan(folder: Path, data: str, found: Mapping[str, Any], files: ImageFiles) -> Plan:
     """Return the plan of a new run from the options that were given."""
-    form = {**FORM, **{name: found[name] for name in FORM if name in found}}
+    form = complete_form({**FORM, **{name: found[name] for name in FORM if name in found}})
     check_form(form, found)
     sizes = {name: found[name] for name in SIZES if name in found}
     config = config_of(found, {})
@@ -76,7 +76,7 @@ def resumed_plan(
         raise CheckpointError(f"{folder}: the run was not started by `oism train`")
     check_folder(folder, resume=True)
     check_not_running(folder)
-    form = {**FORM, **notes["form"]}  # a run may be older than an option
+    form = {**FORM, **BEFORE, **notes["form"]}  # a run may be older than an option
     before = {**form, **notes["sizes"]}
     before |= {name: settings["config"][own] for name, own in CONFIG.items()}
     before |= {name: not before[name] for name in ("no_flip", "no_dequantise")}
