@@ -26,7 +26,7 @@ COLOURS: Mapping[str, str] = MappingProxyType(
         "noise": "#444444", "oism3": "#d08a1d", "oism6": "#b3432b", "paper-principal2": "#8a5fb0",
         "v": "#3f9c5a", "edm": "#7fb8e0", "edm-own": "#1f5fa8", "operator": "#e07ba0",
         "operator-own": "#a8326b", "residual": "#9a8a3a", "edm-mixed": "#5b6ee0",
-        "operator-mixed": "#d4462f",
+        "operator-mixed": "#d4462f", "gaussian-own": "#e0a030",
     }
 )  # fmt: skip
 """The colours of trainings by name."""

@@ -62,8 +62,14 @@ class Result:
 
     @property
     def missing(self) -> list[int]:
-        """The numbers of steps after which it is still to be measured."""
-        return [step for step in self.training.measured if step not in self.marks]
+        """The numbers of steps after which it is still to be measured, wholly or in part."""
+        return [step for step in self.training.measured if not self._has(step)]
+
+    def _has(self, step: int) -> bool:
+        """Return whether all that is to be measured after a number of steps was."""
+        found = self.marks.get(step)
+        sampled = self.training.sampled(step)
+        return found is not None and all(found.forms[one].bits is not None for one in sampled)
 
     @property
     def seconds(self) -> float:

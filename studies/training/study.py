@@ -71,7 +71,14 @@ OTHERS: tuple[dict[str, Any], ...] = (
         "combined": (GAUSSIAN, PIXELS_3, PIXELS_6, PRINCIPAL_9, MIXTURE, LOCAL),
         "followed": (ITSELF, GAUSSIAN),
     },
-    {"name": "edm-own", "label": "EDM, own loss", "predict": "edm", "loss": OWN},
+    {
+        "name": "edm-own", "label": "EDM, own loss", "predict": "edm", "loss": OWN,
+        "followed": (ITSELF, GAUSSIAN),
+    },
+    {
+        "name": "gaussian-own", "label": "Gaussian skip, own loss", "predict": "gaussian",
+        "prior": GAUSSIAN, "loss": OWN, "followed": (GAUSSIAN,),
+    },
     {
         "name": "operator-mixed", "label": "operator, mixed levels", "predict": "operator",
         "prior": GAUSSIAN, "loss": MIXED, "followed": (GAUSSIAN,),
@@ -105,7 +112,7 @@ class TrainingStudy(Study):
     marks: tuple[int, ...] = (1000, 2500, 5000)
     long_marks: tuple[int, ...] = (1000, 2500, 6000)
     points: tuple[int, ...] = (250, 500, 1500, 3500)
-    repeated: tuple[str, ...] = ("noise", "edm-own", "operator-mixed", "operator-own")
+    repeated: tuple[str, ...] = ("noise", "edm-own", "gaussian-own", "operator-own")
     long_repeated: tuple[str, ...] = ("noise", "oism3")
     only: tuple[str, ...] = ()
     batch: int = 128

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 QUANTITIES = ("loss", "bits", "frechet")
 WORDS = {"loss": "loss", "bits": "bits per dimension", "frechet": "Fréchet distance"}
 
-OPERATOR_MIXED = "operator-mixed"
 REFERENCE, EDM, VELOCITY, PAPER_3, PAPER_6 = "noise", "edm-own", "v", "oism3", "oism6"
 """The names of the trainings that are compared."""
 
@@ -133,7 +132,7 @@ class Summary:
     def _against(self) -> str:
         """Return how many steps networks with other parametrisations need."""
         study, words = self.study, []
-        own, marks = self.get(REFERENCE, study.warmup), self._marks(study.warmup, study.marks)
+        own, marks = self.get(EDM, study.warmup), self._marks(study.warmup, study.marks)
         if own is None:
             return ""
         for name in (REFERENCE, VELOCITY, EDM):
@@ -142,8 +141,9 @@ class Summary:
                 words.append(f"{other.training.label}, {_compared(own, GAUSSIAN, other, marks)}")
         return (
             f"**Steps saved against other parametrisations**, with a warm-up of {study.warmup}. "
-            f"After {_list(marks)} steps the network that predicts the noise, combined with a "
-            f"Gaussian, is as good as networks alone after so many: {'; '.join(words)}."
+            f"After {_list(marks)} steps EDM with its own loss, combined with a Gaussian, the "
+            f"default of `oism train`, is as good as networks alone after so many: "
+            f"{'; '.join(words)}."
         )
 
     def _marks(self, warmup: int, marks: Sequence[int]) -> list[int]:

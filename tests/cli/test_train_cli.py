@@ -216,6 +216,7 @@ def test_the_help_has_the_defaults_of_the_library(
         ({}, "edm", "output"),
         ({"loss": "noise"}, "edm", "noise"),
         ({"predict": "operator"}, "operator", "output"),
+        ({"predict": "gaussian"}, "gaussian", "output"),
         ({"predict": "v"}, "v", "noise"),
         ({"paper": True}, "noise", "noise"),
         ({"gate": (0.001, 4.0)}, "noise", "noise"),
@@ -783,7 +784,7 @@ USAGE = [
     ),
     (
         "train digits.npz -o new --predict noise --loss mixed",
-        "--loss: mixed is for networks with --predict v, x0, edm or operator",
+        "--loss: mixed is for networks with --predict v, x0, edm, operator, gaussian",
     ),
     ("train digits.npz -o new --gate 0 2", "--gate: must be a positive finite number, got 0.0"),
     ("train digits.npz -o new --clock ve:1:2", "--clock: the noise of images preserves variance"),

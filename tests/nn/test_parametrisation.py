@@ -21,6 +21,7 @@ from oism.nn import (
     Clean,
     Combined,
     Diffusion,
+    GaussianSkip,
     Noise,
     OperatorPreconditioning,
     Parametrisation,
@@ -114,9 +115,10 @@ def test_the_isotropic_case_is_edm(
     monkeypatch.setattr(type(prior), "gaussian_part", lambda self: isotropic)
     _, _, x, _, _ = draws()
     net = MLP(DIM).double()
-    own = Parametrised(net, OperatorPreconditioning(prior))(x, TIMES)
     edm = Parametrised(net, EDM(0.7), prior.clock)(x, TIMES)
-    torch.testing.assert_close(own, edm, rtol=exact, atol=exact)
+    for kind in (OperatorPreconditioning, GaussianSkip):
+        own = Parametrised(net, kind(prior))(x, TIMES)
+        torch.testing.assert_close(own, edm, rtol=exact, atol=exact)
 
 
 def test_velocity_is_edm_with_variance_one() -> None:
@@ -133,10 +135,13 @@ def test_velocity_is_edm_with_variance_one() -> None:
     torch.testing.assert_close(found, other, rtol=1e-12, atol=1e-12)
 
 
-def test_a_network_without_weights_is_the_gaussian(prior: Prior) -> None:
+@pytest.mark.parametrize("kind", [OperatorPreconditioning, GaussianSkip])
+def test_a_network_without_weights_is_the_gaussian(
+    prior: Prior, kind: Callable[[Prior], Parametrisation]
+) -> None:
     """The predicted noise is that of N(m, C), by its own matrix."""
     _, _, x, alpha, sigma = draws()
-    found = Parametrised(Zero(), OperatorPreconditioning(prior))(x, TIMES)
+    found = Parametrised(Zero(), kind(prior))(x, TIMES)
     torch.testing.assert_close(found, prior.noise(x, TIMES), rtol=1e-5, atol=1e-6)
     part = prior.gaussian_part()
     matrix = part.frame.directions(DIM)
@@ -165,6 +170,21 @@ def test_inputs_and_wanted_outputs_are_standardised(prior: Prior) -> None:
             unit = torch.eye(DIM, dtype=torch.float64)
             torch.testing.assert_close(torch.cov(rows.T), unit, rtol=0, atol=0.05)
             assert float(rows.mean(0).abs().max()) < 0.05
+
+
+def test_a_gaussian_skip_is_scaled_as_edm(prior: Prior) -> None:
+    """Inputs are x - αm times EDM's c_in, and outputs are added with its scale."""
+    _, _, x, alpha, sigma = draws()
+    generator = torch.Generator().manual_seed(3)
+    output = torch.randn(x.shape, dtype=torch.float64, generator=generator)
+    net, part = Known(output), prior.gaussian_part()
+    found = Parametrised(net, GaussianSkip(prior))(x, TIMES)
+    variance = part.variances.mean()
+    total = alpha**2 * variance + sigma**2
+    centred = x - alpha * part.synthesise(part.mean[None])
+    torch.testing.assert_close(net.seen, centred / total.sqrt(), rtol=1e-5, atol=1e-5)
+    expected = prior.noise(x, TIMES) - alpha * (variance / total).sqrt() * output
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [Noise, Velocity, Clean, EDM])
@@ -209,9 +229,12 @@ def test_levels_of_edm_are_normal() -> None:
         NormalLogSNR(NOISING, mean=80.0, deviation=0.1)
 
 
-def test_gaussian_data_are_learned_by_a_network_without_weights(prior: Prior) -> None:
+@pytest.mark.parametrize("kind", [OperatorPreconditioning, GaussianSkip])
+def test_gaussian_data_are_learned_by_a_network_without_weights(
+    prior: Prior, kind: Callable[[Prior], Parametrisation]
+) -> None:
     """Its error is the smallest possible one, that of the Gaussian's own noise."""
-    predictor = Combined(Parametrised(Zero(), OperatorPreconditioning(prior)), prior)
+    predictor = Combined(Parametrised(Zero(), kind(prior)), prior)
     loss = DenoisingScoreMatching(UniformLogSNR(NOISING))
     x = prior.sample(4000, torch.Generator().manual_seed(0))
     found = float(loss(predictor.net, x, torch.Generator().manual_seed(1)))
@@ -221,13 +244,17 @@ def test_gaussian_data_are_learned_by_a_network_without_weights(prior: Prior) ->
     assert found == pytest.approx(float((signal / (signal + sigma**2)).mean()), abs=0.01)
 
 
-def test_a_combined_network_is_stored_with_one_prior(prior: Prior, tmp_path: Path) -> None:
-    net = Parametrised(MLP(DIM), OperatorPreconditioning(prior))
+@pytest.mark.parametrize("kind", [OperatorPreconditioning, GaussianSkip])
+def test_a_combined_network_is_stored_with_one_prior(
+    prior: Prior, kind: Callable[[Prior], Parametrisation], tmp_path: Path
+) -> None:
+    net = Parametrised(MLP(DIM), kind(prior))
     combined = Combined(net, prior)
     combined.share.fill_(0.5)
     model = Diffusion(combined)
     model.save(tmp_path / "model.safetensors")
     loaded = oism.load(tmp_path / "model.safetensors")
+    assert type(loaded.net.parametrisation) is type(net.parametrisation)
     assert loaded.informed.prior is loaded.net.prior
     x = torch.randn(5, DIM)
     torch.testing.assert_close(loaded.noise(x, 0.3), model.noise(x, 0.3), rtol=0, atol=0)

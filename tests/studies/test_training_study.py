@@ -75,11 +75,11 @@ def runner_in(folder: Path, base: Path, **settings: Any) -> Runner:
 
 def test_the_trainings_of_the_design_are_there() -> None:
     found = FULL.trainings
-    assert len({one.key for one in found}) == len(found) == 19
+    assert len({one.key for one in found}) == len(found) == 20
     assert set(names(found, 5000)) == {"noise", "oism3", "oism6", "paper-principal2"}
     assert names(found, 5000, 1) == ["noise", "oism3"]
-    assert len(names(found, 500)) == 9
-    assert names(found, 500, 1) == ["noise", "edm-own", "operator-mixed", "operator-own"]
+    assert len(names(found, 500)) == 10
+    assert names(found, 500, 1) == ["noise", "edm-own", "gaussian-own", "operator-own"]
     for one in found:
         assert one.marks == ((1000, 2500, 6000) if one.warmup == 5000 else (1000, 2500, 5000))
         assert one.measured[0] == 250
@@ -314,7 +314,7 @@ def test_the_report_is_that_of_what_is_stored(report: Results) -> None:
     words = (report.folder / "report.md").read_text()
     numbers = json.loads((report.folder / "numbers.json").read_text(), parse_constant=pytest.fail)
     assert numbers["settings"] == plain(vars(FULL))
-    assert len(numbers["trainings"]) == 18
+    assert len(numbers["trainings"]) == 19
     assert f"Not run: {FULL.trainings[-1].key}." in words
     assert "{" not in words
     assert "nan" not in words
@@ -328,13 +328,24 @@ def test_the_report_is_that_of_what_is_stored(report: Results) -> None:
 
 def test_claims_are_those_about_what_was_measured(report: Results, stored: Path) -> None:
     words = [claim.words for claim in report.claims]
-    assert sum("below that of EDM" in one for one in words) == 3
+    assert sum("a Gaussian changes the" in one for one in words) == 3
     assert sum("in a sixth" in one for one in words) == 6
     assert len(words) == len(set(words)) == 6 * 3 + 2 + 1 + 3 + 3
     few = [one for one in FULL.results(stored) if one.training.name == "v"]
     about = Summary(FULL, few, None, {})
     assert claims(about) == []
     assert about.answers().startswith("- **The best forms** after 5000 steps, by loss: velocity ")
+
+
+def test_a_form_that_was_not_sampled_is_missing() -> None:
+    training = Training("a", "", marks=(2, 4), points=(1,), followed=(GAUSSIAN,))
+    found = result_of(training, 1.0)
+    assert found.missing == []
+    bare = replace(found.marks[2].forms[GAUSSIAN], bits=None)
+    found.marks[2] = replace(found.marks[2], forms={**found.marks[2].forms, GAUSSIAN: bare})
+    assert found.missing == [2]
+    itself = replace(training, followed=(ITSELF,))
+    assert replace(found, training=itself).missing == []
 
 
 def test_saved_steps_are_found_by_interpolation(stored: Path) -> None:
@@ -383,7 +394,7 @@ def test_the_command_lists_what_is_missing(
 ) -> None:
     assert command.main([str(stored), "--list"]) == command.INCOMPLETE
     lines = capsys.readouterr().err.splitlines()[1:]
-    assert sum(line.endswith(": complete") for line in lines) == 18
+    assert sum(line.endswith(": complete") for line in lines) == 19
     assert lines[-1] == f"{FULL.trainings[-1].key}: missing 250, 500, 1000, 1500, 2500, 3500, 5000"
     assert command.main([str(stored), "--list", "--only", "v-0-500"]) == 0
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from oism.cli.train_plan import Plan
     from oism.training import Run
 
-Prediction = Literal["noise", "v", "x0", "edm", "operator"]
+Prediction = Literal["noise", "v", "x0", "edm", "operator", "gaussian"]
 Loss = Literal["noise", "output", "mixed"]
 Numbers = Annotated[tuple[int, ...] | None, arg(metavar="N ...")]
 
@@ -50,7 +50,7 @@ class PriorOptions:
     paper: bool = False
     """The paper's form: train on the residual at all noise levels."""
     predict: Annotated[Prediction | None, setting("edm", "WHAT")] = None
-    """What the network predicts: noise, v, x0, edm, or operator (by the prior)."""
+    """noise, v, x0, edm, or by the prior, operator or gaussian."""
 
 
 @options

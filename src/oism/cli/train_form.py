@@ -13,12 +13,15 @@ from typing import Any
 from oism.cli.exit_codes import UsageError
 from oism.cli.options import check_count, image_clock_of, naming_options, option_of
 from oism.images import MOST_ORDER, ByError, Gate, Open
-from oism.nn import EDM, Noise, OperatorPreconditioning
+from oism.nn import EDM, GaussianSkip, Noise, OperatorPreconditioning
 
 FITTED, NONE = ("pca", "pixel"), "none"
 
 NOISE_LOSS, OUTPUT_LOSS = "noise", "output"
 """The losses of the noise, and of what the network predicts at EDM's noise levels."""
+
+BY_PRIOR = (OperatorPreconditioning.name, GaussianSkip.name)
+"""What networks predict that need a prior for it."""
 
 FORM: dict[str, Any] = {
     "prior": "pca",
@@ -53,7 +56,7 @@ def complete_form(form: Mapping[str, Any]) -> dict[str, Any]:
     """
     learns_noise = form["paper"] or form["gate"] is not None or form["network"] is not None
     predict = form["predict"] or (Noise.name if learns_noise else EDM.name)
-    is_scaled = predict in {EDM.name, OperatorPreconditioning.name}
+    is_scaled = predict in {EDM.name, *BY_PRIOR}
     loss = form["loss"] or (OUTPUT_LOSS if is_scaled else NOISE_LOSS)
     return {**form, "predict": predict, "loss": loss}
 
@@ -81,11 +84,13 @@ def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:  # no
         refuse(("order",), f"an option for priors that are fitted, not {prior}")
     if prior == NONE:
         refuse(("gate", "paper"), "an option for priors, and there is none")
-        if form["predict"] == OperatorPreconditioning.name:
-            refuse(("predict",), "operator needs a prior, and there is none (--prior none)")
+        if form["predict"] in BY_PRIOR:
+            refuse(
+                ("predict",), f"{form['predict']} needs a prior, and there is none (--prior none)"
+            )
     if form["predict"] == Noise.name:
         if form["loss"] != NOISE_LOSS:
-            why = f"{form['loss']} is for networks with --predict v, x0, edm or operator"
+            why = f"{form['loss']} is for networks with --predict v, x0, edm, operator, gaussian"
             refuse(("loss",), why)
     elif form["paper"] or form["gate"] is not None:
         refuse(("predict",), "a network that learns the residual (--paper, --gate) predicts noise")

@@ -10,6 +10,7 @@ With x = αx₀ + σε every parametrisation of a noise predictor by the output 
     clean           0      1/σ              -α/σ              1
     EDM             0      σ/(α²s + σ²)     -α√(s/(α²s+σ²))   1/√(α²s + σ²)
     operator        mean   the same, with the covariance C in place of s
+    Gaussian        mean   as operator      as EDM            as EDM, s the mean variance
 
 Velocity is v = αε - σx₀, for α² + σ² = 1. EDM (Karras et al., 2022) is stated there for x/α: its
 c_skip, c_out and c_in are those of the normal distribution N(0, sI). If the data had it, ay would
@@ -21,7 +22,10 @@ be the best prediction; the input cy has variance 1, and so has the output that 
 are functions of C, diagonal along the directions of a Gaussian prior. So a network without weights
 is the prior, data that are Gaussian are learned by it, and a network is given standardised inputs
 along every direction and learns a standardised residual. With C = sI and m = 0 it is EDM, and with
-s = 1 the velocity but for a sign.
+s = 1 the velocity but for a sign. Its own loss, below, has the same weight along all directions,
+also along those with little variance, which contribute little to an image. The *Gaussian skip* has
+the covariance in a only: a network without weights is the prior too, but inputs, outputs and the
+loss are scaled as in EDM.
 
 The loss of the outputs, E‖F - F*‖²/d = E‖b⁻¹(ε̂ - ε)‖²/d, is each one's own: 1/α² of that of the
 noise for the velocity, σ²/α² for clean tensors (`oism.objectives.OutputMatching`).
@@ -127,11 +131,8 @@ class EDM(Parametrisation):
         return gaussian_factors(alpha, sigma, torch.full_like(alpha, self.deviation**2))
 
 
-@storable
-class OperatorPreconditioning(nn.Module, Parametrisation):
-    """The network predicts what the Gaussian part of a prior leaves, standardised."""
-
-    name = "operator"
+class OfPrior(nn.Module, Parametrisation):
+    """A parametrisation by the Gaussian part of a prior, in the coordinates of its directions."""
 
     def __init__(self, prior: Prior) -> None:
         super().__init__()
@@ -147,14 +148,35 @@ class OperatorPreconditioning(nn.Module, Parametrisation):
         """Return the arguments of the constructor."""
         return {"prior": self.prior}
 
+    def coordinates(self, dim: int, device: torch.device) -> GaussianPart:  # noqa: ARG002
+        """Return the Gaussian part of the prior."""
+        return self.prior.gaussian_part()
+
+
+@storable
+class OperatorPreconditioning(OfPrior):
+    """The network predicts what the Gaussian part of a prior leaves, standardised."""
+
+    name = "operator"
+
     def factors(self, alpha: Tensor, sigma: Tensor) -> Factors:
         """Return the factors for the variances along the directions of the prior."""
         variances = self.prior.gaussian_part().variances
         return gaussian_factors(alpha, sigma, variances.to(alpha.device))
 
-    def coordinates(self, dim: int, device: torch.device) -> GaussianPart:  # noqa: ARG002
-        """Return the Gaussian part of the prior."""
-        return self.prior.gaussian_part()
+
+@storable
+class GaussianSkip(OfPrior):
+    """The network predicts what the Gaussian part of a prior leaves, scaled as in EDM."""
+
+    name = "gaussian"
+
+    def factors(self, alpha: Tensor, sigma: Tensor) -> Factors:
+        """Return a for the variances along the directions, b and c for their mean."""
+        variances = self.prior.gaussian_part().variances.to(alpha.device)
+        a, _, _ = gaussian_factors(alpha, sigma, variances)
+        _, b, c = gaussian_factors(alpha, sigma, variances.mean().expand_as(alpha))
+        return a, b, c
 
 
 def gaussian_factors(alpha: Tensor, sigma: Tensor, variances: Tensor) -> Factors:
@@ -172,9 +194,10 @@ class Parametrised(nn.Module):
     net
         Any module ``net(x, tau)`` of tensors and clock times.
     parametrisation
-        What the network predicts: `Noise`, `Velocity`, `Clean`, `EDM` or `OperatorPreconditioning`.
+        What the network predicts: `Noise`, `Velocity`, `Clean`, `EDM`, `OperatorPreconditioning`
+        or `GaussianSkip`.
     clock
-        The noise levels; for `OperatorPreconditioning` they are the prior's.
+        The noise levels; for the last two they are the prior's.
 
     Examples
     --------
@@ -265,7 +288,7 @@ class Parametrised(nn.Module):
 
 
 PREDICTIONS: Mapping[str, type[Parametrisation]] = MappingProxyType(
-    {one.name: one for one in (Noise, Velocity, Clean, EDM, OperatorPreconditioning)}
+    {one.name: one for one in (Noise, Velocity, Clean, EDM, OperatorPreconditioning, GaussianSkip)}
 )
 """What a network can predict, by name."""
 
@@ -275,18 +298,18 @@ def predicting(
 ) -> nn.Module:
     """Return a noise predictor from a network that predicts what is named.
 
-    The names are "noise", "v", "x0", "edm" and "operator", the last with a prior. A network that
-    predicts the noise is returned as it is.
+    The names are "noise", "v", "x0", "edm", and with a prior "operator" and "gaussian". A network
+    that predicts the noise is returned as it is.
     """
     if name not in PREDICTIONS:
         raise ValueError(f"name must be one of {', '.join(PREDICTIONS)}, got {name!r}")
     kind = PREDICTIONS[name]
     if kind is Noise:
         return net
-    if kind is OperatorPreconditioning:
+    if issubclass(kind, OfPrior):
         if prior is None:
             raise ValueError("prior must be given: it is that by which a network is preconditioned")
-        return Parametrised(net, OperatorPreconditioning(prior), clock)
+        return Parametrised(net, kind(prior), clock)
     if clock is None and prior is not None:
         clock = prior.clock
     return Parametrised(net, kind(), clock)
