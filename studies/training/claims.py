@@ -89,7 +89,7 @@ def _paper_claims(about: Summary) -> Iterator[Claim]:
 def _default_claims(about: Summary) -> Iterator[Claim]:
     """Yield that the default of ``oism train``, EDM with a Gaussian, is not behind EDM alone."""
     warmup, marks = about.study.warmup, about.study.marks
-    for quantity, bound in zip(QUANTITIES, (1.0, 1 + SAME, 1 + SAME), strict=True):
+    for quantity, bound in zip(QUANTITIES, (0.0, SAME, SAME), strict=True):
         ratios = [
             ratio
             for edm in about.results
@@ -100,8 +100,8 @@ def _default_claims(about: Summary) -> Iterator[Claim]:
             )
         ]
         if ratios:
-            words = f"at all marks a Gaussian changes the {WORDS[quantity]} of EDM by a factor"
-            yield Claim(f"{words} of less than {bound:g}", max(ratios), bound)
+            words = f"at all marks a Gaussian changes the {WORDS[quantity]} of EDM by less than"
+            yield Claim(f"{words} {bound:+.1%}", max(ratios) - 1, bound)
 
 
 def _cost_claims(about: Summary) -> Iterator[Claim]:
