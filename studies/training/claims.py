@@ -100,8 +100,10 @@ def _default_claims(about: Summary) -> Iterator[Claim]:
             )
         ]
         if ratios:
-            words = f"at all marks a Gaussian changes the {WORDS[quantity]} of EDM by less than"
-            yield Claim(f"{words} {bound:+.1%}", max(ratios) - 1, bound)
+            much = f" by at most {bound:.1%}" if bound else ""
+            verb = "raises" if bound else "lowers"
+            words = f"at all marks a Gaussian {verb} the {WORDS[quantity]} of EDM{much}"
+            yield Claim(words, max(ratios) - 1, bound)
 
 
 def _cost_claims(about: Summary) -> Iterator[Claim]:

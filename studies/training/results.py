@@ -67,9 +67,8 @@ class Result:
 
     def _has(self, step: int) -> bool:
         """Return whether all that is to be measured after a number of steps was."""
-        found = self.marks.get(step)
-        sampled = self.training.sampled(step)
-        return found is not None and all(found.forms[one].bits is not None for one in sampled)
+        forms = [self.form(step, name) for name in self.training.sampled(step)]
+        return step in self.marks and all(one is not None and one.bits is not None for one in forms)
 
     @property
     def seconds(self) -> float:

@@ -3,7 +3,7 @@
 Numbers are written after every measurement. A training whose next measurement would be after the
 deadline is stored as it is, weights included, in ``cache``; later it continues from there. Where
 its weights are not at hand, as on another machine, it is repeated from the start, and what was
-measured before is kept.
+measured before is kept, but for marks that lack a form, which are measured again.
 """
 
 from __future__ import annotations
@@ -141,6 +141,8 @@ class Runner:
         if not result.missing:
             return result
         kept = self._kept(training)
+        if kept is not None and int(kept["step"]) >= result.missing[0]:
+            kept = None  # an earlier mark lacks a form
         start = 0 if kept is None else int(kept["step"])
         if not self._has_time(training, result, start):
             return result

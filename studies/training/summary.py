@@ -76,7 +76,7 @@ class Summary:
             if result is None:
                 names.append(one.key)
             elif result.missing:
-                names.append(f"{one.key} after {max(result.marks)} steps")
+                names.append(f"{one.key} in part")
         return f"Not run: {', '.join(names)}." if names else ""
 
     def get(self, name: str, warmup: int, seed: int | None = None) -> Result | None:

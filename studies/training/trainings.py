@@ -64,9 +64,9 @@ class Training:
     """A network with what it ``predict``s, in a ``form``, with a ``loss``.
 
     ``prior`` is that of the form, or of the parametrisation "operator"; ``combined`` are those that
-    the network is combined with afterwards. It is measured after numbers of steps: ``points`` its
-    errors, ``marks`` everything, which takes long for samples: those of ``followed`` forms at every
-    mark, and of itself and with a Gaussian at the last.
+    the network is combined with afterwards. Errors are measured after the numbers of steps
+    ``points`` and ``marks``. Bits and samples, which take long, are measured at ``marks``: those of
+    the ``followed`` forms at all, those of the network alone and with a Gaussian at the last.
     """
 
     name: str

@@ -331,9 +331,10 @@ def test_the_loss_of_what_the_network_predicts(
     ended = here(f"train --resume {folder} --loss noise")
     assert f"the run has --loss {loss} (not noise)" in ended.err
     settings = read_settings(folder)
-    del settings["notes"]["form"]["loss"]
+    del settings["notes"]["form"]["loss"], settings["notes"]["form"]["predict"]
     monkeypatch.setattr(train_plan, "read_settings", lambda _: settings)
-    assert train_plan.resumed_plan(folder, None, {}, ImageFiles()).form["loss"] == "noise"
+    old = train_plan.resumed_plan(folder, None, {}, ImageFiles()).form
+    assert (old["predict"], old["loss"]) == ("noise", "noise")
 
 
 @pytest.mark.parametrize("has_prior", [True, False])

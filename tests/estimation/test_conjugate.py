@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from oism._core import transforms
-from oism.estimation._systems import direct
+from oism.estimation._systems import conjugate, direct
 from oism.estimation._systems.conjugate import Operator, RidgePath, Solution, conjugate_gradients
 from oism.estimation._systems.direct import DirectPath, solved_for_all
 
@@ -395,6 +395,10 @@ def test_elsewhere_shifts_that_have_converged_are_solved_together(
         left = left[len(groups[-1]) :]
     assert [number for group in groups for number in group] == list(range(len(shifts)))[::-1]
     assert 1 < len(groups) < len(shifts)
+    numbers = list(range(len(shifts)))[::-1]
+    assert len(path.ready(numbers)) == len(shifts), "the whole space serves all shifts"
+    monkeypatch.setattr(conjugate, "ENTRIES", 3 * 2 * path._count**2)
+    assert path.ready(numbers) == numbers[:3], "no more than memory allows"
 
 
 def test_elsewhere_as_many_matrices_are_factored_together_as_memory_allows(

@@ -172,14 +172,20 @@ def test_inputs_and_wanted_outputs_are_standardised(prior: Prior) -> None:
             assert float(rows.mean(0).abs().max()) < 0.05
 
 
-def test_a_gaussian_skip_is_scaled_as_edm(prior: Prior) -> None:
+@pytest.mark.parametrize("frame", [PCA(), PCA(2)])
+def test_a_gaussian_skip_is_scaled_as_edm(frame: PCA) -> None:
     """Inputs are x - αm times EDM's c_in, and outputs are added with its scale."""
+    prior = fit_prior(gaussian_rows(), order=2, flip=False, frame=frame)
     _, _, x, alpha, sigma = draws()
     generator = torch.Generator().manual_seed(3)
     output = torch.randn(x.shape, dtype=torch.float64, generator=generator)
     net, part = Known(output), prior.gaussian_part()
     found = Parametrised(net, GaussianSkip(prior))(x, TIMES)
-    variance = part.variances.mean()
+    variance = prior.sample(200_000, generator).double().var(dim=0).mean()
+    torch.testing.assert_close(
+        variance, (part.variances * part.dimensions).sum() / DIM, rtol=0.02, atol=0
+    )
+    variance = (part.variances * part.dimensions).sum() / DIM
     total = alpha**2 * variance + sigma**2
     centred = x - alpha * part.synthesise(part.mean[None])
     torch.testing.assert_close(net.seen, centred / total.sqrt(), rtol=1e-5, atol=1e-5)

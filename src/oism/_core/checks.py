@@ -2,8 +2,8 @@
 
 Every message contains the argument's name, its value and what is allowed. Shapes and dtypes are
 always checked. Values (finite, non-negative) are checked if they can be read: inside
-``torch.func.vmap`` a tensor has no single value, and under ``torch.compile`` reading one would
-break the graph, so there values are not checked.
+``torch.func.vmap`` a tensor has no single value, under ``torch.compile`` reading one would break
+the graph, and while a CUDA graph is recorded none can be read, so there values are not checked.
 """
 
 from __future__ import annotations

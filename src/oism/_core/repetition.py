@@ -58,7 +58,7 @@ class Repeated:
     def _record(self) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         # Not `torch.cuda.graph`, which returns all free memory to the device before it records.
-        with _aside(self._device), nothing_collected():
+        with nothing_collected(), _aside(self._device):
             graph.capture_begin(capture_error_mode="thread_local")  # others may use the device
             try:
                 self._work()

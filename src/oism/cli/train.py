@@ -50,7 +50,7 @@ class PriorOptions:
     paper: bool = False
     """The paper's form: train on the residual at all noise levels."""
     predict: Annotated[Prediction | None, setting("edm", "WHAT")] = None
-    """noise, v, x0, edm, or by the prior, operator or gaussian."""
+    """noise, v, x0, edm; or operator, gaussian, which use the prior."""
 
 
 @options
@@ -131,12 +131,12 @@ class Records:
 class Train(Command):
     """Train a diffusion model of images with a prior, which is fitted in closed form.
 
-    The network predicts the noise, by default with EDM's preconditioning and loss. At every noise
-    level its prediction and the prior's are averaged with the weight that minimises the error. The
-    folder gets the model, metrics, samples and checkpoints; `oism sample`, `evaluate` and `info`
-    take the folder at any time after the first checkpoint. --resume continues a run with its own
-    settings. Several processes: `torchrun --nproc_per_node N -m oism train ...`. `oism train
-    --help-all` lists all options.
+    By default the network has EDM's preconditioning and loss. At every noise level its prediction
+    and the prior's are averaged with the weight that minimises the error. The folder gets the
+    model, metrics, samples and checkpoints; `oism sample`, `evaluate` and `info` take the folder at
+    any time after the first checkpoint. --resume continues a run with its own settings. Several
+    processes: `torchrun --nproc_per_node N -m oism train ...`. `oism train --help-all` lists all
+    options.
 
     Examples:
       oism train images -o run --steps 20 --batch 32 --width 8

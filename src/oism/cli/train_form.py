@@ -41,7 +41,7 @@ Those of ``predict`` and ``loss`` depend on others, see `complete_form`.
 """
 
 BEFORE = {"predict": Noise.name, "loss": NOISE_LOSS}
-"""What runs have that were started before there were these options."""
+"""The values of runs that are older than these options."""
 
 SIZES = ("width", "multipliers", "blocks", "attention", "dropout")
 """The options of the network; their defaults depend on the images."""

@@ -99,7 +99,7 @@ class Combined(Informed):
     ) -> Self:
         """Return the combination with a share of the network in each interval.
 
-        Without a prior it is that of the network (`OperatorPreconditioning`): stored once.
+        Without a prior it is that of the network (`oism.nn.Parametrised`): stored once.
         """
         prior = _prior_of(net) if prior is None else prior
         assert prior is not None

@@ -173,9 +173,10 @@ class GaussianSkip(OfPrior):
 
     def factors(self, alpha: Tensor, sigma: Tensor) -> Factors:
         """Return a for the variances along the directions, b and c for their mean."""
-        variances = self.prior.gaussian_part().variances.to(alpha.device)
-        a, _, _ = gaussian_factors(alpha, sigma, variances)
-        _, b, c = gaussian_factors(alpha, sigma, variances.mean().expand_as(alpha))
+        part = self.prior.gaussian_part()
+        mean = (part.variances * part.dimensions).sum() / part.dim
+        a, _, _ = gaussian_factors(alpha, sigma, part.variances.to(alpha.device))
+        _, b, c = gaussian_factors(alpha, sigma, mean.to(alpha).expand_as(alpha))
         return a, b, c
 
 

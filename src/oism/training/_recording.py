@@ -37,7 +37,7 @@ class Recording:
                 for _ in range(WARM_UPS):
                     work(self._batch)
             torch.cuda.current_stream().wait_stream(side)
-            with torch.cuda.graph(self._graph), nothing_collected():
+            with nothing_collected(), torch.cuda.graph(self._graph):
                 self._loss = work(self._batch)
         torch.cuda.set_rng_state(drawn, batch.x.device)
 

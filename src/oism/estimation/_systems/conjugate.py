@@ -32,6 +32,9 @@ Operator = Callable[[Tensor], Tensor]
 LOOK = 8
 """The number of steps between looks at the residual on a GPU."""
 
+ENTRIES = 2**26
+"""The largest number of entries of the matrices T + εI that are solved together: 0.5 GB."""
+
 NOTHING = 1e-200
 """A right-hand side whose squared norm is below this is treated as zero, to avoid underflow."""
 
@@ -162,9 +165,9 @@ class RidgePath:
     system, or to ``iterations`` vectors: the larger ε, the fewer are needed. All v are stored:
     k·S·n numbers. Each new v is made orthogonal to all of them: by the recurrence alone
     orthogonality is lost once an eigenvalue of B is found, and then a solution depends on rounding,
-    by as much as the tolerance. On a GPU the recurrence is all, because steps are recorded.
-    Convergence is looked at after every ``LOOK`` steps there, because reading a number waits for
-    all of them, and shifts that have converged by then are solved together.
+    by as much as the tolerance. On a GPU they are not, because steps are recorded. Convergence is
+    looked at after every ``LOOK`` steps there, because reading a number waits for all of them, and
+    shifts that have converged by then are solved together.
     """
 
     def __init__(
@@ -193,9 +196,10 @@ class RidgePath:
         return self._space.iterations
 
     def ready(self, numbers: Sequence[int]) -> Sequence[int]:
-        """Extend the space for the first of some shifts; return as many as it is sufficient for.
+        """Extend the space for the first of some shifts; return the first that have converged.
 
-        On the CPU only the first, so that solutions which may not be needed are not computed.
+        On the CPU one, so that solutions which may not be needed are not computed; on a GPU as many
+        as memory allows.
         """
         chosen: list[int] = list(numbers[:1] if self._look == 1 else numbers)
         while True:
@@ -208,7 +212,7 @@ class RidgePath:
             self._count += more
         if self._count < self._most and True in left:
             chosen = chosen[: left.index(True)]
-        return chosen
+        return chosen[: max(1, ENTRIES // max(1, len(self._zero) * self._count**2))]
 
     def solve(self, numbers: Sequence[int]) -> Tensor:
         """Return y for some of the shifts: ``(E, S, n)``; NaN where B + εI is not positive."""
