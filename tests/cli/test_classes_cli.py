@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from oism import load
 from oism.data.files import open_images, write_images
 from oism.images import ClassPrior
-from oism.nn import Combined, DDPMpp
+from oism.nn import Combined, DDPMpp, Parametrised
 from oism.training import read_settings
 
 Run = Callable[..., Any]
@@ -50,7 +50,8 @@ def test_a_run_with_labels(place: Path, command: Run) -> None:
     assert model.classes == 3
     assert isinstance(model.predictor, Combined)
     assert isinstance(model.predictor.prior, ClassPrior)
-    assert isinstance(model.net, DDPMpp)
+    assert isinstance(model.net, Parametrised)
+    assert isinstance(model.net.net, DDPMpp)
     settings = read_settings(place / "run")
     assert settings["notes"]["classes"] == list(NAMES)
     assert settings["config"]["dropped_labels"] == 0.1
