@@ -63,8 +63,8 @@ RIDGE = 1e-6
 class Training:
     """A network with what it ``predict``s, in a ``form``, with a ``loss``.
 
-    ``prior`` is that of the form, or of the parametrisation "operator"; ``combined`` are those that
-    the network is combined with afterwards. Errors are measured after the numbers of steps
+    ``prior`` is that of the form, or of what is predicted; ``combined`` are those that the network
+    is combined with afterwards. Errors are measured after the numbers of steps
     ``points`` and ``marks``. Bits and samples, which take long, are measured at ``marks``: those of
     the ``followed`` forms at all, those of the network alone and with a Gaussian at the last.
     """

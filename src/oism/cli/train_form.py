@@ -13,15 +13,12 @@ from typing import Any
 from oism.cli.exit_codes import UsageError
 from oism.cli.options import check_count, image_clock_of, naming_options, option_of
 from oism.images import MOST_ORDER, ByError, Gate, Open
-from oism.nn import EDM, GaussianSkip, Noise, OperatorPreconditioning
+from oism.nn import EDM, PREDICTIONS, Noise
 
 FITTED, NONE = ("pca", "pixel"), "none"
 
 NOISE_LOSS, OUTPUT_LOSS = "noise", "output"
 """The losses of the noise, and of what the network predicts at EDM's noise levels."""
-
-BY_PRIOR = (OperatorPreconditioning.name, GaussianSkip.name)
-"""What networks predict that need a prior for it."""
 
 FORM: dict[str, Any] = {
     "prior": "pca",
@@ -56,8 +53,7 @@ def complete_form(form: Mapping[str, Any]) -> dict[str, Any]:
     """
     learns_noise = form["paper"] or form["gate"] is not None or form["network"] is not None
     predict = form["predict"] or (Noise.name if learns_noise else EDM.name)
-    is_scaled = predict in {EDM.name, *BY_PRIOR}
-    loss = form["loss"] or (OUTPUT_LOSS if is_scaled else NOISE_LOSS)
+    loss = form["loss"] or (OUTPUT_LOSS if PREDICTIONS[predict].is_scaled else NOISE_LOSS)
     return {**form, "predict": predict, "loss": loss}
 
 
@@ -84,7 +80,7 @@ def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:  # no
         refuse(("order",), f"an option for priors that are fitted, not {prior}")
     if prior == NONE:
         refuse(("gate", "paper"), "an option for priors, and there is none")
-        if form["predict"] in BY_PRIOR:
+        if PREDICTIONS[form["predict"]].needs_prior:
             refuse(
                 ("predict",), f"{form['predict']} needs a prior, and there is none (--prior none)"
             )

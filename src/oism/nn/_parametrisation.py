@@ -59,9 +59,16 @@ SIGMA_DATA = 0.5
 
 
 class Parametrisation(ABC):
-    """How the output of a network becomes predicted noise; see the table above."""
+    """How the output of a network becomes predicted noise; see the table above.
+
+    ``is_scaled`` states that the output that is missing has variance one at every noise level, for
+    some Gaussian; then its own loss has the same size at all of them. ``needs_prior`` states that
+    this Gaussian is that of a prior, the argument of the constructor.
+    """
 
     name: ClassVar[str]
+    is_scaled: ClassVar[bool] = False
+    needs_prior: ClassVar[bool] = False
 
     @property
     def known(self) -> Prior | None:
@@ -122,6 +129,7 @@ class EDM(Parametrisation):
     deviation: float = SIGMA_DATA
 
     name = "edm"
+    is_scaled = True
 
     def __post_init__(self) -> None:
         checks.assign(self, deviation=checks.positive(self.deviation, "deviation"))
@@ -133,6 +141,8 @@ class EDM(Parametrisation):
 
 class OfPrior(nn.Module, Parametrisation):
     """A parametrisation by the Gaussian part of a prior, in the coordinates of its directions."""
+
+    is_scaled = needs_prior = True
 
     def __init__(self, prior: Prior) -> None:
         super().__init__()
