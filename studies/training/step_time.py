@@ -160,10 +160,11 @@ def step_times(
     loops, ready = _loops(Rows(images, pixels), found, sizes, batch)
     with FlopCounterMode(display=False) as counter:
         loops[PLAIN].step()
+    device = loops[PLAIN].device
+    # Before the steps, which take all the time up to the deadline.
+    coefficients = timed(_coefficients(found["pixels"], batch, device), 4 * rounds, 1, deadline)
     runs: dict[str, Callable[[], object]] = {name: loop.step for name, loop in loops.items()}
     spent = timed(runs, rounds, steps, deadline)
-    device = loops[PLAIN].device
-    coefficients = timed(_coefficients(found["pixels"], batch, device), 4 * rounds, 1, deadline)
     operations = float(counter.get_total_flops())
     return Times(spent, ready, operations, matrix_rate(device), coefficients)
 
