@@ -12,13 +12,15 @@ from studies.training.measuring import Measured
 from studies.training.step_time import FAST, PLAIN
 from studies.training.summary import (
     EDM,
+    OPERATOR,
     PAPER_3,
     QUANTITIES,
     REFERENCE,
+    VELOCITY,
     WORDS,
     Summary,
 )
-from studies.training.trainings import GAUSSIAN
+from studies.training.trainings import GAUSSIAN, ITSELF
 
 WITHIN = 0.01
 """The largest relative excess of the error in a sixth."""
@@ -33,7 +35,9 @@ def claims(about: Summary) -> list[Claim]:
     """Return the claims about what was measured; those with missing numbers are left out."""
     found = [*_combined_claims(about), *_paper_claims(about)]
     if not about.study.is_small:
-        found += [*_default_claims(about), *_cost_claims(about)]
+        found += [
+            *_parametrisation_claims(about), *_default_claims(about), *_cost_claims(about),
+        ]  # fmt: skip
     return [one for one in found if not math.isnan(one.lower) and not math.isnan(one.upper)]
 
 
@@ -73,32 +77,65 @@ def _combined_claims(about: Summary) -> Iterator[Claim]:
 
 
 def _paper_claims(about: Summary) -> Iterator[Claim]:
-    """Yield that the paper's form has a lower loss than the network alone after its marks."""
-    step = about.study.long_marks[0]
-    losses = [
-        one.value(step, "loss") / other.value(step, "loss")
-        for one in about.results
-        if (one.training.name, one.training.warmup) == (PAPER_3, about.study.long_warmup)
-        and (other := about.reference(one.training))
-    ]
+    """Yield that the paper's form is ahead of the network alone at first, by loss, and only then.
+
+    By Fréchet distance it is ahead for longer.
+    """
+    study, warmup = about.study, about.study.long_warmup
+    words = "steps with the paper's settings"
+    for step in sorted({*study.points, *study.long_marks})[:1]:
+        losses = _against(about, PAPER_3, REFERENCE, warmup, "loss", steps=[step])
+        if losses:
+            yield Claim(f"after {step} {words} OISM(3) has a lower loss than DDPM", max(losses), 1)
+    if study.is_small:
+        return
+    losses = _against(about, PAPER_3, REFERENCE, warmup, "loss")
     if losses:
-        words = f"after {step} steps with the paper's settings OISM(3) has a lower loss than DDPM"
-        yield Claim(words, max(losses), 1)
+        first = study.long_marks[0]
+        yield Claim(f"after {first} and more {words} it has a higher one", 1, min(losses))
+    distances = _against(about, PAPER_3, REFERENCE, warmup, "frechet")
+    if distances:
+        yield Claim("at these marks it has a lower Fréchet distance", max(distances), 1)
+
+
+def _parametrisation_claims(about: Summary) -> Iterator[Claim]:
+    """Yield what networks without a prior have in common with those that have one."""
+    for quantity in ("bits", "frechet"):
+        ratios = _against(about, VELOCITY, REFERENCE, about.study.warmup, quantity)
+        words = f"at all marks velocity alone has a lower {WORDS[quantity]} than noise alone"
+        if ratios:
+            yield Claim(words.replace("a lower bits", "fewer bits"), max(ratios), 1)
+    ratios = _against(about, OPERATOR, EDM, about.study.warmup, "bits", form=GAUSSIAN)
+    if ratios:
+        words = "at all marks EDM has fewer bits per dimension than operator preconditioning"
+        yield Claim(f"{words}, both with their own loss", 1, min(ratios))
+
+
+def _against(  # noqa: PLR0913
+    about: Summary,
+    name: str,
+    other: str,
+    warmup: int,
+    quantity: str,
+    *,
+    steps: Sequence[int] | None = None,
+    form: str = ITSELF,
+) -> list[float]:
+    """Return a quantity of a training divided by that of another alone, of all seeds and marks."""
+    found = [
+        one.value(step, quantity, form) / base.value(step, quantity)
+        for one in about.results
+        if (one.training.name, one.training.warmup) == (name, warmup)
+        and (base := about.get(other, warmup, one.training.seed))
+        for step in (one.training.marks if steps is None else steps)
+    ]
+    return [ratio for ratio in found if not math.isnan(ratio)]
 
 
 def _default_claims(about: Summary) -> Iterator[Claim]:
     """Yield that the default of ``oism train``, EDM with a Gaussian, is not behind EDM alone."""
-    warmup, marks = about.study.warmup, about.study.marks
     for quantity, bound in zip(QUANTITIES, (0.0, SAME, SAME), strict=True):
-        ratios = [
-            ratio
-            for edm in about.results
-            if (edm.training.name, edm.training.warmup) == (EDM, warmup)
-            for step in marks
-            if not math.isnan(
-                ratio := edm.value(step, quantity, GAUSSIAN) / edm.value(step, quantity)
-            )
-        ]
+        ratios = about.ratios(EDM, about.study.warmup, quantity)
         if ratios:
             much = f" by at most {bound:.1%}" if bound else ""
             verb = "raises" if bound else "lowers"

@@ -25,6 +25,7 @@ from typing import Any, ClassVar, Self
 from studies.images import DIGITS, image_sets
 from studies.study import Findings, Study
 from studies.training import figures, step_time
+from studies.training.answers import answers, gains, saved_steps
 from studies.training.claims import claims
 from studies.training.results import Result, Store
 from studies.training.running import CLASSIFIER, Runner
@@ -59,7 +60,7 @@ PAPERS: tuple[dict[str, Any], ...] = (
     {"name": "oism3", "label": "OISM(3)", "form": PAPER, "prior": PIXELS_3, "combined": ()},
     {"name": "oism6", "label": "OISM(6)", "form": PAPER, "prior": PIXELS_6, "combined": ()},
     {
-        "name": "paper-principal2", "label": "paper's form, principal 2", "form": PAPER,
+        "name": "paper-principal2", "label": "paper's form (principal 2)", "form": PAPER,
         "prior": GAUSSIAN, "combined": (),
     },
 )  # fmt: skip
@@ -72,23 +73,23 @@ OTHERS: tuple[dict[str, Any], ...] = (
         "followed": (ITSELF, GAUSSIAN),
     },
     {
-        "name": "edm-own", "label": "EDM, own loss", "predict": "edm", "loss": OWN,
+        "name": "edm-own", "label": "EDM (own loss)", "predict": "edm", "loss": OWN,
         "followed": (ITSELF, GAUSSIAN),
     },
     {
-        "name": "gaussian-own", "label": "Gaussian skip, own loss", "predict": "gaussian",
+        "name": "gaussian-own", "label": "Gaussian skip (own loss)", "predict": "gaussian",
         "prior": GAUSSIAN, "loss": OWN, "followed": (GAUSSIAN,),
     },
     {
-        "name": "operator-mixed", "label": "operator, mixed levels", "predict": "operator",
+        "name": "operator-mixed", "label": "operator (mixed levels)", "predict": "operator",
         "prior": GAUSSIAN, "loss": MIXED, "followed": (GAUSSIAN,),
     },
-    {"name": "edm-mixed", "label": "EDM, mixed levels", "predict": "edm", "loss": MIXED},
+    {"name": "edm-mixed", "label": "EDM (mixed levels)", "predict": "edm", "loss": MIXED},
     {"name": "operator", "label": "operator", "predict": "operator", "prior": GAUSSIAN},
     {"name": "v", "label": "velocity", "predict": "v"},
     {"name": "edm", "label": "EDM", "predict": "edm"},
     {
-        "name": "operator-own", "label": "operator, own loss", "predict": "operator",
+        "name": "operator-own", "label": "operator (own loss)", "predict": "operator",
         "prior": GAUSSIAN, "loss": OWN, "followed": (GAUSSIAN,),
     },
     {"name": "residual", "label": "gated residual", "form": RESIDUAL, "prior": GAUSSIAN},
@@ -226,7 +227,9 @@ class TrainingStudy(Study):
 
     def _text(self, about: Summary) -> str:
         return self.text(
-            answers=about.answers(),
+            answers=answers(about),
+            saved=saved_steps(about),
+            gains=gains(about),
             data=self.data,
             device=about.results[0].device,
             batch=self.batch,
@@ -239,6 +242,7 @@ class TrainingStudy(Study):
             distance=about.test_distance,
             missing=about.missing(),
             warmup=self.warmup,
+            first_mark=self.long_marks[0],
             long_warmup=self.long_warmup,
             rounds=about.rounds,
             errors=about.error_table(),

@@ -1,4 +1,4 @@
-"""The answers and tables of the report, from the stored numbers.
+"""The tables of the report, from the stored numbers.
 
 *Steps saved*: a form that has some loss after k steps saves m - k steps if the network alone, which
 predicts the noise, has this loss after m steps, with the same warm-up and seed. m is interpolated
@@ -18,7 +18,7 @@ from studies.study import rounded, standard_error, table
 from studies.training.measuring import Measured
 from studies.training.results import Curve, Result, by_key, steps_needed
 from studies.training.step_time import FAST, Times, quartiles
-from studies.training.trainings import GAUSSIAN, ITSELF, PIXELS_6, PRINCIPAL_9, SIXTHS, Training
+from studies.training.trainings import GAUSSIAN, ITSELF, SIXTHS, Training
 
 if TYPE_CHECKING:
     from studies.training.study import TrainingStudy
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 QUANTITIES = ("loss", "bits", "frechet")
 WORDS = {"loss": "loss", "bits": "bits per dimension", "frechet": "Fréchet distance"}
 
-REFERENCE, EDM, VELOCITY, PAPER_3, PAPER_6 = "noise", "edm-own", "v", "oism3", "oism6"
+REFERENCE, VELOCITY, EDM, OPERATOR = "noise", "v", "edm-own", "operator-own"
+PAPER_3, PAPER_6 = "oism3", "oism6"
 """The names of the trainings that are compared."""
 
 
@@ -107,91 +108,18 @@ class Summary:
             if not _is_reference(result, form) and step in result.training.marks
         ]
 
-    def answers(self) -> str:
-        """Return a list that answers the questions of the study."""
-        parts = [self._saved_steps(), self._against(), self._ranking(), self._orders()]
-        return "\n".join(f"- {part}" for part in parts if part)
+    def ratios(self, name: str, warmup: int, quantity: str) -> list[float]:
+        """Return a quantity of networks combined with a Gaussian, divided by that of them alone.
 
-    def _saved_steps(self) -> str:
-        """Return how many steps are saved with the paper's settings."""
-        study, words = self.study, []
-        marks = self._marks(study.long_warmup, study.long_marks)
-        for name, form in ((PAPER_3, ITSELF), (REFERENCE, GAUSSIAN)):
-            result = self.get(name, study.long_warmup)
-            other = None if result is None else self.reference(result.training)
-            if result is not None and other is not None:
-                words.append(f"{_named(result, form)}, {_compared(result, form, other, marks)}")
-        if not words:
-            return ""
-        return (
-            f"**Steps saved with the paper's settings**, predicted noise and a warm-up of "
-            f"{study.long_warmup} steps. After {_list(marks)} steps these are as good as the "
-            f"network alone after so many: {'; '.join(words)}."
-        )
-
-    def _against(self) -> str:
-        """Return how many steps networks with other parametrisations need."""
-        study, words = self.study, []
-        own, marks = self.get(EDM, study.warmup), self._marks(study.warmup, study.marks)
-        if own is None:
-            return ""
-        for name in (REFERENCE, VELOCITY, EDM):
-            other = self.get(name, study.warmup)
-            if other is not None:
-                words.append(f"{other.training.label}, {_compared(own, GAUSSIAN, other, marks)}")
-        return (
-            f"**Steps saved against other parametrisations**, with a warm-up of {study.warmup}. "
-            f"After {_list(marks)} steps EDM with its own loss, combined with a Gaussian, the "
-            f"default of `oism train`, is as good as networks alone after so many: "
-            f"{'; '.join(words)}."
-        )
-
-    def _marks(self, warmup: int, marks: Sequence[int]) -> list[int]:
-        """Return the marks of the network alone that were measured."""
-        found = self.get(REFERENCE, warmup)
-        return [] if found is None else [step for step in marks if step in found.marks]
-
-    def _ranking(self) -> str:
-        """Return the best form by each quantity, after the last mark."""
-        last, warmup = self.study.marks[-1], self.study.warmup
-        words = []
-        for quantity in QUANTITIES:
-            values = {
-                _named(result, form): result.value(last, quantity, form)
-                for result, form, step, _ in self.measured()
-                if step == last
-                and (result.training.warmup, result.training.seed) == (warmup, self.study.seed)
-            }
-            ranked = sorted((v, name) for name, v in values.items() if not math.isnan(v))[:3]
-            best = ", ".join(f"{name} ({value:.4f})" for value, name in ranked)
-            if best:
-                words.append(f"{WORDS[quantity]}: {best}")
-        if not words:
-            return ""
-        return f"**The best forms** after {last} steps, by {'; by '.join(words)}."
-
-    def _orders(self) -> str:
-        """Return whether a higher order lowers the loss."""
-        words, study = [], self.study
-        low, high = (self.get(name, study.long_warmup) for name in (PAPER_3, PAPER_6))
-        if low is not None and high is not None:
-            marks = sorted({*low.marks, *high.marks} & {*study.long_marks})
-            ratios = [high.value(step, "loss") / low.value(step, "loss") for step in marks]
-            words.append(f"OISM(6) has {_percent(ratios)} of the loss of OISM(3)")
-        own = self.get(REFERENCE, study.warmup)
-        if own is not None:
-            marks = [step for step in study.marks if step in own.marks]
-            for form in (PRINCIPAL_9, PIXELS_6):
-                against = GAUSSIAN if form == PRINCIPAL_9 else "pixels 3"
-                ratios = [
-                    own.value(step, "loss", form) / own.value(step, "loss", against)
-                    for step in marks
-                ]
-                if ratios and not any(map(math.isnan, ratios)):
-                    words.append(
-                        f"a network combined with {form} {_percent(ratios)} of that with {against}"
-                    )
-        return f"**A higher order**, at the marks: {'; '.join(words)}." if words else ""
+        One for each seed and mark where both were measured.
+        """
+        found = [
+            one.value(step, quantity, GAUSSIAN) / one.value(step, quantity)
+            for one in self.results
+            if (one.training.name, one.training.warmup) == (name, warmup)
+            for step in one.training.marks
+        ]
+        return [ratio for ratio in found if not math.isnan(ratio)]
 
     def error_table(self) -> str:
         """Return losses and errors by sixths of all forms, with equivalent steps."""
@@ -288,11 +216,6 @@ def _is_reference(result: Result, form: str) -> bool:
     return result.training.name == REFERENCE and form == ITSELF
 
 
-def _named(result: Result, form: str) -> str:
-    label = result.training.label
-    return label if form == ITSELF else f"{label} combined with {form}"
-
-
 def _steps(needed: float, alone: Curve) -> str:
     """Return a number of steps, or the bound where the network alone was not measured."""
     if not alone:
@@ -300,34 +223,6 @@ def _steps(needed: float, alone: Curve) -> str:
     if math.isnan(needed):
         return f"less than {alone[0][0]}"
     return f"more than {alone[-1][0]}" if math.isinf(needed) else str(round(needed))
-
-
-def _compared(result: Result, form: str, other: Result, marks: Sequence[int]) -> str:
-    """Return the steps that another network needs for the loss and the distance of a form."""
-    words = []
-    for quantity in ("loss", "frechet"):
-        curve = other.curve(quantity)
-        needed = [
-            _steps(steps_needed(curve, result.value(step, quantity, form)), curve)
-            for step in marks
-            if step in result.marks
-        ]
-        words.append(f"by {WORDS[quantity]} {_list(needed)}")
-    return ", ".join(words)
-
-
-def _list(values: Sequence[object]) -> str:
-    """Return values in words.
-
-    >>> _list([1, 2, 3])
-    '1, 2 and 3'
-    """
-    words = [str(value) for value in values]
-    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
-
-
-def _percent(ratios: Sequence[float]) -> str:
-    return _list([f"{ratio:.1%}" for ratio in ratios])
 
 
 def _error(values: Any) -> float:  # noqa: ANN401
