@@ -28,7 +28,7 @@ STUDIES: Mapping[str, str] = MappingProxyType(
         "coefficients": "Figure 5: coefficients over time, exact and interpolated",
         "closed-form-cifar": "images without a network: errors, bits per dimension, samples",
         "sampling": "samples of a network with few evaluations, and diffusers' schedulers",
-        "cifar10": "Figure 3, Table 1: networks combined with a prior, and the cost of a step",
+        "training": "Figure 3, Table 1: does a prior help a network? Forms, parametrisations, cost",
     }
 )
 """What each study is about, by name."""

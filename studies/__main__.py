@@ -17,11 +17,11 @@ from studies import STUDIES, folder_of, make_study
 from studies.study import run_study
 
 EPILOG = """\
-coefficients, closed-form-cifar, sampling and cifar10 use images: --data is a folder with
+coefficients, closed-form-cifar, sampling and training use images: --data is a folder with
 train*.parquet and test*.parquet, as the Hub's uoft-cs/cifar10 and ylecun/mnist have them (default:
-cifar10), or "digits" for the images of scikit-learn, as with --quick. sampling and cifar10 in full
-train large networks: half an hour and a quarter of an hour on a GPU, days without one. They
-continue where they were stopped.
+cifar10), or "digits" for the images of scikit-learn, as with --quick. sampling and training in full
+train large networks: half an hour and two hours on a GPU, days without one. They continue where
+they were stopped.
 """
 
 

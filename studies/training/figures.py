@@ -48,7 +48,7 @@ SHOWN, COLUMNS = 9, 5
 
 GALLERY: tuple[tuple[str, str], ...] = (
     ("noise", ITSELF), ("noise", GAUSSIAN), ("oism3", ITSELF), ("v", ITSELF), ("edm-own", ITSELF),
-    ("operator", ITSELF),
+    ("edm-own", GAUSSIAN),
 )  # fmt: skip
 """The names and forms whose samples are shown, as far as they were run."""
 
@@ -66,7 +66,8 @@ def curves(results: Sequence[Result], study: TrainingStudy) -> Figure:
                 if points:
                     ax.plot(*zip(*points, strict=True), **_line(result, form, study))
             steps = study.marks if warmup == study.warmup else study.long_marks
-            _axes(ax, steps, is_log=quantity != RELATIVE)
+            first = study.points[:1] if quantity in {"loss", RELATIVE} else ()
+            _axes(ax, (*first, *steps), is_log=quantity != RELATIVE)
             ax.set_title(title, fontsize=9)
             ax.set_xlabel("steps", fontsize=8)
         _legend(part, found, study)
@@ -134,25 +135,23 @@ def samples(results: Sequence[Result], study: TrainingStudy) -> Figure:
         if (result.training.name, result.training.seed) == (name, study.seed) and result.samples
     ]
     found.sort(key=lambda one: one[0].training.warmup == study.warmup)  # the paper's first
-    places = [
-        (result, form, step)
-        for which in (0, -1)
-        for result, form in found
-        if f"{(step := result.training.marks[which])}|{form}" in result.samples
-    ]
-    columns = max(1, len(found))
-    rows = -(-len(places) // columns)
+    columns, rows = max(1, len(found)), (0, -1)
     figure, axes = plt.subplots(
-        rows, columns, figsize=(WIDTH, (WIDTH / columns + 0.5) * rows), layout="constrained",
-        squeeze=False,
+        len(rows), columns, figsize=(WIDTH, (WIDTH / columns + 0.5) * len(rows)),
+        layout="constrained", squeeze=False,
     )  # fmt: skip
     for ax in axes.flat:
         ax.set_axis_off()
-    for ax, (result, form, step) in zip(axes.flat, places, strict=False):
-        drawn = result.samples[f"{step}|{form}"][:SHOWN]
-        ax.imshow(image_grid(drawn), cmap="gray", vmin=0, vmax=255, interpolation="antialiased")
-        label = result.training.label if form == ITSELF else f"+ {form}"
-        ax.set_title(f"{label}\n{step} steps\n(warm-up {result.training.warmup})", fontsize=8)
+    for line, which in zip(axes, rows, strict=True):
+        for ax, (result, form) in zip(line, found, strict=False):
+            step = result.training.marks[which]
+            drawn = result.samples.get(f"{step}|{form}")
+            if drawn is None:
+                continue
+            grid = image_grid(drawn[:SHOWN])
+            ax.imshow(grid, cmap="gray", vmin=0, vmax=255, interpolation="antialiased")
+            label = result.training.label if form == ITSELF else "+ Gaussian"
+            ax.set_title(f"{label}\n{step} steps\n(warm-up {result.training.warmup})", fontsize=8)
     return figure
 
 
@@ -182,7 +181,7 @@ def _legend(part: SubFigure, found: Sequence[Result], study: TrainingStudy) -> N
         for name, label in names.items()
     ]
     grey = "0.5"
-    handles.append(Line2D([], [], color=grey, ls="--", lw=1.3, label=f"combined with {GAUSSIAN}"))
+    handles.append(Line2D([], [], color=grey, ls="--", lw=1.3, label="combined with a Gaussian"))
     if any(one.training.seed != study.seed for one in found):
         handles.append(
             Line2D([], [], color=grey, marker="o", mfc="white", ms=3.5, lw=0.8, label="second seed")

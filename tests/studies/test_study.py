@@ -209,7 +209,7 @@ def test_a_file_in_the_way_is_an_error_before_the_work(tmp_path: Path) -> None:
 
 
 def test_an_unknown_study_is_an_error() -> None:
-    with pytest.raises(ValueError, match=r"must be one of bart-simpson, .*, cifar10, got 'x'"):
+    with pytest.raises(ValueError, match=r"must be one of bart-simpson, .*, training, got 'x'"):
         make_study("x")
 
 

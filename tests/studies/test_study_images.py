@@ -19,7 +19,7 @@ from oism.images import Prior, fit_mixture, fit_prior
 from studies import STUDIES, make_study
 from studies.images import DIGITS, ImageSets, bits, image_sets, noise_errors
 
-OF_IMAGES = {"coefficients", "closed-form-cifar", "sampling", "cifar10"}
+OF_IMAGES = {"coefficients", "closed-form-cifar", "sampling", "training"}
 
 
 # Sources
