@@ -250,6 +250,7 @@ class TrainingStudy(Study):
             priors=about.prior_table(),
             steps=about.step_table(),
             coefficients=about.coefficient_table(),
+            solve_cost=about.solve_cost(),
         )
 
 

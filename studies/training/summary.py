@@ -202,6 +202,22 @@ class Summary:
             rows.append([name, middle, low, high])
         return table(["coefficients", "ms", "lower quartile", "upper quartile"], rows)
 
+    def solve_cost(self) -> str:
+        """Return how much longer coefficients take that are solved, in words."""
+        if self.times is None or not self.times.coefficients:
+            return ""
+        words, step = [], self.times.seconds(FAST)
+        for order in (3, 6):
+            names = (f"OISM({order}), {kind}" for kind in ("tabulated", "solved"))
+            spent = [self.times.coefficients.get(name) for name in names]
+            if all(spent):
+                tabulated, solved = (quartiles(one)[1] for one in spent if one)
+                extra = solved - tabulated
+                words.append(f"{1000 * extra:.1f} ms for OISM({order}), {extra / step:.1%} of it")
+        if not words:
+            return ""
+        return f"Compared with a fast step, solving costs in addition: {'; '.join(words)}."
+
     def measured(self) -> Iterator[tuple[Result, str, int, Measured]]:
         """Yield all results with their forms and steps."""
         for result in self.results:

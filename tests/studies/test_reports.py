@@ -42,7 +42,7 @@ def test_the_report_has_the_words_of_the_study(name: str) -> None:
     claims = [Claim(one["words"], one["lower"], one["upper"]) for one in numbers["claims"]]
     figures = re.findall(r"!\[(\w+)\]\(\1\.png\)", written := (folder / "report.md").read_text())
     assert figures
-    assert {path.stem for path in folder.glob("*.png")} - {"long_run"} == set(figures)
+    assert {path.stem for path in folder.glob("*.png")} == set(figures)
     words = (folder / "text.md").read_text(encoding="utf-8").strip()
     found = Findings({}, dict.fromkeys(figures), claims, "TEXT")  # type: ignore[arg-type]
     page = re.escape(report(study, found, numbers["seconds"]))
