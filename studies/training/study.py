@@ -113,7 +113,7 @@ class TrainingStudy(Study):
     marks: tuple[int, ...] = (1000, 2500, 5000)
     long_marks: tuple[int, ...] = (1000, 2500, 6000)
     points: tuple[int, ...] = (250, 500, 1500, 3500)
-    repeated: tuple[str, ...] = ("noise", "edm-own", "gaussian-own", "operator-own")
+    repeated: tuple[str, ...] = ("noise", "edm-own", "operator-own")
     long_repeated: tuple[str, ...] = ("noise", "oism3")
     only: tuple[str, ...] = ()
     batch: int = 128

@@ -76,11 +76,11 @@ def runner_in(folder: Path, base: Path, **settings: Any) -> Runner:
 
 def test_the_trainings_of_the_design_are_there() -> None:
     found = FULL.trainings
-    assert len({one.key for one in found}) == len(found) == 20
+    assert len({one.key for one in found}) == len(found) == 19
     assert set(names(found, 5000)) == {"noise", "oism3", "oism6", "paper-principal2"}
     assert names(found, 5000, 1) == ["noise", "oism3"]
     assert len(names(found, 500)) == 10
-    assert names(found, 500, 1) == ["noise", "edm-own", "gaussian-own", "operator-own"]
+    assert names(found, 500, 1) == ["noise", "edm-own", "operator-own"]
     for one in found:
         assert one.marks == ((1000, 2500, 6000) if one.warmup == 5000 else (1000, 2500, 5000))
         assert one.measured[0] == 250
@@ -331,7 +331,7 @@ def test_the_report_is_that_of_what_is_stored(report: Results) -> None:
     words = (report.folder / "report.md").read_text()
     numbers = json.loads((report.folder / "numbers.json").read_text(), parse_constant=pytest.fail)
     assert numbers["settings"] == plain(vars(FULL))
-    assert len(numbers["trainings"]) == 19
+    assert len(numbers["trainings"]) == 18
     assert f"Not run: {FULL.trainings[-1].key}." in words
     assert "{" not in words
     assert "nan" not in words
@@ -418,7 +418,7 @@ def test_the_command_lists_what_is_missing(
 ) -> None:
     assert command.main([str(stored), "--list"]) == command.INCOMPLETE
     lines = capsys.readouterr().err.splitlines()[1:]
-    assert sum(line.endswith(": complete") for line in lines) == 19
+    assert sum(line.endswith(": complete") for line in lines) == 18
     assert lines[-1] == f"{FULL.trainings[-1].key}: missing 250, 500, 1000, 1500, 2500, 3500, 5000"
     assert command.main([str(stored), "--list", "--only", "v-0-500"]) == 0
 
