@@ -95,7 +95,7 @@ def compare(name: str, draw: Callable[[int, int], Array], sizes: Sizes, bounds: 
     base = kde(train, test, sizes)
     print(f"{name + ', KDE':<34}" + "".join(f"{s:>9.2f} (1×)    " for s in base))
     for bound in bounds:
-        model = OISM(max_eigenvalue=bound)
+        model = OISM(max_eigenvalue=bound, process="torus")
         took = measure(model, train, test, sizes)
         label = f"{name}, {model.model_.operator_score.basis.size:,} functions"
         ratios = "".join(

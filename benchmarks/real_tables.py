@@ -1,13 +1,13 @@
-"""Held-out likelihoods of two and three columns of many tables, against KDE and Gaussian mixtures.
+"""Held-out likelihoods of columns of many tables, against KDE and Gaussian mixtures.
 
     python benchmarks/real_tables.py FOLDER --json real.jsonl
 
 reads all CSV files of a folder and its subfolders, such as the data sets of R as they are in the
 package pydataset. Of each file it takes the numeric columns whose values hardly repeat, in their
-order: the first two, and the first three. Columns of row numbers are left out, and so are tables
-that were there before. A quarter of the rows is held out. Prints the differences of the mean
-log-likelihood of held-out rows, over all tables, and stops after ``--seconds``. With the file the
-same command continues; delete it if the code has changed.
+order: the first two, the first three, and all (ten at most) if there are four or more. Columns of
+row numbers are left out, and so are tables that were there before. A quarter of the rows is held
+out. Prints the differences of the mean log-likelihood of held-out rows, over all tables, and stops
+after ``--seconds``. With the file the same command continues; delete it if the code has changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ DIFFERENT = 0.8
 APART = 0.05
 """The difference in nats per row from which a method is counted as ahead."""
 
-OWN = "OISM()"
+FEW = (2, 3)
+"""Numbers of columns that are taken from every table that has them."""
+
+MOST = 10
+"""The largest number of columns."""
+
+OWN, TORUS = "OISM()", "torus"
 
 
 def gaussian(rows: Array, test: Array) -> Array:
@@ -49,7 +55,7 @@ def gaussian(rows: Array, test: Array) -> Array:
 
 
 METHODS: dict[str, Callable[[Array, Array], Array]] = {
-    "torus": lambda rows, test: OISM(process="torus").fit(rows).score_samples(test),
+    TORUS: lambda rows, test: OISM(process="torus").fit(rows).score_samples(test),
     "Gaussian": gaussian,
     "KDE": lambda rows, test: fit_kde(rows).score_samples(test),
     "Gaussian mixture by BIC": lambda rows, test: fit_mixture_by_bic(rows).score_samples(test),
@@ -84,14 +90,14 @@ def tables(folder: Path) -> Iterator[tuple[str, Array]]:
     known = set()
     for path in sorted(folder.rglob("*.csv")):
         rows = None if path.name.startswith(".") else columns_of(path)
-        for dim in (2, 3):
-            if rows is None or rows.shape[1] < dim:
+        for dim in () if rows is None else (*FEW, MOST):
+            if rows is None or rows.shape[1] < min(dim, max(FEW) + 1):
                 continue
             some = rows[:, :dim]
             content = hashlib.sha256(np.sort(some, axis=0).tobytes()).hexdigest()
             if content not in known:
                 known.add(content)
-                yield f"{path.relative_to(folder)}, {dim} columns", some
+                yield f"{path.relative_to(folder)}, {some.shape[1]} columns", some
 
 
 def compare(name: str, rows: Array) -> dict[str, Any]:
@@ -106,7 +112,7 @@ def compare(name: str, rows: Array) -> dict[str, Any]:
         logs: Array = model.score_samples(test)
         return logs
 
-    for method, log_densities in {OWN: own, **METHODS}.items():
+    for method, log_densities in {OWN: own, **_methods(rows.shape[1])}.items():
         start = time.perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -118,19 +124,28 @@ def compare(name: str, rows: Array) -> dict[str, Any]:
     return found
 
 
+def _methods(columns: int) -> dict[str, Callable[[Array, Array], Array]]:
+    """Return the methods for so many columns; the torus is for few."""
+    return {name: one for name, one in METHODS.items() if name != TORUS or columns in FEW}
+
+
 def report(records: list[dict[str, Any]]) -> None:
-    """Print the differences of the first method from the others, for each number of columns."""
-    for dim in (2, 3):
-        print("| columns | compared with | tables | mean | median | least | ahead | behind |")
-        print("|---|---|---|---|---|---|---|---|")
-        own = [one for one in records if one["columns"] == dim and "error" not in one]
-        for method in METHODS if own else ():
+    """Print the differences of the first method from the others, by number of columns."""
+    good = [one for one in records if "error" not in one]
+    groups = {str(dim): [one for one in good if one["columns"] == dim] for dim in FEW}
+    groups[f"{max(FEW) + 1} to {MOST}"] = [one for one in good if one["columns"] not in FEW]
+    print("| columns | compared with | tables | mean | median | least | ahead | behind |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, own in groups.items():
+        for method in _methods(own[0]["columns"]) if own else ():
             gains = np.array([one[OWN] - one[method] for one in own])
             cells = [f"{value:+.3f}" for value in (gains.mean(), np.median(gains), gains.min())]
             counts = [str(int((side > APART).sum())) for side in (gains, -gains)]
-            print(f"| {' | '.join([str(dim), method, str(len(own)), *cells, *counts])} |")
-        taken = sum((one["choice"] or {}).get("taken") == "mixture" for one in own)
-        print(f"\n{dim} columns: {taken} of {len(own)} models are mixtures\n")
+            print(f"| {' | '.join([name, method, str(len(own)), *cells, *counts])} |")
+    print()
+    for name in map(str, FEW):
+        taken = sum((one["choice"] or {}).get("taken") == "mixture" for one in groups[name])
+        print(f"{name} columns: {taken} of {len(groups[name])} models are mixtures")
     for one in records:
         if "error" in one:
             print(f"{one['table']}: {one['error']}")
@@ -142,6 +157,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where the CSV files are")
     parser.add_argument("--json", type=Path, help="a file for the records, one line each")
     parser.add_argument("--seconds", type=float, default=np.inf, help="when to stop")
+    parser.add_argument("--columns", type=int, default=2, help="the least number of columns")
     parser.add_argument("--threads", type=int, default=1, help="the number of threads of torch")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -152,7 +168,7 @@ def main() -> None:
     for name, rows in tables(given.folder):
         if time.monotonic() > end:
             break
-        if name not in done:
+        if name not in done and rows.shape[1] >= given.columns:
             records.append(compare(name, rows))
             if given.json:
                 with given.json.open("a", encoding="utf-8") as file:
