@@ -150,3 +150,23 @@ def test_rows_with_gaps_have_thresholds_of_their_own() -> None:
         assert abs(naive.mean() - 0.1) > 0.09, "this is what the thresholds are for"
     both = np.concatenate((rows[:5], gaps[:5]))
     assert (detector.predict(both)[:5] < 0).tolist() == whole[:5].tolist()
+
+
+def test_gaps_in_training_rows_do_not_move_the_threshold() -> None:
+    """Densities of fewer columns have other units: they had one quantile with those of all."""
+    rng = np.random.default_rng(0)
+
+    def rows(n: int) -> NDArray[np.float64]:
+        x = 100 * rng.normal(size=(n, 2))
+        x[:, 1] += x[:, 0]
+        x[rng.random(n) < 0.5, 1] = np.nan
+        return x
+
+    x, share = rows(1200), 0.1
+    detector = OutlierDetector(OISM(process="mixture"), contamination=share)
+    for found, labels in ((x, detector.fit_predict(x)), (new := rows(4000), detector.predict(new))):
+        gaps = np.isnan(found).any(axis=1)
+        for part in (gaps, ~gaps):
+            assert float((labels[part] < 0).mean()) == pytest.approx(share, abs=0.04)
+    again = OutlierDetector.from_fitted(detector.estimator_, contamination=share, held_out=new)
+    assert again.offset_ == pytest.approx(detector.offset_, abs=0.3)

@@ -14,6 +14,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 
 from oism import OISM
 from oism.tables import Batch
@@ -194,3 +195,90 @@ def test_mistakes_are_named() -> None:
         OISM().fit_batches(lambda: [x, np.full((5, 2), np.inf)])
     with pytest.raises(ValueError, match=r"bounds of column 1 are \(0, 1\)"):
         OISM(bounds={1: (0, 1)}).fit_batches(lambda: [x[:50], x[50:]])
+
+
+def counts(n: int = 3000) -> NDArray[np.float64]:
+    """One column of four levels."""
+    rng = np.random.default_rng(0)
+    return rng.choice([0.0, 1.0, 2.0, 3.0], p=[0.55, 0.3, 0.1, 0.05], size=(n, 1))
+
+
+def within_a_cell(model: OISM) -> NDArray[np.float64]:
+    """Return densities of spread values inside of the cell of the level 0."""
+    places = torch.linspace(-0.45, 0.45, 7).double()[:, None]
+    found: NDArray[np.float64] = model.model_.inner.log_density(places).exp().numpy()
+    return found
+
+
+def test_batches_do_not_change_where_discrete_values_lie_in_their_cells() -> None:
+    x = counts()
+    one, two, reverse = (
+        OISM(process="torus", discrete=[0], ridge=1e-3, **SMALL).fit_batches(source)
+        for source in (
+            lambda: batches(x, 1000), lambda: batches(x, 7), lambda: reversed(list(batches(x, 7))),
+        )
+    )  # fmt: skip
+    np.testing.assert_allclose(within_a_cell(two), within_a_cell(one), rtol=1e-9)
+    np.testing.assert_allclose(within_a_cell(reverse), within_a_cell(one), rtol=1e-9)
+
+
+def test_single_rows_lie_anywhere_in_their_cells() -> None:
+    """All had the same place, because each batch of one row drew the same number."""
+    x = counts(1500)
+    model = OISM(process="torus", discrete=[0], ridge=1e-3, max_eigenvalue=100, flow_steps=16)
+    model.partial_fit(x[:500])
+    for k in range(500, len(x)):
+        model.partial_fit(x[k : k + 1])
+    found = within_a_cell(model)
+    assert found.max() < 1.4 * found.min()
+    frequencies = np.bincount(x[:, 0].astype(int)) / len(x)
+    np.testing.assert_allclose(np.exp(model.score_samples(np.arange(4.0)[:, None])), frequencies,
+                               atol=0.02)  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_batch_of_integers_does_not_make_a_column_of_integers(
+    make: Callable[[Any], Any], order: int
+) -> None:
+    rng = np.random.default_rng(0)
+    parts = [make({"x": rng.integers(-3, 4, 300), "n": rng.integers(0, 50, 300)}),
+             make({"x": rng.normal(size=300), "n": rng.integers(0, 50, 300)})]  # fmt: skip
+    model = OISM(process="torus", discrete=(), **SMALL).fit_batches(lambda: parts[::order])
+    assert not model.columns_[0].is_integer
+    assert model.columns_[1].is_integer
+    drawn = np.asarray(model.sample(20, random_state=0))[:, 0]
+    assert (drawn != np.rint(drawn)).all()
+
+
+def test_a_gap_in_a_later_batch_is_no_integer() -> None:
+    rng = np.random.default_rng(0)
+    first = pd.DataFrame({"x": rng.integers(-3, 4, 200), "y": rng.normal(size=200)})
+    later = first.astype("float64")
+    later.iloc[3, 0] = np.nan
+    model = OISM(process="mixture", discrete=()).fit_batches(lambda: [first, later])
+    assert np.isfinite(model.score_samples(later)).all()
+
+
+def test_a_failed_fit_leaves_none() -> None:
+    """After an error in the second pass the model was that of the rows read so far."""
+    x = table(200)
+    calls: list[int] = []
+
+    def source() -> Iterator[NDArray[np.float64]]:
+        calls.append(len(calls))
+        yield x[:20]
+        if len(calls) == 2:
+            raise OSError("disk")
+        yield x[20:]
+
+    model = OISM(process="torus", **SMALL).fit(x)
+    with pytest.raises(OSError, match="disk"):
+        model.fit_batches(source)
+    with pytest.raises(NotFittedError):
+        model.score_samples(x)
+    assert np.isfinite(model.partial_fit(x).score_samples(x)).all()
+    with pytest.raises(ValueError, match="network stands beside models"):
+        model.set_params(process="ou", network=1.0).fit(x)
+    with pytest.raises(NotFittedError):
+        model.score_samples(x)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import safetensors
 import safetensors.torch
@@ -56,6 +57,7 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
     "bounded": (2, {"bounds": {1: [0, 1]}, "device": "cpu"}),
     "no background": (2, {"periodic": {0: 1.0}, "bounds": {1: (0.0, 1.0)}}),
     "box": (1, {"box": (-math.pi, math.pi), "shrinkage": "james-stein"}),
+    "arrays": (1, {"box": np.array([-5.0, 5.0]), "random_state": np.int64(3)}),
     "clock": (1, {"clock": VarianceExploding(0.05, 4.0), "process": Torus()}),
     "process": (
         4,
@@ -69,7 +71,9 @@ CASES: dict[str, tuple[int, dict[str, Any]]] = {
 
 
 def same(left: object, right: object) -> bool:
-    """Return whether parameters mean the same: files have no lists of bounds and no devices."""
+    """Return whether parameters mean the same: files have no lists, arrays and devices."""
+    if isinstance(left, np.ndarray):
+        left = left.tolist()
     if isinstance(left, Mapping) and isinstance(right, Mapping):
         return list(left) == list(right) and all(same(left[k], right[k]) for k in left)
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
@@ -299,11 +303,16 @@ def test_parameters_survive_storage() -> None:
         "max_eigenvalue": np.float64(3.5),
         "cv": np.int64(4),
         "device": torch.device("cpu"),
+        "sphere": np.array(["lat", "lon"]),
+        "discrete": pd.Index(["a", "b"]),
     }
     found = from_plain(to_plain(given), given)
     assert found["random_state"] is None, "a generator's state is not a parameter"
     assert found["device"] == "cpu"
     assert isinstance(found["process"], Process)
-    kept = {name: value for name, value in given.items() if name not in ("random_state", "device")}
+    assert (found["sphere"], found["discrete"]) == (("lat", "lon"), ("a", "b"))
+    other = ("random_state", "device", "sphere", "discrete")
+    kept = {name: value for name, value in given.items() if name not in other}
     assert {name: found[name] for name in kept} == kept
     assert type(found["cv"]) is int
+    assert to_plain({"random_state": np.int64(3)}) == {"random_state": 3}

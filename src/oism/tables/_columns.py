@@ -194,6 +194,14 @@ class Columns:
             order = order[rows[order, j].argsort(stable=True)]
         share = torch.empty(len(rows), len(discrete), dtype=torch.float64)
         share[order] = torch.empty_like(share).uniform_(generator=generator)
+        return self.within_cells(rows, share)
+
+    def within_cells(self, rows: Tensor, share: Tensor) -> Tensor:
+        """Return rows with the k discrete values at these shares ``(n, k)`` of their cells' widths.
+
+        Gaps stay gaps.
+        """
+        discrete = list(self.discrete)
         low, width = self.cells(rows)
         result = rows.clone()
         gaps = rows[:, discrete].isnan()

@@ -43,6 +43,9 @@ from oism.tables._parameters import RandomState, from_plain, to_plain
 from oism.tables._streaming import Batches, Stream
 from oism.tables._table_fit import TableFit, spread_out
 
+FITTED = ("_model", "_choice", "_table_fit", "family_", "collector_")
+"""The attributes that a fit sets, besides those of its columns."""
+
 
 @storable
 class OISM(Storable, FittedTable):
@@ -171,6 +174,7 @@ class OISM(Storable, FittedTable):
     """
 
     family_: Family[Any]
+    _table_fit: TableFit  # not in a model that was loaded
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
         "process": [StrOptions({"auto", *NAMES}), Process],
@@ -240,18 +244,18 @@ class OISM(Storable, FittedTable):
 
         ``y`` is ignored.
         """
+        self._forget()
         rows = learn_columns(self, X)
         weights = weights_of(sample_weight, rows)
         fit, fold = TableFit.of(self, self.columns_, rows, weights)
-        self._begin(fit)
         if self.network is not None:
             check_network(fit.family, self.columns_, weights)
         fit.add(rows, weights, fold)
         if self.network is None:
-            self._model = self._finalise()
+            model = fit.model()
         else:
-            self._model = fit.model_with_network(self.network, rows, weights, fold)
-        return self
+            model = fit.model_with_network(self.network, rows, weights, fold)
+        return self._keep(fit, model)
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def partial_fit(
@@ -262,6 +266,8 @@ class OISM(Storable, FittedTable):
     ) -> Self:
         """Add rows to those before: moments merge, so the order and the batches do not matter.
 
+        Values of discrete columns are spread over their cells at random, for every batch anew, so
+        densities then differ by what random numbers change.
         The first batch determines the scale of free columns, the levels of discrete and categorical
         ones, and, unless given, the number of functions; discrete columns have to be given;
         ``periodic``, ``bounds`` and ``box`` do not depend on it. Equations are solved
@@ -281,14 +287,13 @@ class OISM(Storable, FittedTable):
         weights = weights_of(sample_weight, rows)
         self._check_folds("partial_fit")
         if first:
-            self._begin(TableFit.of(self, self.columns_, rows, weights)[0])
+            fit, _ = TableFit.of(self, self.columns_, rows, weights)
         else:
-            used = rows[weights > 0]
+            fit, used = self._table_fit, rows[weights > 0]
             self.columns_.check_bounds(used)
             self.collector_.warn_of_outside(spread_out(self.columns_, used))
-        self._table_fit.add(rows, weights)
-        self._model = None
-        return self
+        fit.add(rows, weights)
+        return self._keep(fit)
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit_batches(self, batches: Batches) -> Self:
@@ -302,11 +307,11 @@ class OISM(Storable, FittedTable):
         """
         self._check_no_network("fit_batches")
         self._check_folds("fit_batches")
+        self._forget()
         stream = Stream(batches)
         pilot, weights = stream.pilot(batch_reader(self))
         rows = learn_columns(self, pilot)
         fit, _ = TableFit.of(self, self.columns_, rows, weights)
-        self._begin(fit)
         fit.collector.prepare(stream.weight)
 
         def add(batch: Batch) -> None:
@@ -315,17 +320,20 @@ class OISM(Storable, FittedTable):
             fit.add(rows, weights, positions=torch.from_numpy(batch.positions))
 
         stream.each(add)
-        self.collector_ = fit.collector.across_processes()
-        return self
+        fit.collector = fit.collector.across_processes()
+        return self._keep(fit)
 
-    def _begin(self, fit: TableFit) -> None:
-        """Keep the family and the collector of a fit, which is not solved yet."""
+    def _forget(self) -> None:
+        """Forget an earlier fit, which a new one replaces: one that fails leaves none."""
+        for name in FITTED:
+            self.__dict__.pop(name, None)
+
+    def _keep(self, fit: TableFit, model: TabularModel | None = None) -> Self:
+        """Keep a fit, solved or not, and return self."""
+        self._table_fit = fit
         self.family_, self.collector_ = fit.family, fit.collector
-        self._model = self._choice = None
-
-    @property
-    def _table_fit(self) -> TableFit:
-        return TableFit(self.columns_, self.family_, self.collector_)
+        self._model, self._choice = model, None if model is None else fit.collector.choice
+        return self
 
     def _finalise(self) -> TabularModel:
         model = self._table_fit.model()

@@ -95,6 +95,12 @@ class Table:
         return repr(label) if isinstance(label, str) else str(j)
 
 
+def types_of(X: Any) -> list[str]:  # noqa: ANN401, N803
+    """Return the dtypes of the columns of a frame or an array, as text."""
+    table = Table.of(X)
+    return [] if table is None else [_text(dtype) for dtype in table.dtypes]
+
+
 def check_is_table(X: object) -> None:  # noqa: N803
     """Raise for the name of a file and for a dictionary, which are tables only when read."""
     if isinstance(X, str | bytes | os.PathLike):

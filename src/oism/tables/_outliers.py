@@ -13,9 +13,11 @@ that was fitted to the others (4.7 to 5.2%). With m held-out rows
 below which an exchangeable new row falls with probability α. The standard error of the share is
 √(α(1 - α)/m). So folds are used until m is 1,000: five of them below 1,250 rows, one above 5,000.
 
-A row with gaps has the density of its other entries, which is one of fewer columns, and a threshold
-of its own: c - q + q_G, where q and q_G are the quantiles α of samples of the model and of the same
-samples with these gaps. So c - q, what held-out rows show of the model, is added.
+A row with gaps has the density of its other entries, which is one of fewer columns and in other
+units. It is compared by log p - s_G with the shift s_G = q_G - q, where q and q_G are the quantiles
+α of samples of the model and of the same samples with these gaps. So a share α of samples with any
+gaps is below q, and held-out rows with and without gaps determine one c. The threshold of log p is
+c + s_G.
 """
 
 from __future__ import annotations
@@ -152,6 +154,7 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             found = detector._held_out(train, HELD_OUT)
         elif held_out is not None:
             found = np.asarray(estimator.score_samples(held_out), dtype=np.float64)
+            found -= detector._shifts(held_out)
         else:
             samples = estimator.sample(SAMPLES, random_state=random_state)
             with warnings.catch_warnings():  # samples may be arrays without the columns' names
@@ -167,14 +170,14 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, X: ArrayLike) -> Array:  # noqa: N803
         """Return the log-densities above the threshold; negative for outliers."""
-        return self.score_samples(X) - self._thresholds(X)
+        return self.score_samples(X) - self._shifts(X) - self.offset_
 
-    def _thresholds(self, X: ArrayLike) -> Array | float:  # noqa: N803
-        """Return the threshold of each row, which differs for rows with gaps."""
+    def _shifts(self, X: ArrayLike) -> Array | float:  # noqa: N803
+        """Return the shift of each row, which is 0 without gaps."""
         found = gaps_of(self.estimator_, X)
         if found is None or not found.any():
-            return self.offset_
-        result = np.full(len(found), self.offset_)
+            return 0.0
+        result = np.zeros(len(found))
         with warnings.catch_warnings():  # samples may be arrays without the columns' names
             warnings.filterwarnings("ignore", "X does not have valid feature names")
             drawn = rows_of(self.estimator_, self.estimator_.sample(GAP_SAMPLES, self.random_state))
@@ -185,7 +188,7 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
             if pattern.any():
                 masked = drawn.masked_fill(torch.from_numpy(pattern), math.nan)
                 logs = log_density(self.estimator_.model_, masked).numpy()
-                result[place == k] += np.quantile(logs, share) - whole
+                result[place == k] = np.quantile(logs, share) - whole
         return result
 
     def predict(self, X: ArrayLike) -> NDArray[np.int64]:  # noqa: N803
@@ -212,7 +215,7 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         return OISM() if self.estimator is None else clone(self.estimator)
 
     def _held_out(self, X: Any, wanted: int) -> Array:  # noqa: ANN401, N803
-        """Return the log-densities of held-out rows, at least ``wanted`` or all of them.
+        """Return the log-densities of held-out rows less their shifts, at least ``wanted`` or all.
 
         They are in the order of the rows if all rows are held out.
         """
@@ -230,6 +233,7 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
                 density = self._density().fit(_safe_indexing(X, rest))
                 found[held] = density.score_samples(_safe_indexing(X, held))
                 bar.advance(1)
+        found -= self._shifts(X)
         return found[~np.isnan(found)]
 
     def _set_offset(self, held: Array) -> None:

@@ -1,7 +1,8 @@
 """The parameters of an estimator as a file holds them: no dictionaries with keys that are numbers.
 
-A mapping from columns becomes a tuple of pairs, a device its name, a number of NumPy a number. A
-generator's state is not a parameter, and becomes None. Processes and clocks are stored as objects.
+A mapping from columns becomes a tuple of pairs, an array a tuple, a device its name, a number of
+NumPy a number. A generator's state is not a parameter, and becomes None. Processes and clocks are
+stored as objects.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ def to_plain(parameters: Mapping[str, object]) -> dict[str, Any]:
 def _plain(value: object, name: str) -> object:
     if isinstance(value, Mapping):
         return tuple((_plain(k, name), _plain(v, name)) for k, v in value.items())
+    if hasattr(value, "tolist"):  # numbers and arrays of NumPy, indices of pandas
+        return _plain(value.tolist(), name)
     if isinstance(value, tuple | list) and name != "cv":
         return tuple(_plain(entry, name) for entry in value)
     if name == "random_state" and not isinstance(value, int):
         return None
     if isinstance(value, torch.device):
         return str(value)
-    if isinstance(value, np.generic):
-        return value.item()
     if isinstance(value, Value):
         return value
     raise TypeError(f"{name} must be made of numbers and text to be saved, got {value!r}")

@@ -37,6 +37,20 @@ def keys_of(positions: Tensor) -> Tensor:
     return torch.from_numpy((z ^ z >> np.uint64(31)).view(np.int64))
 
 
+def uniforms_of(positions: Tensor, count: int) -> Tensor:
+    """Return ``count`` pseudorandom numbers in [0, 1) for each position ``(n,)``: ``(n, count)``.
+
+    They are those of the position alone, whatever the batch, and independent of its key: rows with
+    small keys, which a `Reservoir` keeps, have numbers as all others do.
+
+    >>> uniforms_of(torch.tensor([7, 8]), 2)
+    tensor([[0.1559, 0.8744],
+            [0.0240, 0.5570]], dtype=torch.float64)
+    """
+    keys = keys_of(positions)[:, None] + torch.arange(1, count + 1)  # hashed once more: no key
+    return ((keys_of(keys.flatten()) >> 11) & (2**53 - 1)).double().reshape(keys.shape) / 2**53
+
+
 class Reservoir:
     """At most ``size`` rows of ``dim`` columns, out of ``seen`` rows.
 

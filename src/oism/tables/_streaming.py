@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -30,6 +30,7 @@ from oism._core.progress import no_bars, progress_bar
 from oism._core.transforms import shared_tensor, threads_apart
 from oism.estimation import across_processes, gathered, together
 from oism.tables._background import effective_count
+from oism.tables._frame import types_of
 from oism.tables._reservoir import Reservoir
 
 PILOT = 2**17
@@ -171,12 +172,13 @@ class Stream:
         self._total: int | None = getattr(batches, "expected", None)
         self._pass = 0
         self._template: Any = None  # the first batch without its rows
+        self._types: list[set[str]] = []  # of each column, in all batches
 
     def pilot(self, numbers: Callable[[Any], NDArray[np.float64]]) -> tuple[Any, Tensor]:
         """Return rows that represent those of all processes, and their weights: pass 1.
 
         ``numbers`` returns the rows of a batch as an array, with NaN for gaps. The pilot is a frame
-        where the batches are.
+        where the batches are, and its columns have their types where all batches agree.
         """
         found: list[Survey] = []
 
@@ -185,21 +187,26 @@ class Stream:
             if not found:
                 found.append(Survey(x.shape[1]))
                 self._template = batch.rows[:0]
+                self._types = [set() for _ in range(x.shape[1])]
+            for known, own in zip(self._types, types_of(batch.rows), strict=False):
+                known.add(own)
             weights = np.ones(len(x)) if batch.weights is None else batch.weights
             found[0].update(x, torch.tensor(weights, dtype=torch.float64), _positions(batch))
 
         self._read("ranges", add)
-        own = (found[0].dim, self._template) if found else None
+        own = (found[0].dim, self._template, self._types) if found else None
         known = [one for one in gathered(own) if one is not None]
         if not known:
             raise ValueError("batches must hold at least one row, got none")
-        dim, template = known[0]
+        dim, template, _ = known[0]
+        types = [set().union(*one) for one in zip(*(types for _, _, types in known), strict=True)]
+        mixed = {j for j, one in enumerate(types) if len(one) > 1}
         survey = (found[0] if found else Survey(dim)).across_processes()
         if not survey.totals.count > 0:
             raise ValueError("sample_weight must have a positive sum")
         self.weight = float(survey.totals.sums[0])
         rows, weights = survey.pilot()
-        return like(template, rows.numpy()), weights
+        return like(template, rows.numpy(), mixed), weights
 
     def each(self, add: Callable[[Batch], None]) -> None:
         """Add every batch to the moments: pass 2."""
@@ -244,8 +251,15 @@ def _positions(batch: Batch) -> Tensor:
     return torch.from_numpy(batch.positions)
 
 
-def like(template: Any, rows: NDArray[np.float64]) -> Any:  # noqa: ANN401 (any library of frames)
+def like(
+    template: Any,  # noqa: ANN401 (any library of frames)
+    rows: NDArray[np.float64],
+    mixed: Collection[int] = (),
+) -> Any:  # noqa: ANN401
     """Return rows as a frame with the library, the names and the types of a template.
+
+    Columns whose types are ``mixed`` stay numbers of float64: one batch of a column may hold
+    integers alone.
 
     >>> like(np.zeros((0, 2)), np.ones((1, 2)))
     array([[1., 1.]])
@@ -253,11 +267,19 @@ def like(template: Any, rows: NDArray[np.float64]) -> Any:  # noqa: ANN401 (any 
     kind = type(template)
     library = kind.__module__.partition(".")[0]
     if library == "pandas":
-        return kind(rows, columns=template.columns).astype(template.dtypes)
+        types = {name: one for j, (name, one) in enumerate(template.dtypes.items())
+                 if j not in mixed}  # fmt: skip
+        return kind(rows, columns=template.columns).astype(types)
     if library == "polars":
-        return kind(rows, schema=list(template.columns)).cast(dict(template.schema))
+        types = {name: one for j, (name, one) in enumerate(template.schema.items())
+                 if j not in mixed}  # fmt: skip
+        return kind(rows, schema=list(template.columns)).cast(types)
     if library == "pyarrow":
-        return kind.from_arrays(list(rows.T.copy()), template.column_names).cast(template.schema)
+        frame = kind.from_arrays(list(rows.T.copy()), template.column_names)
+        schema = template.schema
+        for j in mixed:
+            schema = schema.set(j, frame.schema.field(j))
+        return frame.cast(schema)
     return rows
 
 

@@ -3,8 +3,8 @@
     rows ─► values of discrete columns spread over their cells ─► collector ─► model
 
 The model is that of spread rows; where columns are discrete, a `DiscreteModel` makes it one of rows
-as they are. Rows are spread in the same way whenever they are added, so parts of a table are those
-of the whole.
+as they are. Where a discrete value is in its cell follows from the position of its row in the table
+if that is given, and then batches do not matter; otherwise it is drawn, for each batch anew.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.hashing import seed_from
 from oism.tables._beside import Training, joint_with_network, torus_with_network
 from oism.tables._choices import (
     SHRINKAGES,
@@ -35,16 +36,21 @@ from oism.tables._family import Family
 from oism.tables._frame import USES_GAPS, check_complete
 from oism.tables._hints import warn_of_atoms, warn_of_rows
 from oism.tables._joint import JointModel
+from oism.tables._reservoir import uniforms_of
 from oism.tables._torus_or_mixture import TorusOrMixtureFamily
 
 
-@dataclass(frozen=True)
+@dataclass
 class TableFit:
-    """A fit of rows ``(n, d)`` that are numbers, with NaN for gaps where the family allows them."""
+    """A fit of rows ``(n, d)`` that are numbers, with NaN for gaps where the family allows them.
+
+    ``added`` is the number of rows so far.
+    """
 
     columns: Columns
     family: Family[Any]
     collector: Collector
+    added: int = 0
 
     @classmethod
     def of(
@@ -94,7 +100,9 @@ class TableFit:
     ) -> None:
         """Add rows; folds follow from their content unless given, see `Collector.update`."""
         fold = self._folds(rows, fold)
-        self.collector.update(spread_out(self.columns, rows), weights, fold, positions)
+        spread = spread_out(self.columns, rows, positions, self.added)
+        self.collector.update(spread, weights, fold, positions)
+        self.added += len(rows)
 
     def model(self) -> TabularModel:
         """Return the model of all rows."""
@@ -164,6 +172,14 @@ def _has_copies(columns: Columns) -> bool:
     return bool(columns.discrete) and not columns.have_levels
 
 
-def spread_out(columns: Columns, rows: Tensor) -> Tensor:
-    """Return rows whose discrete columns are spread over the cells of their levels."""
-    return columns.dequantised(rows, torch.Generator().manual_seed(len(rows)))
+def spread_out(
+    columns: Columns, rows: Tensor, positions: Tensor | None = None, before: int = 0
+) -> Tensor:
+    """Return rows whose discrete columns are spread over the cells of their levels.
+
+    Without positions the numbers are those of a batch that comes after so many rows ``before``.
+    """
+    if positions is not None:
+        return columns.within_cells(rows, uniforms_of(positions, len(columns.discrete)))
+    seed = seed_from(before, len(rows)) if before else len(rows)
+    return columns.dequantised(rows, torch.Generator().manual_seed(seed))
