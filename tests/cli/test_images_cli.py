@@ -22,8 +22,8 @@ from PIL import Image
 from oism import VariancePreserving, fit_mixture, fit_prior, load
 from oism.basis import CosineFrame, IdentityFrame
 from oism.cli import reports
-from oism.cli.evaluate import LEVELS
 from oism.cli.fit_images import POLYNOMIALS_ONLY, FitImages, Form
+from oism.cli.options import LEVELS
 from oism.data.files import MODES, open_images
 from oism.flow import Pixels
 from oism.images import CHOICES, PCA, MixturePrior, Prior, add_local_terms
@@ -113,7 +113,6 @@ def test_options_of_images() -> None:
     assert list(MODES) == ["L", "RGB"]
     assert Form().order == 4
     assert FitImages("data", "out").prior == Form()
-    assert LEVELS == reports.LEVELS
 
 
 def test_files_of_images(gallery: Run, images: Path, tmp_path: Path) -> None:
@@ -258,7 +257,7 @@ def test_evaluate_as_text(gallery: Run) -> None:
     assert first == "40 images of 1 × 6 × 6 evaluated"
     assert words.startswith("error of the predicted noise, per dimension")
     assert head.split() == ["τ", "σ", "error", "±", "expected"]
-    assert [float(row.split()[0]) for row in rows] == list(reports.LEVELS)
+    assert [float(row.split()[0]) for row in rows] == list(LEVELS)
     assert len({len(row) for row in [head, *rows]}) == 1, "columns are aligned"
     assert bits.startswith("bits per dimension  ")
     short = gallery("evaluate prior.safetensors test --no-bits --levels 0.5 -n 1 --quiet").text
@@ -366,7 +365,7 @@ def test_info(gallery: Run, images: Path) -> None:
     assert (found["shape"], found["order"], found["pixels"]) == ([1, 6, 6], 4, [0, 255])
     assert found["frame"] == "36 principal directions"
     assert found["clock"] == {"kind": "VariancePreserving", "beta_0": 0.1, "beta_1": 20.0}
-    assert [level["tau"] for level in found["noise"]] == list(reports.LEVELS)
+    assert [level["tau"] for level in found["noise"]] == list(LEVELS)
     for level in found["noise"]:
         assert level["expected"] == float(prior.expected_error(level["tau"]))
     text = gallery("info prior.safetensors").text

@@ -9,6 +9,7 @@ from tyro.conf import Positional, arg
 
 from oism.cli.exit_codes import UsageError
 from oism.cli.options import (
+    LEVELS,
     ColumnNames,
     Command,
     Device,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from oism.flow import TensorSpec
     from oism.nn import Diffusion
 
-LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
 PRIORS_ONLY = ("levels",)
 TRAINED_ONLY = (
     "labels", "intervals", "evaluations", "tolerance", "probes", "features", "samples", "nearest",

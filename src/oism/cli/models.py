@@ -187,9 +187,8 @@ def _cells(values: NDArray[Any], column: Column) -> pa.Array:
     numbers = values.astype(np.float64)
     if not column.is_integer:
         return pa.array(numbers)
-    limits = np.iinfo(column.dtype.lower())
-    whole = np.clip(np.rint(numbers), float(limits.min), float(limits.max))
-    return pa.array(whole.astype(np.int64) if limits.max < 2**63 else whole)
+    whole = column.whole(numbers)
+    return pa.array(whole if column.dtype.lower() == "uint64" else whole.astype(np.int64))
 
 
 def _one_type(column: Column) -> bool:

@@ -40,6 +40,9 @@ Value = TypeVar("Value")
 
 STANDARD = "-"
 
+LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
+"""The noise levels τ at which errors are printed."""
+
 DataFile = Annotated[Positional[str], arg(metavar="DATA")]
 ModelFile = Annotated[Positional[str], arg(metavar="MODEL")]
 Output = Annotated[str, arg(aliases=["-o"], metavar="FILE")]

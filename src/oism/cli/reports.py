@@ -6,16 +6,13 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oism.cli.options import clock_text
+from oism.cli.options import LEVELS, clock_text
 
 if TYPE_CHECKING:
     from oism.flow import Estimate
     from oism.images import Prior
     from oism.nn import Diffusion
     from oism.sampling import SamplingMethod
-
-LEVELS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9)
-"""The noise levels τ at which errors are printed."""
 
 NAMED = 3
 """The number of damaged images that are named."""

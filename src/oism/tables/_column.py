@@ -22,7 +22,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from oism.storage import storable
@@ -107,6 +109,11 @@ class Column:
     def is_integer(self) -> bool:
         """Whether the table that was fitted has a dtype of integers here."""
         return self.is_numeric and self.dtype.lower().startswith(("int", "uint"))
+
+    def whole(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return values of a column of integers, rounded and within the range of its dtype."""
+        limits = np.iinfo(self.dtype.lower())
+        return np.clip(np.rint(values), float(limits.min), float(limits.max))
 
     @property
     def continuous(self) -> Column:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import scipy.optimize
@@ -47,9 +47,6 @@ from oism.tables._model import TableModel
 from oism.tables._pool import Densities, Single, held_out_weights
 from oism.tables._stack import StackedFamily
 
-DEGREES = {"Jacobi": 48, "Laguerre": 12}
-"""The largest degree, unless given."""
-
 KNOT_ERROR = 1e-2
 """The relative error of scores between the times at which they are solved for."""
 
@@ -71,7 +68,9 @@ POWERS = (0.25, 3.0)
 
 @dataclass(frozen=True)
 class EndFamily(MomentFamily[P]):
-    """The choices for one column with bounds."""
+    """The choices for one column with bounds; the degree is the usual one unless it is given."""
+
+    usual_degree: ClassVar[int]
 
     knots: Knots = field(default_factory=lambda: PlacedKnots(KNOT_ERROR))
 
@@ -85,8 +84,7 @@ class EndFamily(MomentFamily[P]):
 
     def degree(self) -> int:
         """Return the largest degree of the polynomials."""
-        own = DEGREES[self.process_type.__name__]
-        return own if isinstance(self.order, str) else int(self.order)
+        return self.usual_degree if isinstance(self.order, str) else int(self.order)
 
 
 @dataclass(frozen=True)
@@ -95,6 +93,7 @@ class JacobiFamily(EndFamily[Jacobi]):
 
     example = "Jacobi(a, b)"
     process_type = Jacobi
+    usual_degree = 48
 
     def check(self, columns: Columns) -> None:
         """Raise unless there is one column, with bounds."""
@@ -123,6 +122,7 @@ class LaguerreFamily(EndFamily[Laguerre]):
 
     example = "Laguerre(a)"
     process_type = Laguerre
+    usual_degree = 12
 
     def check(self, columns: Columns) -> None:
         """Raise unless there is one column, with one bound."""

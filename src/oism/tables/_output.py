@@ -48,13 +48,7 @@ def _written(column: Column, values: Array) -> Array:
         result[:] = [column.levels[code] for code in codes]
         result[gaps] = None
         return result
-    return np.rint(values) if column.is_integer else values
-
-
-def _clipped(column: Column, values: Array) -> Array:
-    """Return whole numbers within the range of an integer dtype."""
-    limits = np.iinfo(column.dtype.lower())
-    return np.clip(values, float(limits.min), float(limits.max))
+    return column.whole(values) if column.is_integer else values
 
 
 def _to_pandas(pandas: Any, columns: Columns, values: list[Array]) -> Any:  # noqa: ANN401
@@ -66,8 +60,6 @@ def _to_pandas(pandas: Any, columns: Columns, values: list[Array]) -> Any:  # no
             dtype = pandas.CategoricalDtype(
                 list(column.categories), ordered=column.dtype.endswith(", ordered")
             )
-        elif column.is_integer:
-            data = _clipped(column, data)
         name = j if column.name is None else column.name
         series[name] = pandas.Series(data).astype(dtype)
     return pandas.DataFrame(series)
@@ -82,7 +74,7 @@ def _to_polars(polars: Any, columns: Columns, values: list[Array]) -> Any:  # no
             one = polars.Series(name, values[j].tolist())
             dtype = polars.Enum(column.levels) if word == "Enum" else dtype
         elif column.is_integer:
-            one = polars.Series(name, _clipped(column, values[j])).fill_nan(None)
+            one = polars.Series(name, values[j]).fill_nan(None)
         else:
             one = polars.Series(name, values[j])
         series.append(one if dtype is None else one.cast(dtype))
