@@ -244,8 +244,8 @@ class OISM(Storable, FittedTable):
 
         ``y`` is ignored.
         """
-        self._forget()
         rows = learn_columns(self, X)
+        self._forget()
         weights = weights_of(sample_weight, rows)
         fit, fold = TableFit.of(self, self.columns_, rows, weights)
         if self.network is not None:
@@ -307,10 +307,10 @@ class OISM(Storable, FittedTable):
         """
         self._check_no_network("fit_batches")
         self._check_folds("fit_batches")
-        self._forget()
         stream = Stream(batches)
         pilot, weights = stream.pilot(batch_reader(self))
         rows = learn_columns(self, pilot)
+        self._forget()
         fit, _ = TableFit.of(self, self.columns_, rows, weights)
         fit.collector.prepare(stream.weight)
 
@@ -324,7 +324,7 @@ class OISM(Storable, FittedTable):
         return self._keep(fit)
 
     def _forget(self) -> None:
-        """Forget an earlier fit, which a new one replaces: one that fails leaves none."""
+        """Forget an earlier fit, whose columns were replaced: a fit that fails later leaves none."""
         for name in FITTED:
             self.__dict__.pop(name, None)
 
