@@ -18,7 +18,8 @@ point does not depend on the other points that are evaluated with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from numbers import Integral, Real
 from typing import Any, ClassVar, Self
 
@@ -42,9 +43,6 @@ from oism.tables._input import batch_reader, learn_columns, rows_of, weights_of
 from oism.tables._parameters import RandomState, from_plain, to_plain
 from oism.tables._streaming import Batches, Stream
 from oism.tables._table_fit import TableFit, spread_out
-
-FITTED = ("_model", "_choice", "_table_fit", "family_", "collector_")
-"""The attributes that a fit sets, besides those of its columns."""
 
 
 @storable
@@ -244,18 +242,18 @@ class OISM(Storable, FittedTable):
 
         ``y`` is ignored.
         """
-        rows = learn_columns(self, X)
-        self._forget()
-        weights = weights_of(sample_weight, rows)
-        fit, fold = TableFit.of(self, self.columns_, rows, weights)
-        if self.network is not None:
-            check_network(fit.family, self.columns_, weights)
-        fit.add(rows, weights, fold)
-        if self.network is None:
-            model = fit.model()
-        else:
-            model = fit.model_with_network(self.network, rows, weights, fold)
-        return self._keep(fit, model)
+        with self._unchanged_by_errors():
+            rows = learn_columns(self, X)
+            weights = weights_of(sample_weight, rows)
+            fit, fold = TableFit.of(self, self.columns_, rows, weights)
+            if self.network is not None:
+                check_network(fit.family, self.columns_, weights)
+            fit.add(rows, weights, fold)
+            if self.network is None:
+                model = fit.model()
+            else:
+                model = fit.model_with_network(self.network, rows, weights, fold)
+            return self._keep(fit, model)
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def partial_fit(
@@ -307,10 +305,13 @@ class OISM(Storable, FittedTable):
         """
         self._check_no_network("fit_batches")
         self._check_folds("fit_batches")
-        stream = Stream(batches)
+        with self._unchanged_by_errors():
+            return self._fitted_to(Stream(batches))
+
+    def _fitted_to(self, stream: Stream) -> Self:
+        """Return self, fitted to the rows of a stream, not solved yet."""
         pilot, weights = stream.pilot(batch_reader(self))
         rows = learn_columns(self, pilot)
-        self._forget()
         fit, _ = TableFit.of(self, self.columns_, rows, weights)
         fit.collector.prepare(stream.weight)
 
@@ -323,10 +324,15 @@ class OISM(Storable, FittedTable):
         fit.collector = fit.collector.across_processes()
         return self._keep(fit)
 
-    def _forget(self) -> None:
-        """Forget an earlier fit, whose columns were replaced: a fit that fails later leaves none."""
-        for name in FITTED:
-            self.__dict__.pop(name, None)
+    @contextmanager
+    def _unchanged_by_errors(self) -> Iterator[None]:
+        """Within, an error leaves the estimator as it was: with its earlier fit, or with none."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
 
     def _keep(self, fit: TableFit, model: TabularModel | None = None) -> Self:
         """Keep a fit, solved or not, and return self."""
