@@ -208,6 +208,7 @@ def train_networks(  # noqa: PLR0913, PLR0917
     return kept, products
 
 
+@torch.enable_grad()
 def _train(  # noqa: PLR0913, PLR0917
     space: NoiseSpace,
     network: RowNetwork,
