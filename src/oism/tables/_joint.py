@@ -32,9 +32,7 @@ from oism.tables._contract import ColumnMap, ModelWithoutProcess, distinct_colum
 from oism.tables._gaps import patterns
 from oism.tables._margin import Margin
 from oism.tables._mixture import MixtureModel
-
-ENTRIES = 2**22
-"""The number of log-densities, rows times components, held at a time."""
+from oism.tables._pieces import density_entries, in_pieces
 
 LEAST = 1e-9
 """Values of a distribution function are kept at this distance from 0 and 1."""
@@ -143,14 +141,15 @@ class Part(torch.nn.Module):
 
     def mixture_density(self, y: Tensor, codes: Tensor) -> Tensor:
         """Return the log-density in the coordinates, in pieces of bounded memory."""
-        step = max(1, ENTRIES // self.mixture.components)
-        pieces = []
-        for k in range(0, max(1, len(y)), step):
-            terms = self.mixture.log_terms(y[k : k + step])
+
+        def density(y: Tensor, codes: Tensor) -> Tensor:
+            terms = self.mixture.log_terms(y)
             if self.levels:
-                terms = terms + self.level_terms(codes[k : k + step])
-            pieces.append(torch.logsumexp(terms, dim=1))
-        return torch.cat(pieces)
+                terms = terms + self.level_terms(codes)
+            return torch.logsumexp(terms, dim=1)
+
+        entries = density_entries(self.mixture.dim, self.mixture.components)
+        return in_pieces(density, entries, y, codes)
 
     def sample(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Return n rows: continuous columns, and codes of levels."""
