@@ -11,6 +11,7 @@ from torch import Tensor
 from oism._core import draws
 from oism.flow import Pixels
 from oism.process import OrnsteinUhlenbeck, Process, Sphere, ThreeSphere, Torus
+from tests.elsewhere import PLACE, SimulatedDevice
 
 ELSEWHERE = torch.device("meta")
 """A device without numbers: a draw that torch refuses for want of a generator is refused here."""
@@ -51,8 +52,29 @@ def test_places_are_drawn_in_proportion_to_weights() -> None:
     share = torch.bincount(drawn, minlength=3) / len(drawn)
     assert share[1] == 0
     assert abs(float(share[0]) - 0.25) < 0.02
-    assert draws.multinomial(weights, 0, source()).shape == (0,)
+    used = source()
+    assert draws.multinomial(weights, 0, used).shape == (0,)
+    assert torch.equal(used.get_state(), source().get_state())
     assert draws.multinomial(weights.to(ELSEWHERE), 4, None).device == ELSEWHERE
+
+
+def test_other_draws_are_those_of_torch() -> None:
+    chances = torch.tensor([[1.0, 2.0, 0.5], [0.0, 1.0, 1.0], [3.0, 0.0, 0.0]])
+    shape = torch.tensor([0.5, 2.0, 7.0], dtype=torch.float64)
+    assert torch.equal(
+        draws.categorical(chances, source()),
+        torch.multinomial(chances, 1, generator=source())[:, 0],
+    )
+    assert draws.categorical(chances[:0], source()).shape == (0,)
+    assert torch.equal(
+        draws.gamma(shape, source()), torch._standard_gamma(shape, generator=source())
+    )
+    assert torch.equal(draws.permutation(9, source()), torch.randperm(9, generator=source()))
+    with SimulatedDevice():
+        for draw, parameter in ((draws.categorical, chances), (draws.gamma, shape)):
+            found = draw(parameter.to(PLACE), source())
+            assert found.device == PLACE
+            assert torch.equal(found.cpu(), draw(parameter, source()))
 
 
 @pytest.mark.parametrize(

@@ -40,10 +40,12 @@ def joint() -> JointModel:
     return JointModel(tuple(Column(str(j)) for j in range(DIM)), torch.ones(1).double(), (part,))
 
 
-class Sizes(TorchDispatchMode):
+class Sizes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records the largest number of entries of a tensor that an operation returns."""
 
-    largest = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.largest = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oism._core import checks
+from oism._core import checks, draws
 from oism._core.transforms import matmul
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.process import Clock, OrnsteinUhlenbeck, VariancePreserving
@@ -286,10 +286,8 @@ class MixtureModel(TabularModel):
     ) -> tuple[Tensor, Tensor]:
         """Return n rows, and the component that each of them is drawn from: ``(n,)``."""
         n, weights = checks.integer(n, "n", minimum=0), self.weights.cpu()
-        chosen = torch.zeros(n, dtype=torch.int64)
-        if n:
-            chosen = torch.multinomial(weights, n, replacement=True, generator=generator)
-        noise = torch.empty(n, self.dim, dtype=torch.float64).normal_(generator=generator)
+        chosen = draws.multinomial(weights, n, generator)
+        noise = draws.normal((n, self.dim), generator, dtype=torch.float64)
         spread = self._vectors.cpu() * self._values.cpu().sqrt()[:, None]
         u = self.means.cpu()[chosen] + multiplied(spread, chosen, noise)
         return self.chart.to_data(u).to(self.device), chosen
@@ -300,13 +298,13 @@ class MixtureModel(TabularModel):
 
     def restricted(self, kept: Sequence[int]) -> MixtureModel:
         """Return the model of distinct columns, which may be none."""
-        kept = list(kept)
+        index = torch.tensor(list(kept), dtype=torch.int64)
         return MixtureModel(
-            self.centre[kept],
-            self.scale[kept],
+            self.centre[index],
+            self.scale[index],
             self.weights,
-            self.means[:, kept],
-            self.covariances[:, kept][:, :, kept],
+            self.means[:, index],
+            self.covariances[:, index][:, :, index],
         )
 
     def conditional(self, given: Mapping[int, float]) -> MixtureModel:
@@ -369,7 +367,7 @@ class MixtureModel(TabularModel):
         root = vectors * values.clamp(min=0).sqrt()[:, None]
         means = self.means.cpu()
         gap = (x - self.centre[known]) / self.scale[known] - means[:, known][component]
-        noise = torch.empty(len(x), len(rest), dtype=torch.float64).normal_(generator=generator)
+        noise = draws.normal((len(x), len(rest)), generator, dtype=torch.float64)
         u = means[:, rest][component] + multiplied(gain, component, gap)
         u = u + multiplied(root, component, noise)
         drawn: Tensor = u * self.scale[rest] + self.centre[rest]
