@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -56,6 +57,35 @@ def test_places_are_drawn_in_proportion_to_weights() -> None:
     assert draws.multinomial(weights, 0, used).shape == (0,)
     assert torch.equal(used.get_state(), source().get_state())
     assert draws.multinomial(weights.to(ELSEWHERE), 4, None).device == ELSEWHERE
+
+
+def test_a_seed_is_restored_and_leaves_other_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    before = torch.get_rng_state()
+    with draws.seeded(5):
+        found = torch.rand(4)
+    assert torch.equal(found, torch.rand(4, generator=torch.Generator().manual_seed(5)))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert seeds == []
+
+
+def test_the_generator_of_the_device_in_use_is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    second, seen = torch.device("cuda", 1), list[object]()
+
+    @contextmanager
+    def noted(*args: object, **kwargs: object) -> Iterator[None]:
+        seen.extend((*args, *kwargs.values()))
+        yield
+
+    monkeypatch.setattr(torch.random, "fork_rng", noted)
+    monkeypatch.setattr(torch.cuda, "device", noted)
+    monkeypatch.setattr(torch.cuda, "manual_seed", seen.append)
+    state = torch.get_rng_state()
+    with draws.seeded(5, second):
+        pass
+    torch.set_rng_state(state)
+    assert seen == [[second], second, 5]
 
 
 def test_other_draws_are_those_of_torch() -> None:

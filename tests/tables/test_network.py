@@ -386,6 +386,16 @@ def test_parts_are_averaged_and_their_held_out_densities_returned() -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_a_fit_does_not_seed_the_generators_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    x, before = ring(60, 0), torch.get_rng_state()
+    fit_network(one_gaussian(x[:40]), x[:40], x[40:], steps=1, progress=False)
+    assert seeds == []
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.usefixtures("quick")
 def test_networks_are_trained_also_where_gradients_are_off() -> None:
     x = ring(300, 0)
     reference, held = one_gaussian(x[:200]), x[200:]

@@ -6,7 +6,8 @@ pair, and give the same samples as on the CPU: numbers are drawn where the gener
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -23,6 +24,24 @@ def filled(
     """Return a tensor on ``device``, filled on the device of the generator if there is one."""
     place = device if generator is None else generator.device
     return fill(torch.empty(tuple(shape), dtype=dtype, device=place)).to(device)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Within, the generators of torch for the CPU and for ``device`` begin with a seed.
+
+    After the block those of the CPU and of a CUDA device have their state from before. Those of
+    other devices are not touched: `torch.manual_seed` would seed all of them.
+    """
+    kind = "cpu" if device is None else device.type
+    with torch.random.fork_rng(devices=[device] if kind == "cuda" else []):
+        torch.default_generator.manual_seed(seed)
+        if kind == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        elif kind != "cpu" and device is not None:
+            torch.get_device_module(device).manual_seed(seed)
+        yield
 
 
 def normal_like(x: Tensor, generator: torch.Generator | None) -> Tensor:
