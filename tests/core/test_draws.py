@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from oism._core import draws
 from oism.flow import Pixels
 from oism.process import OrnsteinUhlenbeck, Process, Sphere, ThreeSphere, Torus
+from tests.elsewhere import PLACE, SimulatedDevice
 
 ELSEWHERE = torch.device("meta")
 """A device without numbers: a draw that torch refuses for want of a generator is refused here."""
@@ -51,8 +53,58 @@ def test_places_are_drawn_in_proportion_to_weights() -> None:
     share = torch.bincount(drawn, minlength=3) / len(drawn)
     assert share[1] == 0
     assert abs(float(share[0]) - 0.25) < 0.02
-    assert draws.multinomial(weights, 0, source()).shape == (0,)
+    used = source()
+    assert draws.multinomial(weights, 0, used).shape == (0,)
+    assert torch.equal(used.get_state(), source().get_state())
     assert draws.multinomial(weights.to(ELSEWHERE), 4, None).device == ELSEWHERE
+
+
+def test_a_seed_is_restored_and_leaves_other_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    before = torch.get_rng_state()
+    with draws.seeded(5):
+        found = torch.rand(4)
+    assert torch.equal(found, torch.rand(4, generator=torch.Generator().manual_seed(5)))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert seeds == []
+
+
+def test_the_generator_of_the_device_in_use_is_seeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    second, seen = torch.device("cuda", 1), list[object]()
+
+    @contextmanager
+    def noted(*args: object, **kwargs: object) -> Iterator[None]:
+        seen.extend((*args, *kwargs.values()))
+        yield
+
+    monkeypatch.setattr(torch.random, "fork_rng", noted)
+    monkeypatch.setattr(torch.cuda, "device", noted)
+    monkeypatch.setattr(torch.cuda, "manual_seed", seen.append)
+    state = torch.get_rng_state()
+    with draws.seeded(5, second):
+        pass
+    torch.set_rng_state(state)
+    assert seen == [[second], second, 5]
+
+
+def test_other_draws_are_those_of_torch() -> None:
+    chances = torch.tensor([[1.0, 2.0, 0.5], [0.0, 1.0, 1.0], [3.0, 0.0, 0.0]])
+    shape = torch.tensor([0.5, 2.0, 7.0], dtype=torch.float64)
+    assert torch.equal(
+        draws.categorical(chances, source()),
+        torch.multinomial(chances, 1, generator=source())[:, 0],
+    )
+    assert draws.categorical(chances[:0], source()).shape == (0,)
+    assert torch.equal(
+        draws.gamma(shape, source()), torch._standard_gamma(shape, generator=source())
+    )
+    assert torch.equal(draws.permutation(9, source()), torch.randperm(9, generator=source()))
+    with SimulatedDevice():
+        for draw, parameter in ((draws.categorical, chances), (draws.gamma, shape)):
+            found = draw(parameter.to(PLACE), source())
+            assert found.device == PLACE
+            assert torch.equal(found.cpu(), draw(parameter, source()))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
 
 import pytest
 import torch
@@ -10,7 +12,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.func import jvp, vmap
 
-from oism._core import transforms
+from oism._core import progress, transforms
+from oism._core.progress import no_bars
 from oism._core.transforms import is_differentiated, output_like, per_row
 
 
@@ -90,6 +93,63 @@ def test_in_parallel_uses_all_threads() -> None:
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+MARK: ContextVar[str] = ContextVar("MARK", default="unset")
+
+
+@pytest.fixture
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    with transforms.threads_apart():
+        yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_in_parallel_keeps_the_gradient_mode_of_the_caller() -> None:
+    def modes(_: int) -> tuple[bool, bool]:
+        return torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+
+    for mode, expected in (
+        (torch.enable_grad(), (True, False)),
+        (torch.no_grad(), (False, False)),
+        (torch.inference_mode(), (False, True)),
+    ):
+        with mode:
+            assert set(transforms.in_parallel(modes, range(6))) == {expected}
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_in_parallel_keeps_the_context_of_the_caller() -> None:
+    def work(_: int) -> str:
+        found = MARK.get()
+        MARK.set("changed by an item")
+        return found
+
+    token = MARK.set("set by the caller")
+    try:
+        assert set(transforms.in_parallel(work, range(9))) == {"set by the caller"}
+        assert MARK.get() == "set by the caller"
+        with no_bars():
+            shown = transforms.in_parallel(lambda _: bar_is_shown(), range(4))
+        assert shown == [False] * 4
+    finally:
+        MARK.reset(token)
+
+
+def bar_is_shown() -> bool:
+    """Return whether a bar that is shown on a terminal would be shown here."""
+    return not progress._silent.get()
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_in_parallel_within_in_parallel_does_not_wait_for_its_own_thread() -> None:
+    def outer(item: int) -> list[int]:
+        return transforms.in_parallel(lambda k: item + k, range(2))
+
+    assert transforms.in_parallel(outer, range(6)) == [[k, k + 1] for k in range(6)]
 
 
 @given(rows=st.integers(0, 4), dims=st.integers(1, 3))

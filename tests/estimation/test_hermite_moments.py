@@ -23,6 +23,7 @@ from oism.estimation import (
     fold_of,
     moments_of,
 )
+from oism.estimation._moments import hermite
 
 OU = OrnsteinUhlenbeck(theta=0.7, sigma=1.3)
 EXACT = 1e-12  # relative to max(1, |value|)
@@ -534,6 +535,25 @@ def test_shapes_and_values_of_products(dim: int, order: int, n: int) -> None:
     size = math.comb(dim + moments.degree, dim)
     assert standard.averages.fitting().shape == (1 + len(standard.averages.shares), size)
     assert products_agree(standard, x, basis, order) < 1e-10
+
+
+def test_the_change_of_coordinates_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments = TensorHermiteMoments(TensorHermite(3, 3, OU)).update(skewed(50, 3))
+    expected = moments.standardised().averages.total
+    monkeypatch.setattr(hermite, "NODE_ENTRIES", 7 * len(moments.indices))  # seven nodes at a time
+    found = moments.standardised().averages.total
+    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_orders_whose_products_do_not_fit_are_refused_before_rows_are_read() -> None:
+    remedy = r"order must be smaller in 7 dimensions, got 4: .* \(order 2 is possible"
+    with pytest.raises(ValueError, match=remedy):
+        TensorHermiteMoments(TensorHermite(7, 4))
+    assert isinstance(moments_of(TensorHermite(30, 2)), GaussianMoments)
+    # Variances need products of twice the degree.
+    TensorHermiteMoments(TensorHermite(5, 4))
+    with pytest.raises(ValueError, match="of degree 12 with the variances that this shrinkage"):
+        TensorHermiteMoments(TensorHermite(5, 4), squares=True)
 
 
 def test_invalid_bases_are_rejected() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,7 +24,12 @@ from oism import (
     storage,
 )
 from oism.basis import WhitenedHermite
-from oism.estimation import Modulation, PlacedKnots
+from oism.estimation import (
+    Modulation,
+    PlacedKnots,
+    TensorHermiteMoments,
+    fit_linear_moments,
+)
 from oism.flow import Adaptive, log_density
 from oism.process import (
     IdentityClock,
@@ -272,6 +278,20 @@ def test_data_far_from_the_stationary_distribution_are_sampled(scale: float, shi
     found = log_density(flow, data[:5], method=Adaptive(1e-8, 1e-8 * min(1.0, scale)))
     expected = law.log_prob(data[:5])  # type: ignore[no-untyped-call]
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-3)
+
+
+def unread() -> Iterator[Tensor]:
+    """Yield no batch of data: it must not be asked for one."""
+    pytest.fail("rows were read")
+    yield
+
+
+def test_equations_that_are_too_large_are_refused_before_rows_are_read() -> None:
+    with pytest.raises(ValueError, match="order must be smaller in 12 dimensions, got 3"):
+        fit_linear(unread(), PhaseSpace(CriticallyDamped(6)), 3)
+    moments = TensorHermiteMoments(TensorHermite(6, 3)).update(normal(20, 6))
+    with pytest.raises(ValueError, match="order must be smaller in 12 dimensions, got 3"):
+        fit_linear_moments(moments, PhaseSpace(CriticallyDamped(6)))
 
 
 def test_invalid_arguments_are_rejected() -> None:

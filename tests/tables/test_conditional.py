@@ -215,6 +215,18 @@ def test_reproducible_and_any_number() -> None:
     assert float(model.sample(1, given=given)[0, 0]) == 0.5
 
 
+def test_without_a_generator_samples_are_those_of_the_global_one() -> None:
+    model, given = table("periodic, free"), {0: 1.0}
+    drawn, after = [], []
+    for _ in range(2):
+        torch.manual_seed(0)
+        drawn.append(sample_given(model, given, 50, None))
+        after.append(torch.rand(3))
+    assert torch.equal(drawn[0], drawn[1])
+    assert torch.equal(after[0], after[1])
+    assert torch.equal(drawn[0], sample_given(model, given, 50, torch.Generator().manual_seed(0)))
+
+
 def test_drawn_columns_keep_their_range() -> None:
     samples = fitted("periodic, bounded").sample(5000, random_state=0, given={0: 2.0})
     assert samples[:, 1].min() >= 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from oism.tables._margin import Margin
 from oism.tables._mixture import MixtureModel
 from oism.tables._pool import pool_weights, weight_path
 from oism.tables._whitened_rows import WhitenedRows
+from tests.elsewhere import PLACE, SimulatedDevice
 
 COLUMNS = (
     Column("free"),
@@ -176,6 +178,32 @@ def test_it_is_stored(model: JointModel, tmp_path: Path) -> None:
     x = model.sample(20, torch.Generator().manual_seed(0))
     assert torch.equal(model.log_density(x), again.log_density(x))
     assert again.facts() == model.facts()
+
+
+def test_on_a_device_it_is_the_same_model(model: JointModel) -> None:
+    x = model.sample(20, torch.Generator().manual_seed(0))
+    gaps = x.clone()
+    gaps[:10, 0], gaps[5:, 2] = math.nan, math.nan
+    expected = model.log_density(x)
+    filled = model.completed(gaps, torch.Generator().manual_seed(1))
+    given, some = {0: 0.3, 2: 1.0}, [0, 2, 3]
+    with SimulatedDevice():
+        moved = copy.deepcopy(model).to(PLACE)
+        assert all(one.device == PLACE for one in moved.buffers())
+        drawn = moved.sample(20, torch.Generator().manual_seed(0))
+        assert drawn.device == PLACE
+        assert torch.equal(drawn.cpu(), x)
+        for rows in (x, drawn):
+            found = moved.log_density(rows)
+            assert found.device == rows.device
+            torch.testing.assert_close(found.cpu(), expected)
+        assert torch.equal(moved.completed(gaps, torch.Generator().manual_seed(1)), filled)
+        conditional, marginal = moved.conditional(given), moved.marginal(some)
+        assert conditional.device == marginal.device == PLACE
+        on_conditional = conditional.log_density(x[:, [1, 3]])
+        on_marginal = marginal.log_density(x[:, some])
+    torch.testing.assert_close(on_conditional, model.conditional(given).log_density(x[:, [1, 3]]))
+    torch.testing.assert_close(on_marginal, model.marginal(some).log_density(x[:, some]))
 
 
 def test_there_is_no_single_process(model: JointModel) -> None:

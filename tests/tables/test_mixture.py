@@ -139,7 +139,7 @@ def test_memory_is_bounded_by_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     model, x = mixture(), mixture().sample(40, torch.Generator().manual_seed(0))
     t = torch.linspace(0.1, 1, 40).double()
     whole = model.log_density(x), model.score(x, t)
-    monkeypatch.setattr("oism.tables._mixture.ENTRIES", 24)
+    monkeypatch.setattr("oism.tables._pieces.ENTRIES", 24)
     torch.testing.assert_close(model.log_density(x), whole[0])
     torch.testing.assert_close(model.score(x, t), whole[1])
 

@@ -277,6 +277,32 @@ def test_blended_models_are_stored(tmp_path: Path) -> None:
     assert again.facts() == model.facts()
 
 
+def test_parameters_of_a_loaded_model_require_no_gradients(tmp_path: Path) -> None:
+    blended(0.5).save(tmp_path / "model.safetensors")
+    model = load(tmp_path / "model.safetensors")
+    assert not any(one.requires_grad for one in model.parameters())
+
+
+def test_densities_record_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of the whole flow at all rows would be kept until the end."""
+    model = blended(0.5, steps=2)
+    model.blend.requires_grad_(True)
+    corrections, seen = BlendedMixture._corrections, []
+
+    def watched(self: BlendedMixture, z: Tensor) -> Tensor:
+        seen.append((found := corrections(self, z)).requires_grad)
+        return found
+
+    monkeypatch.setattr(BlendedMixture, "_corrections", watched)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        model.log_density(torch.zeros(1100, 2, dtype=torch.float64))
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [False] * 3
+
+
 @pytest.mark.parametrize(
     ("change", "match"), [({"steps": 7}, "even"), ({"background": 0.0}, "background")]
 )
@@ -357,6 +383,28 @@ def test_parts_are_averaged_and_their_held_out_densities_returned() -> None:
     assert fit.gain > fit.error > 0
     assert fit.model.facts()["networks"] >= 2
     assert torch.equal(fit.model.to_config()["reference"].means, reference.means)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_fit_does_not_seed_the_generators_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    x, before = ring(60, 0), torch.get_rng_state()
+    fit_network(one_gaussian(x[:40]), x[:40], x[40:], steps=1, progress=False)
+    assert seeds == []
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.usefixtures("quick")
+def test_networks_are_trained_also_where_gradients_are_off() -> None:
+    x = ring(300, 0)
+    reference, held = one_gaussian(x[:200]), x[200:]
+    expected = fit_network(reference, x[:200], held, steps=80, progress=False)
+    with torch.no_grad():
+        found = fit_network(reference, x[:200], held, steps=80, progress=False)
+    assert found is not None
+    assert expected is not None
+    torch.testing.assert_close(found.log_density(held), expected.log_density(held), rtol=0, atol=0)
 
 
 def test_outliers_are_not_trained_on() -> None:

@@ -104,6 +104,17 @@ def test_a_classifier_recognises_new_digits(classifier: Classifier) -> None:
     assert classifier.accuracy(images[1200:], shuffled[1200:]) < 0.2
 
 
+def test_a_classifier_does_not_seed_the_generators_of_the_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeds.append)
+    images, before = torch.zeros(8, 1, 8, 8, dtype=torch.uint8), torch.get_rng_state()
+    fit_classifier(images, torch.arange(8) % 2, epochs=1, width=4)
+    assert seeds == []
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_the_recipe_is_fixed_and_leaves_the_generator_alone() -> None:
     images, labels = digits()
     torch.manual_seed(5)

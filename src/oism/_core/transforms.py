@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import Any, TypeVar
 
 import numpy as np
@@ -127,12 +127,23 @@ def threads_apart(most: int | None = None) -> Iterator[None]:
 def in_parallel(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
     """Return ``work(item)`` for independent items, in parallel within `threads_apart`.
 
-    Each item uses one thread.
+    Each item uses one thread, with the gradient mode and the context variables of the caller:
+    torch and Python keep both for each thread, and a new thread would record gradients.
     """
     pool = POOL.get()
     if pool is None or len(items) < 2:
         return [work(item) for item in items]
-    return list(pool.map(work, items))
+    inference, gradients = torch.is_inference_mode_enabled(), torch.is_grad_enabled()
+
+    def inside(item: Item) -> Result:
+        POOL.set(None)  # work that waited for this pool would occupy the thread that it waits for
+        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+            return work(item)
+
+    def run(item: Item, context: Context) -> Result:
+        return context.run(inside, item)
+
+    return list(pool.map(run, items, [copy_context() for _ in items]))
 
 
 def divergence(f: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ import torch
 from oism._core import checks
 from oism._core.progress import Progress, progress_bar
 from oism.basis import Polynomials, TensorHermite
-from oism.estimation._equations.linear import start
+from oism.estimation._equations.linear import check_size, start
 from oism.estimation._knots import Knots, PlacedKnots
 from oism.estimation._moments.base import Moments
 from oism.estimation._moments.gathering import gather_into
@@ -90,6 +90,7 @@ def fit_linear(  # noqa: PLR0913 (one argument for each step of the fit)
     checks.instance(shrinkage, Shrinkage, "shrinkage")
     rule = ridge_of(ridge)
     _check_process(space, clock, whole=whole)
+    _check_order(space, order)
     _check_width(data, space)
     folds = rule.folds if order > 2 else 1
     with progress_bar(progress) as bar:
@@ -126,6 +127,7 @@ def fit_linear_moments(  # noqa: PLR0913
     shrinkage = SampleMeans() if shrinkage is None else shrinkage
     checks.instance(shrinkage, Shrinkage, "shrinkage")
     _check_process(space, clock, whole=whole)
+    _check_order(space, moments.basis.order)
     with progress_bar(progress) as bar:
         return _fit(moments, space, whole, clock, shrinkage, ridge_of(ridge), knots, bar)
 
@@ -159,6 +161,12 @@ def _check_process(space: Linear | PhaseSpace, clock: Clock | None, *, whole: bo
         raise ValueError("space must have noise, but its noise_matrix is zero")
     if clock is None:
         _check_stationary(space.dynamics)
+
+
+def _check_order(space: Linear | PhaseSpace, order: int) -> None:
+    """Raise, before rows are read, if the equations are too large; a Gaussian has none."""
+    if order > 2:
+        check_size(space.dynamics.size, order)
 
 
 def _check_stationary(process: Linear) -> None:

@@ -19,7 +19,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from oism._core import checks
+from oism._core import checks, draws
 from oism.storage import storable
 from oism.tables._tensors import check_tensor
 
@@ -185,7 +185,7 @@ class Background:
         far = ((x[:, half] - self.low[half]) / self.width[half]).clamp(-FAR, FAR)
         return result - (0.5 * far.square() + HALF_NORMAL).sum(dim=1)
 
-    def sample(self, n: int, generator: torch.Generator) -> Tensor:
+    def sample(self, n: int, generator: torch.Generator | None) -> Tensor:
         """Return n rows."""
         return self.sample_given({}, n, generator)
 
@@ -217,7 +217,7 @@ class Background:
         )
 
     def sample_given(
-        self, given: Mapping[int, float], n: int, generator: torch.Generator
+        self, given: Mapping[int, float], n: int, generator: torch.Generator | None
     ) -> Tensor:
         """Return n rows with some columns at given values."""
         known, values, covariance = self._given(given)
@@ -227,12 +227,12 @@ class Background:
         centre = self.mean[open_] + across @ (values - self.mean[fixed])
         rest = covariance[open_][:, open_] - across @ covariance[fixed][:, open_]
         rest = rest + torch.diag(1e-12 * covariance.diagonal()[open_])
-        noise = torch.empty(n, int(open_.sum()), dtype=kind).normal_(generator=generator)
-        uniform = torch.empty(n, len(self.free), dtype=kind).uniform_(generator=generator)
+        noise = draws.normal((n, int(open_.sum())), generator, dtype=kind)
+        uniform = draws.uniform((n, len(self.free)), generator, dtype=kind)
         x = self.low + self.width * uniform
         half = self._half
         if bool(half.any()):
-            far = torch.empty(n, int(half.sum()), dtype=kind).normal_(generator=generator)
+            far = draws.normal((n, int(half.sum())), generator, dtype=kind)
             x[:, half] = self.low[half] + self.opening[half] * self.width[half] * far.abs()
         index = self.free.nonzero()[:, 0]
         x[:, index[open_]] = centre + noise @ torch.linalg.cholesky(rest).mT

@@ -25,7 +25,7 @@ from typing import Any, NoReturn, cast
 import torch
 from torch import Tensor
 
-from oism._core import checks
+from oism._core import checks, draws
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.storage import storable
 from oism.tables._columns import Columns
@@ -299,7 +299,7 @@ class PooledModel(ModelWithoutProcess):
     ) -> Tensor:
         """Return n rows drawn from the pool, float64; other arguments are not used."""
         n = checks.integer(n, "n", minimum=0)
-        chance = torch.empty(n, dtype=torch.float64).uniform_(generator=generator)
+        chance = draws.uniform((n,), generator, dtype=torch.float64)
         own = chance < self.share
         rows = self.joint.sample(n, generator)
         rows[own] = self.blend.sample(int(own.sum()), generator)

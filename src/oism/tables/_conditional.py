@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import map_coordinates, spline_filter
 from torch import Tensor
 
-from oism._core import checks
+from oism._core import checks, draws
 from oism.process import wrapped
 from oism.score import OperatorScore
 from oism.storage import storable
@@ -274,7 +274,6 @@ def sample_given(
 ) -> Tensor:
     """Return n rows whose columns ``given`` have these values: ``(n, d)``."""
     check_can_condition(model, "given needs")
-    generator = generator or torch.Generator().manual_seed(torch.seed())
     chart, dim = model.chart, model.chart.dim
     row, known = _row(model, given)
     if not bool(chart.allows(torch.where(known, row, chart.centre)).all()):
@@ -285,17 +284,17 @@ def sample_given(
         share = model.background.share
         log_wide = model.background.log_marginal(given) + math.log(share)
         odds = 1 / (1 + math.exp(min(700.0, log_mass + math.log1p(-share) - log_wide)))
-        chance = torch.empty(n, dtype=torch.float64).uniform_(generator=generator)
+        chance = draws.uniform((n,), generator, dtype=torch.float64)
         wide = int((chance < odds).sum())
     rows = row.repeat(n, 1)
     if wide and model.background is not None:
         rows[:wide] = model.background.sample_given(given, wide, generator)
     if wide < n:
-        picked = nodes[torch.multinomial(weights, n - wide, True, generator=generator)]
-        hats = torch.empty(2, n - wide, dim, dtype=torch.float64).uniform_(generator=generator)
+        picked = nodes[draws.multinomial(weights, n - wide, generator)]
+        hats = draws.uniform((2, n - wide, dim), generator, dtype=torch.float64)
         drawn = chart.to_data(wrapped(picked + step * (hats[0] - hats[1])))
         rows[wide:] = torch.where(known, row, drawn)
-    return rows[torch.randperm(n, generator=generator)]
+    return rows[draws.permutation(n, generator)]
 
 
 def _section(

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from oism._core import checks
+from oism._core import checks, draws
 from oism.process import Clock, Process
 from oism.storage import storable
 from oism.tables._columns import Columns
@@ -215,7 +215,7 @@ class DiscreteConditional:
         points = self._values.repeat(len(nodes), 1)
         points[:, list(given.discrete)] = low + width * nodes
         weights = torch.softmax(inner.marginal(self._fixed).log_density(points), dim=0)
-        chosen = torch.multinomial(weights, n, replacement=True, generator=generator)
+        chosen = draws.multinomial(weights, n, generator)
         rows = torch.empty(n, self.dim, dtype=torch.float64)
         for k in torch.unique(chosen).tolist():
             mine = chosen == k

@@ -28,7 +28,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from oism._core import checks
+from oism._core import checks, draws
 from oism.estimation import gathered
 from oism.storage import storable
 from oism.tables._end_chart import EndChart
@@ -128,9 +128,9 @@ class EndStep:
 
     def draw(self, k: Tensor, generator: torch.Generator | None) -> Tensor:
         """Return one row for each number k: ``(n, 1)``."""
-        u = torch._standard_gamma(k + self.a, generator=generator)
+        u = draws.gamma(k + self.a, generator)
         if self.chart.boxed:
-            other = torch._standard_gamma(self.last - k + self.b, generator=generator)
+            other = draws.gamma(self.last - k + self.b, generator)
             u = u / (u + other)
         return self.chart.to_data(u[:, None])
 
@@ -171,11 +171,7 @@ class EndKernels(Densities):
         **settings: Any,  # noqa: ANN401, ARG002
     ) -> Tensor:
         """Return one row for each entry of ``member``: ``(n, 1)``, exact."""
-        if not len(member):
-            return torch.zeros(0, 1, dtype=torch.float64)
-        k = torch.multinomial(
-            self.weights.cpu(), len(member), replacement=True, generator=generator
-        )
+        k = draws.multinomial(self.weights.cpu(), len(member), generator)
         return self.step.draw(k.double(), generator)
 
 

@@ -16,6 +16,7 @@ values have the density of the columns that are there.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from typing import Any, ClassVar, NoReturn, cast
 import torch
 from torch import Tensor
 
-from oism._core import checks
+from oism._core import checks, draws
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.storage import storable
 from oism.tables._column import Column
@@ -32,9 +33,7 @@ from oism.tables._contract import ColumnMap, ModelWithoutProcess, distinct_colum
 from oism.tables._gaps import patterns
 from oism.tables._margin import Margin
 from oism.tables._mixture import MixtureModel
-
-ENTRIES = 2**22
-"""The number of log-densities, rows times components, held at a time."""
+from oism.tables._pieces import density_entries, in_pieces
 
 LEAST = 1e-9
 """Values of a distribution function are kept at this distance from 0 and 1."""
@@ -113,7 +112,9 @@ class Part(torch.nn.Module):
     ) -> None:
         super().__init__()
         self.name, self.coordinates, self.mixture = name, tuple(coordinates), mixture
-        self.levels = tuple(levels)
+        for column, table in enumerate(levels):  # not in the state: files have the arguments
+            self.register_buffer(f"_levels_{column}", table, persistent=False)
+        self._levelled = len(levels)
         if len(self.coordinates) != mixture.dim:
             raise ValueError(f"coordinates must be {mixture.dim}, got {len(self.coordinates)}")
         for table in self.levels:
@@ -124,6 +125,11 @@ class Part(torch.nn.Module):
         """Return the arguments of the constructor."""
         names = ("name", "coordinates", "mixture", "levels")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def levels(self) -> tuple[Tensor, ...]:
+        """Log-probabilities for each categorical column: ``(k, number of levels)``."""
+        return tuple(self.get_buffer(f"_levels_{column}") for column in range(self._levelled))
 
     def to_normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return y for continuous columns ``(n, d)``, and the log-Jacobian ``(n,)``."""
@@ -143,14 +149,15 @@ class Part(torch.nn.Module):
 
     def mixture_density(self, y: Tensor, codes: Tensor) -> Tensor:
         """Return the log-density in the coordinates, in pieces of bounded memory."""
-        step = max(1, ENTRIES // self.mixture.components)
-        pieces = []
-        for k in range(0, max(1, len(y)), step):
-            terms = self.mixture.log_terms(y[k : k + step])
+
+        def density(y: Tensor, codes: Tensor) -> Tensor:
+            terms = self.mixture.log_terms(y)
             if self.levels:
-                terms = terms + self.level_terms(codes[k : k + step])
-            pieces.append(torch.logsumexp(terms, dim=1))
-        return torch.cat(pieces)
+                terms = terms + self.level_terms(codes)
+            return torch.logsumexp(terms, dim=1)
+
+        entries = density_entries(self.mixture.dim, self.mixture.components)
+        return in_pieces(density, entries, y, codes)
 
     def sample(self, n: int, generator: torch.Generator | None) -> tuple[Tensor, Tensor]:
         """Return n rows: continuous columns, and codes of levels."""
@@ -162,9 +169,7 @@ class Part(torch.nn.Module):
     def _draw_levels(self, component: Tensor, generator: torch.Generator | None) -> Tensor:
         codes = torch.empty(len(component), len(self.levels), dtype=torch.int64)
         for column, table in enumerate(self.levels):
-            if len(component):
-                chance = table.exp()[component]
-                codes[:, column] = torch.multinomial(chance, 1, generator=generator)[:, 0]
+            codes[:, column] = draws.categorical(table.exp()[component], generator)
         return codes
 
     def completed(
@@ -180,7 +185,7 @@ class Part(torch.nn.Module):
         y, _ = part.to_normal(x)
         terms = part.mixture.log_terms(y) + part.level_terms(codes)
         chance = torch.softmax(terms, dim=1)
-        component = torch.multinomial(chance, 1, generator=generator)[:, 0]
+        component = draws.categorical(chance, generator)
         rest = [j for j in range(self.mixture.dim) if j not in known]
         whole = x.new_empty(len(x), self.mixture.dim)
         whole[:, list(known)] = x
@@ -244,6 +249,8 @@ class JointModel(ModelWithoutProcess):
         were held out) and ``members``.
     """
 
+    weights: Tensor
+
     def __init__(
         self,
         columns: tuple[Column, ...],
@@ -252,7 +259,8 @@ class JointModel(ModelWithoutProcess):
         notes: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
-        self.columns, self.weights = tuple(columns), weights
+        self.columns = tuple(columns)
+        self.register_buffer("weights", weights, persistent=False)  # files have the arguments
         self._parts = torch.nn.ModuleList(parts)
         self.notes = dict(notes or {})
         if len(weights) != len(parts) or not math.isclose(float(weights.sum()), 1, abs_tol=1e-9):
@@ -335,9 +343,13 @@ class JointModel(ModelWithoutProcess):
         return self._density(rows).to(x)
 
     def _density(self, rows: Tensor) -> Tensor:
-        x, codes = self._split(rows)
+        x, codes = (part.to(self.device) for part in self._split(rows))
         logs = torch.stack([part.log_density(x, codes) for part in self.parts], dim=1)
         return torch.logsumexp(logs + self.weights.log(), dim=1)
+
+    def _on_the_cpu(self) -> JointModel:
+        """Return the model on the CPU, where rows are drawn and conditionals computed."""
+        return self if self.device.type == "cpu" else copy.deepcopy(self).cpu()
 
     @torch.no_grad()
     def sample(
@@ -349,19 +361,20 @@ class JointModel(ModelWithoutProcess):
         progress: bool | None = None,  # noqa: ARG002
     ) -> Tensor:
         """Return n rows drawn from the pool, float64; other arguments are not used."""
-        n = checks.integer(n, "n", minimum=0)
+        model, n = self._on_the_cpu(), checks.integer(n, "n", minimum=0)
         rows = torch.empty(n, self.dim, dtype=torch.float64)
-        if not n:
-            return rows
-        chosen = torch.multinomial(self.weights, n, replacement=True, generator=generator)
-        for number, part in enumerate(self.parts):
+        chosen = draws.multinomial(model.weights, n, generator)
+        for number, part in enumerate(model.parts):
             where = (chosen == number).nonzero()[:, 0]
             rows[where] = self._joined(*part.sample(len(where), generator))
-        return rows
+        return rows.to(self.device)
 
     @torch.no_grad()
     def completed(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return rows ``(n, d)`` whose missing values, NaN, are drawn given the other values."""
+        return self._on_the_cpu()._completed(rows.cpu(), generator).to(rows.device)
+
+    def _completed(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
         result = rows.clone()
         for there, index in patterns(rows):
             if len(there) == self.dim:
@@ -373,7 +386,7 @@ class JointModel(ModelWithoutProcess):
             x, codes = kept._split(rows[index][:, there])
             logs = torch.stack([part.log_density(x, codes) for part in kept.parts], dim=1)
             chance = torch.softmax(logs + kept.weights.log(), dim=1)
-            chosen = torch.multinomial(chance, 1, generator=generator)[:, 0]
+            chosen = draws.categorical(chance, generator)
             known = [self._continuous.index(j) for j in there if j in self._continuous]
             levelled = [self._levelled.index(j) for j in there if j in self._levelled]
             for number, part in enumerate(self.parts):
@@ -405,6 +418,9 @@ class JointModel(ModelWithoutProcess):
 
         A value of a categorical column is the code of its level.
         """
+        return self._on_the_cpu()._conditional(given).to(self.device)
+
+    def _conditional(self, given: Mapping[int, float]) -> JointModel:
         known = distinct_columns(list(given), self.dim, "given")
         rest = [j for j in range(self.dim) if j not in known]
         if not rest:

@@ -30,6 +30,7 @@ import torch
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from oism._core import draws
 from oism.storage import storable
 from oism.tables._pool import Densities
 
@@ -110,8 +111,8 @@ def vmf_depths(kappa: Tensor, dim: int, generator: torch.Generator | None) -> Te
     out, rows, power = torch.empty_like(kappa), torch.arange(len(kappa)), dim - 1
     b = power / (2 * kappa + torch.sqrt(4 * kappa.square() + power**2))
     while len(rows):
-        flat = torch.randn(len(rows), dim, generator=generator, dtype=kappa.dtype)
-        level = torch.rand(len(rows), generator=generator, dtype=kappa.dtype)
+        flat = draws.normal_like(kappa.new_empty(len(rows), dim), generator)
+        level = draws.uniform_like(kappa[rows], generator)
         # Beta((dim - 1)/2, (dim - 1)/2), the law of a coordinate of uniform directions
         share, own = 0.5 + 0.5 * flat[:, 0] / flat.norm(dim=1), b[rows]
         depth = 2 * own * share / (1 - (1 - own) * share)
@@ -175,15 +176,10 @@ class KernelSums(Densities):
         **settings: Any,  # noqa: ANN401, ARG002
     ) -> Tensor:
         """Return one point for each entry of ``member`` ``(n,)``: ``(n, d)``, exact."""
-        n = len(member)
-        chosen = (
-            torch.multinomial(self.weights, n, replacement=True, generator=generator)
-            if n
-            else member
-        )
+        chosen = draws.multinomial(self.weights, len(member), generator)
         centre = self.points[chosen]
         depth = vmf_depths(self.kappa[member, chosen], self.space.dim, generator)[:, None]
-        aside = torch.empty_like(centre).normal_(generator=generator)
+        aside = draws.normal_like(centre, generator)
         aside = aside - (aside * centre).sum(dim=1, keepdim=True) * centre
         aside = aside / aside.norm(dim=1, keepdim=True)
         moved = (1 - depth) * centre + (depth * (2 - depth)).clamp(min=0).sqrt() * aside

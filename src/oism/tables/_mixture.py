@@ -20,14 +20,14 @@ proportional to the density of the given values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from oism._core import checks
+from oism._core import checks, draws
 from oism._core.transforms import matmul
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.process import Clock, OrnsteinUhlenbeck, VariancePreserving
@@ -35,14 +35,12 @@ from oism.storage import storable
 from oism.tables._chart import WhiteChart
 from oism.tables._contract import TabularModel, distinct_columns
 from oism.tables._gaussians import Gaussians, features
+from oism.tables._pieces import density_entries, in_pieces, multiplied, score_entries
 from oism.tables._process import ChartedProcess
 from oism.tables._tensors import check_tensor
 
 FAR = 1e120
 """Whitened values are cut off here."""
-
-ENTRIES = 2**22
-"""The number of standardised differences, rows times components times columns, held at a time."""
 
 
 @storable
@@ -136,7 +134,9 @@ class MixtureModel(TabularModel):
 
     def log_terms(self, x: Tensor) -> Tensor:
         """Return log(w_k N_k) at rows ``(n, d)`` in the data's units: ``(n, k)``."""
-        return self._log_terms(self._rows(x)) - self.scale.log().sum().to(self.means)
+        entries = density_entries(self.dim, self.components)
+        terms = in_pieces(self._log_terms, entries, self._rows(x))
+        return terms - self.scale.log().sum().to(self.means)
 
     def _log_terms(self, u: Tensor) -> Tensor:
         # Squares of values cut off so far out are finite, and so are their sums.
@@ -200,14 +200,13 @@ class MixtureModel(TabularModel):
         """Return standardised columns, on the device and in the dtype of the components."""
         return self.chart.to_process(checks.points(x, dim=self.dim)).to(self.means)
 
-    def _in_pieces(self, work: Callable[..., Tensor], u: Tensor, *others: Tensor) -> Tensor:
-        """Return the results of work on pieces of rows, so that memory stays bounded."""
-        step = max(1, ENTRIES // (self.components * self.dim))
-        pieces = [
-            work(u[k : k + step], *(one if one.ndim == 0 else one[k : k + step] for one in others))
-            for k in range(0, max(1, len(u)), step)
-        ]
-        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+    @staticmethod
+    def _by_component(x: Tensor, matrices: Tensor) -> Tensor:
+        """Return the rows ``(n, k, d)`` times the matrix of each component ``(k, d, d)``.
+
+        The components come first: otherwise torch copies all matrices for each row.
+        """
+        return matmul(x.transpose(0, 1), matrices).transpose(0, 1)
 
     def _terms(self, u: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return log(w_k N_k) ``(n, k)``, s_k along eigenvectors, and the variances C_k.
@@ -217,7 +216,7 @@ class MixtureModel(TabularModel):
         alpha = torch.exp(-t)[..., None, None]
         variance = alpha.square() * self._values - torch.expm1(-2 * t)[..., None, None]
         gap = u[:, None] - alpha * self.means  # (n, k, d)
-        along = matmul(gap[..., None, :], self._vectors)[..., 0, :]
+        along = self._by_component(gap, self._vectors)
         log_normal = -0.5 * (along.square() / variance + variance.log()).sum(dim=-1)
         constant = 0.5 * self.dim * math.log(2 * math.pi)
         return self.weights.log() + log_normal - constant, -along / variance, variance
@@ -236,14 +235,15 @@ class MixtureModel(TabularModel):
             return torch.logsumexp(self._log_terms(u), dim=1)
 
         with torch.no_grad():
-            result = self._in_pieces(density, self._rows(x)) - self.scale.log().sum()
+            entries = density_entries(self.dim, self.components)
+            result = in_pieces(density, entries, self._rows(x)) - self.scale.log().sum()
         return result.to(x)
 
     def _joint(self, u: Tensor, t: Tensor) -> Tensor:
         """Return the score and its divergence in standardised columns: ``(n, d + 1)``."""
         log_terms, along, variance = self._terms(u, t)
         share = torch.softmax(log_terms, dim=1)
-        parts = matmul(along[..., None, :], self._vectors.mT)[..., 0, :]
+        parts = self._by_component(along, self._vectors.mT)
         score = (share[..., None] * parts).sum(dim=1)
         curvature = along.square().sum(dim=-1) - (1 / variance).sum(dim=-1)
         divergence = (share * curvature).sum(dim=1) - score.square().sum(dim=1)
@@ -256,7 +256,8 @@ class MixtureModel(TabularModel):
             raise ValueError(
                 f"t must be one number or one per row: {len(u)} rows, {len(time)} values"
             )
-        both = self._in_pieces(self._joint, u, time).to(x)
+        entries = score_entries(self.dim, self.components)
+        both = in_pieces(self._joint, entries, u, time).to(x)
         return self.chart.pull_score(both[:, :-1]), both[:, -1]
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
@@ -285,12 +286,10 @@ class MixtureModel(TabularModel):
     ) -> tuple[Tensor, Tensor]:
         """Return n rows, and the component that each of them is drawn from: ``(n,)``."""
         n, weights = checks.integer(n, "n", minimum=0), self.weights.cpu()
-        chosen = torch.zeros(n, dtype=torch.int64)
-        if n:
-            chosen = torch.multinomial(weights, n, replacement=True, generator=generator)
-        noise = torch.empty(n, self.dim, dtype=torch.float64).normal_(generator=generator)
+        chosen = draws.multinomial(weights, n, generator)
+        noise = draws.normal((n, self.dim), generator, dtype=torch.float64)
         spread = self._vectors.cpu() * self._values.cpu().sqrt()[:, None]
-        u = self.means.cpu()[chosen] + (spread[chosen] @ noise[..., None])[..., 0]
+        u = self.means.cpu()[chosen] + multiplied(spread, chosen, noise)
         return self.chart.to_data(u).to(self.device), chosen
 
     def marginal(self, columns: Sequence[int]) -> MixtureModel:
@@ -299,13 +298,13 @@ class MixtureModel(TabularModel):
 
     def restricted(self, kept: Sequence[int]) -> MixtureModel:
         """Return the model of distinct columns, which may be none."""
-        kept = list(kept)
+        index = torch.tensor(list(kept), dtype=torch.int64)
         return MixtureModel(
-            self.centre[kept],
-            self.scale[kept],
+            self.centre[index],
+            self.scale[index],
             self.weights,
-            self.means[:, kept],
-            self.covariances[:, kept][:, :, kept],
+            self.means[:, index],
+            self.covariances[:, index][:, :, index],
         )
 
     def conditional(self, given: Mapping[int, float]) -> MixtureModel:
@@ -368,9 +367,9 @@ class MixtureModel(TabularModel):
         root = vectors * values.clamp(min=0).sqrt()[:, None]
         means = self.means.cpu()
         gap = (x - self.centre[known]) / self.scale[known] - means[:, known][component]
-        noise = torch.empty(len(x), len(rest), dtype=torch.float64).normal_(generator=generator)
-        u = means[:, rest][component] + (gain[component] @ gap[..., None])[..., 0]
-        u = u + (root[component] @ noise[..., None])[..., 0]
+        noise = draws.normal((len(x), len(rest)), generator, dtype=torch.float64)
+        u = means[:, rest][component] + multiplied(gain, component, gap)
+        u = u + multiplied(root, component, noise)
         drawn: Tensor = u * self.scale[rest] + self.centre[rest]
         return drawn
 

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.draws import seeded
 from oism._core.progress import progress_bar
 from oism._core.transforms import in_parallel, threads_apart
 from oism.flow import FittedModel
@@ -208,6 +209,7 @@ def train_networks(  # noqa: PLR0913, PLR0917
     return kept, products
 
 
+@torch.enable_grad()
 def _train(  # noqa: PLR0913, PLR0917
     space: NoiseSpace,
     network: RowNetwork,
@@ -324,8 +326,7 @@ def cross_fit_network(
     if min(map(len, train)) < 2 or min(map(len, held)) < 2:
         return None  # nothing to train on, or nothing to judge by
     size = Size.of(len(every), angles=space.waves > 0)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         made = [
             [
                 RowNetwork(reference.dim, width=size.width, depth=size.depth, waves=space.waves)

@@ -41,6 +41,8 @@ LEVELS = 25
 class Blend(nn.Module):
     """The mean of networks, and their share over noise levels.
 
+    The networks are not trained any more: none of their parameters requires gradients.
+
     Parameters
     ----------
     networks
@@ -71,7 +73,9 @@ class Blend(nn.Module):
             raise ValueError("share must hold at least two numbers from 0 to 1")
         if not ends[0] > ends[1]:
             raise ValueError(f"ends must decrease, got {ends!r}")
-        self.networks, self.ends, self.reflections = nn.ModuleList(networks), ends, reflections
+        # Parameters of networks from a file are new, and new parameters require gradients.
+        self.networks = nn.ModuleList(networks).requires_grad_(False)
+        self.ends, self.reflections = ends, reflections
         self.register_buffer("share", share)
         signs = [(1.0, -1.0) if mirrored else (1.0,) for mirrored in reflections.tolist()]
         self._signs = [torch.tensor(one) for one in itertools.product(*signs)]

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oism._core import checks
+from oism._core import checks, draws
 from oism._core.progress import progress_bar
 from oism._core.transforms import in_parallel, per_row, threads_apart
 from oism.flow import Divergence, FittedModel, Flow, OrdinaryMethod, StochasticMethod
@@ -322,8 +322,8 @@ class BlendedMixture(BlendedModel):
     ) -> Tensor:
         """Return n rows drawn from the model, float64; other arguments are not used."""
         rows = self.reference.sample(n, generator).cpu()
-        chance = torch.empty(len(rows), dtype=torch.float64).uniform_(generator=generator)
-        noise = torch.empty_like(rows).normal_(generator=generator)
+        chance = draws.uniform((len(rows),), generator, dtype=torch.float64)
+        noise = draws.normal_like(rows, generator)
         moving = chance >= self.background
         levels = torch.linspace(*self.blend.ends, self.steps + 1, dtype=torch.float64)
         alpha, sigma = torch.sigmoid(levels[-1]).sqrt(), torch.sigmoid(-levels[-1]).sqrt()

@@ -15,6 +15,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from oism._core import draws
 from oism.flow import FittedModel, RungeKutta4, log_density
 from oism.process import Process
 
@@ -165,10 +166,7 @@ class Pool(nn.Module):
         **settings: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return n points: each from a density drawn by its weight."""
-        chosen = torch.zeros(0, dtype=torch.int64)
-        if n:
-            weights = self.weights.cpu()
-            chosen = torch.multinomial(weights, n, replacement=True, generator=generator)
+        chosen = draws.multinomial(self.weights.cpu(), n, generator)
         first, places, points = 0, [], []
         for part in self.parts:
             own = ((chosen >= first) & (chosen < first + part.count)).nonzero()[:, 0]

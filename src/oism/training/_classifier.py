@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from oism._core import checks
+from oism._core.draws import seeded
 from oism._core.labels import training_labels
 from oism._core.progress import progress_bar
 from oism.storage import storable
@@ -140,8 +141,7 @@ def fit_classifier(  # noqa: PLR0913
     per_epoch = max(1, len(images) // batch)
     passes = max(EPOCHS, -(-LEAST_STEPS // per_epoch)) if epochs is None else epochs
     total = per_epoch * checks.integer(passes, "epochs", minimum=1)
-    with torch.random.fork_rng(devices=[place] if place.type == "cuda" else []):
-        torch.manual_seed(seed)
+    with seeded(seed, place):
         net = Classifier(images.shape[1], int(known.max()) + 1, width).to(place).train()
         optimiser = _optimiser(net)
         images, known = images.to(place), known.to(place)

@@ -67,6 +67,18 @@ def start(space: Linear | PhaseSpace, standard: Standardised) -> LinearLaw:
     return LinearLaw(process, shift, factor, noise, standard.low, standard.high)
 
 
+def check_size(dim: int, order: int) -> None:
+    """Raise unless the products of gradients of an order fit into a table."""
+    degree = max(order, 2 * order - 2)
+    entries = (2 * order - 1) ** dim * math.comb(dim + degree, dim)
+    if entries > MOST_ENTRIES:
+        raise ValueError(
+            f"order must be smaller in {dim} dimensions, got {order}: products of gradients "
+            f"would need a table of {entries:.2g} numbers, allowed {MOST_ENTRIES:.2g} (order 2 "
+            "is possible in any dimension)"
+        )
+
+
 class LinearEquations:
     """A ``(T, *folds, size, size)`` and b ``(T, *folds, size)`` of the `kept` functions.
 
@@ -77,13 +89,7 @@ class LinearEquations:
         self.order, self.law, self.metric = order, law, metric
         dim, width = law.factor.shape
         degree = max(order, 2 * order - 2)
-        entries = (2 * order - 1) ** dim * math.comb(dim + degree, dim)
-        if entries > MOST_ENTRIES:
-            raise ValueError(
-                f"order must be smaller in {dim} dimensions, got {order}: products of gradients "
-                f"would need a table of {entries:.2g} numbers, allowed {MOST_ENTRIES:.2g} (order 2 "
-                "is possible in any dimension)"
-            )
+        check_size(dim, order)
         self.ladder, self._source = Ladder(dim, degree), Ladder(width, degree)
         self.means = means[..., : len(self._source.indices)]
 

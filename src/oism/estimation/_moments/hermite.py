@@ -35,6 +35,12 @@ from oism.estimation._systems.hermite import HermiteSystem, TensorHermiteSystem
 FIRST_ROWS = 2**10
 """The number of rows that determine the first provisional coordinates."""
 
+MOST_ENTRIES = 2**28
+"""The largest table of products at the nodes of the quadrature rule: two gigabytes."""
+
+NODE_ENTRIES = 2**22
+"""The number of entries of this table that are computed at a time."""
+
 CONSTANT = 1e-7
 """A deviation below this fraction of the provisional one is attributed to rounding."""
 
@@ -297,9 +303,25 @@ class TensorHermiteMoments(PolynomialMoments):
     def __init__(self, basis: TensorHermite, folds: int = 5, *, squares: bool = False) -> None:
         checks.instance(basis, TensorHermite, "basis")
         super().__init__(basis, folds, squares=squares)
+        self._check_size()
         self.indices = with_constant(basis.dim, self.degree)
         self._sums = torch.zeros(folds, len(self.indices), dtype=torch.float64)
         self.block = max(1, self.block // len(self.indices)) * basis.dim
+
+    def _check_size(self) -> None:
+        """Raise, before any row is read, if the table for the change of coordinates is too large.
+
+        It has all products at the nodes of a quadrature rule.
+        """
+        dim, degree = self.basis.dim, self.degree
+        entries = (degree + 1) ** dim * math.comb(dim + degree, dim)
+        if entries > MOST_ENTRIES:
+            squares = " with the variances that this shrinkage needs" if self.squares else ""
+            raise ValueError(
+                f"order must be smaller in {dim} dimensions, got {self.basis.order}: averages of "
+                f"degree {degree}{squares} would need a table of {entries:.2g} numbers, allowed "
+                f"{MOST_ENTRIES:.2g} (order 2 is possible in any dimension)"
+            )
 
     def _accumulate(self, u: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
         self._sums += (weights @ products(u, self.indices)).cpu()
@@ -340,11 +362,13 @@ class TensorHermiteMoments(PolynomialMoments):
         matrix = inverse[:, None] * rotation * self.scale
         offset = -inverse * (rotation @ (self.scale * mean))
         # φ_m(Bu + c) = Σ_j T[m, j] φ_j(u) with T = E[φ_m(BU + c) φ_j(U)], U ~ N(0, I).
-        points, weights = quadrature.product(
-            *quadrature.gauss_hermite(self.degree + 1), self.basis.dim
-        )
-        moved = products(points @ matrix.mT + offset, self.indices)
-        change = moved.mT @ (weights[:, None] * products(points, self.indices))
+        rule = quadrature.product(*quadrature.gauss_hermite(self.degree + 1), self.basis.dim)
+        change = torch.zeros(len(self.indices), len(self.indices), dtype=torch.float64)
+        step = max(1, NODE_ENTRIES // len(self.indices))
+        for points, weights in zip(*(torch.split(part, step) for part in rule), strict=True):
+            moved = products(points @ matrix.mT + offset, self.indices, self.degree)
+            known = products(points, self.indices, self.degree)
+            change.addmm_(moved.mT, known.mul_(weights[:, None]))
         self._warn_of_collinearity(covariance)
         sums = self._sums @ change.mT
         flat = (self.indices[:, ~spread] > 0).any(dim=1)
