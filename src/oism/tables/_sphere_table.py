@@ -254,6 +254,11 @@ def _split(rows: Tensor, place: Sequence[int]) -> tuple[Tensor, Tensor]:
     return rows[:, list(place)], rows[:, rest]
 
 
+def _beside(columns: Columns, place: Sequence[int]) -> Columns:
+    """Return s, λ and the columns of a table that are not at some positions, in their order."""
+    return Columns((*COORDINATES, *(one for j, one in enumerate(columns) if j not in place)))
+
+
 @dataclass(frozen=True)
 class SphereTableFamily(SphereFamily):
     """Points of the sphere beside other columns, which may have gaps."""
@@ -270,11 +275,13 @@ class SphereTableFamily(SphereFamily):
         """Return a collector that keeps rows."""
         place = self.directions.columns
         own = Directions(tuple(range(len(place))), self.directions.unit)
-        rest = [one for j, one in enumerate(columns) if j not in place]
+        others, beside = _beside(columns, place), settings
+        if settings.levels is not None:  # those of the table, whose columns have other numbers
+            beside = replace(settings, levels=_beside(settings.levels, place))
         points = own.to_points(_split(rows, place)[0])
         return SphereTableCollector(
             SphereCollector(columns.select(place), settings, own, self.max_eigenvalue),
-            RowCollector(Columns((*COORDINATES, *rest)), settings, ("plain", "warped")),
+            RowCollector(others, beside, ("plain", "warped")),
             empty_axis(points, weights),
             place,
             settings,
