@@ -73,6 +73,19 @@ class HeldOut(NamedTuple):
 class TabularModel(FittedModel):
     """A model of rows ``(n, d)``; columns are given by their index."""
 
+    steps: int | None = None
+    """The number of steps of the flow; None where there is no flow and rows are drawn directly."""
+
+    @property
+    @abstractmethod
+    def times(self) -> tuple[float, float]:
+        """The first and the last time of the process that `score` can be evaluated at."""
+
+    def noise_deviations(self, t: Tensor | float) -> Tensor:
+        """Return the standard deviation of the noise in each column at one time t: ``(d,)``."""
+        covariance = self.process.transition(t).covariance(self.dim)
+        return covariance.diagonal().sqrt()
+
     @abstractmethod
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return a description of the model as JSON values; columns have numbers unless named."""
@@ -96,6 +109,11 @@ class ModelWithoutProcess(TabularModel):
 
     @property
     def clock(self) -> Clock:
+        """Not defined: the parts have no process in common."""
+        self._no_process()
+
+    @property
+    def times(self) -> tuple[float, float]:
         """Not defined: the parts have no process in common."""
         self._no_process()
 

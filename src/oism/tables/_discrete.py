@@ -24,8 +24,10 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from oism._core import checks
+from oism.flow import Flow
 from oism.process import Clock, Process
 from oism.storage import storable
+from oism.tables._chart import Chart
 from oism.tables._columns import Columns
 from oism.tables._contract import TabularModel
 from oism.tables._tensors import check_tensor
@@ -94,6 +96,35 @@ class DiscreteModel(TabularModel):
     def shape(self) -> tuple[int, ...]:
         """The shape of a row, one axis."""
         return (self.columns.count,)
+
+    @property
+    def steps(self) -> int | None:  # type: ignore[override]  # read only, as all that is inner's
+        """The number of steps of the flow of spread rows, None where there is none."""
+        steps: int | None = self.inner.steps
+        return steps
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The first and the last time of the process that `score` can be evaluated at."""
+        times: tuple[float, float] = self.inner.times
+        return times
+
+    @property
+    def flow(self) -> Flow:
+        """The probability flow of spread rows."""
+        flow: Flow = self.inner.flow
+        return flow
+
+    @property
+    def chart(self) -> Chart:
+        """The map from spread rows to the coordinates of the process, where the model has one."""
+        chart: Chart = self.inner.chart
+        return chart
+
+    def noise_deviations(self, t: Tensor | float) -> Tensor:
+        """Return the standard deviation of the noise in each column at one time t: ``(d,)``."""
+        deviations: Tensor = self.inner.noise_deviations(t)
+        return deviations
 
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ∇ log ρ_t(x) of spread rows."""

@@ -119,8 +119,8 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _reverse_sde(self) -> StochasticHeun:
         """Return the method for samples by the reverse SDE, or raise where there is no flow."""
-        steps = getattr(self.model_, "steps", None)
-        if not isinstance(steps, int):
+        steps = self.model_.steps
+        if steps is None:
             chosen = "" if self._choice is None else " (a mixture was chosen: see summary())"
             raise ValueError(
                 f"method must be 'ode': this model has no flow{chosen}, and samples are drawn "

@@ -78,6 +78,7 @@ class TableModel(TabularModel):
     """
 
     operator_score: OperatorScore
+    steps: int
 
     def __init__(
         self,
@@ -143,11 +144,6 @@ class TableModel(TabularModel):
     def process_flow(self) -> Flow:
         """The probability flow in the process's coordinates."""
         return Flow(self.operator_score, span=self.span)
-
-    def noise_deviations(self, t: Tensor | float) -> Tensor:
-        """Return the standard deviation of the noise in each column at one time t: ``(d,)``."""
-        covariance = self.process.transition(t).covariance(self.dim)
-        return covariance.diagonal().sqrt()
 
     def _coordinates(self, x: Tensor) -> Tensor:
         """Return u for rows, on the device of the model."""

@@ -84,6 +84,7 @@ class SphereModel(TabularModel):
     """
 
     operator_score: OperatorScore
+    steps: int
 
     def __init__(
         self,
@@ -122,6 +123,10 @@ class SphereModel(TabularModel):
     def times(self) -> tuple[float, float]:
         """The first and the last time of the process that `score` can be evaluated at."""
         return self.operator_score.times
+
+    def noise_deviations(self, t: Tensor | float) -> NoReturn:  # noqa: ARG002
+        """Raise: the noise moves points along the sphere, and columns by different amounts."""
+        raise TypeError("the noise of points of the sphere has no standard deviation in a column")
 
     @property
     def shape(self) -> tuple[int, ...]:

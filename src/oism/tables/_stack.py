@@ -50,6 +50,7 @@ class StackedTable(ModelWithoutProcess):
             if member.dim != 1:
                 raise ValueError(f"members must be models of one column, got {member.dim} columns")
         self.members, self.shares = tuple(members), tuple(float(share) for share in shares)
+        self.steps = max(member.steps for member in members)
         parts: list[Densities] = [Single(one) for one in members]
         own = torch.tensor(self.shares, dtype=torch.float64)
         self.pool = Pool(parts if kernels is None else [*parts, kernels], own)
@@ -85,11 +86,6 @@ class StackedTable(ModelWithoutProcess):
     def times(self) -> tuple[float, float]:
         """The times that `score` can be evaluated at: 0 only."""
         return 0.0, 0.0
-
-    @property
-    def steps(self) -> int:
-        """The largest number of steps of the members' flows."""
-        return max(member.steps for member in self.members)
 
     @property
     def chart(self) -> Chart:
