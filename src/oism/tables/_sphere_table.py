@@ -13,11 +13,10 @@ this axis is the one with the fewest rows near it.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -25,9 +24,10 @@ from torch import Tensor
 from oism._core import checks
 from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.storage import storable
-from oism.tables._collector import Collector, Settings
+from oism.tables._collector import Settings
 from oism.tables._column import Column
 from oism.tables._columns import Columns
+from oism.tables._combined_collector import CombinedCollector
 from oism.tables._contract import Density, ModelWithoutProcess, distinct_columns
 from oism.tables._directions import Directions
 from oism.tables._joint import JointModel
@@ -203,7 +203,7 @@ class SphereTable(ModelWithoutProcess):
         )
 
 
-class SphereTableCollector(Collector):
+class SphereTableCollector(CombinedCollector[tuple[SphereCollector, RowCollector]]):
     """The collectors of the points, and of their coordinates with the other columns."""
 
     def __init__(
@@ -214,34 +214,24 @@ class SphereTableCollector(Collector):
         place: tuple[int, ...],
         settings: Settings,
     ) -> None:
-        super().__init__(settings)
-        self.sphere, self.others, self.frame, self.place = sphere, others, frame, place
+        super().__init__((sphere, others), settings)
+        self.frame, self.place = frame, place
 
     @property
-    def count(self) -> float:
-        """The effective number of rows."""
-        return self.others.count
+    def sphere(self) -> SphereCollector:
+        """The collector of the points."""
+        return self.parts[0]
 
-    def update(
-        self,
-        rows: Tensor,
-        weights: Tensor,
-        fold: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> None:
-        """Keep rows of positive weight; folds of the points follow from these unless given."""
+    @property
+    def others(self) -> RowCollector:
+        """The collector of s, λ and the other columns."""
+        return self.parts[1]
+
+    def _shared(self, rows: Tensor) -> Sequence[Tensor]:
+        """Return the columns of the points, and s, λ with the other columns."""
         own, rest = _split(rows, self.place)
         points = self.sphere.directions.to_points(own)
-        self.sphere.update(own, weights, fold, positions)
-        y = torch.cat((cylindrical(points, self.frame), rest), dim=1)
-        self.others.update(y, weights, None, positions)
-
-    def across_processes(self) -> Self:
-        """Return the collector of the rows of all processes."""
-        result = copy.copy(self)
-        result.sphere = self.sphere.across_processes()
-        result.others = self.others.across_processes()
-        return result
+        return own, torch.cat((cylindrical(points, self.frame), rest), dim=1)
 
     def model(self) -> SphereTable:
         """Return the model of all rows."""

@@ -21,6 +21,7 @@ from oism.storage import storable
 from oism.tables._chart import Chart
 from oism.tables._collector import Collector, Settings
 from oism.tables._columns import Columns
+from oism.tables._combined_collector import CombinedCollector
 from oism.tables._contract import ModelWithoutProcess
 from oism.tables._end_kernels import EndKernelChoice, EndKernels, EndKernelSums
 from oism.tables._family import Family
@@ -173,7 +174,7 @@ class StackedTable(ModelWithoutProcess):
         raise ValueError(f"given must leave a column, got {dict(given)} of one column")
 
 
-class StackedCollector(Collector):
+class StackedCollector(CombinedCollector[tuple[Collector, ...]]):
     """The collectors of several families, and the sums of kernels."""
 
     def __init__(
@@ -183,18 +184,8 @@ class StackedCollector(Collector):
         settings: Settings,
         kernels: EndKernelSums | None = None,
     ) -> None:
-        super().__init__(settings)
-        self.collectors, self.shares, self.kernels = tuple(collectors), tuple(shares), kernels
-
-    @property
-    def count(self) -> float:
-        """The effective number of rows."""
-        return self.collectors[0].count
-
-    def prepare(self, weight: float) -> None:
-        """Prepare all collectors."""
-        for own in self.collectors:
-            own.prepare(weight)
+        super().__init__(tuple(collectors), settings)
+        self.shares, self.kernels = tuple(shares), kernels
 
     def update(
         self,
@@ -203,30 +194,20 @@ class StackedCollector(Collector):
         fold: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> None:
-        """Add rows to all collectors."""
-        for own in self.collectors:
-            own.update(rows, weights, fold, positions)
+        """Add rows to all collectors and to the sums of kernels."""
+        super().update(rows, weights, fold, positions)
         if self.kernels is not None:
             self.kernels.update(rows, weights)
 
-    def folds_of(self, rows: Tensor) -> Tensor | None:
-        """Return the folds of rows by their content: those of the first collector."""
-        return self.collectors[0].folds_of(rows)
-
-    def warn_of_outside(self, rows: Tensor) -> None:
-        """Warn as the collectors do."""
-        for own in self.collectors:
-            own.warn_of_outside(rows)
-
     def across_processes(self) -> Self:
         """Return the collector of the rows of all processes."""
-        merged = [own.across_processes() for own in self.collectors]
-        kernels = None if self.kernels is None else self.kernels.across_processes()
-        return type(self)(merged, self.shares, self._settings, kernels)
+        result = super().across_processes()
+        result.kernels = None if self.kernels is None else self.kernels.across_processes()
+        return result
 
     def model(self) -> StackedTable:
         """Return the mixture of the models."""
-        models = [cast("TableModel", own.model()) for own in self.collectors]
+        models = [cast("TableModel", own.model()) for own in self.parts]
         kernels = None if self.kernels is None else self.kernels.model()
         return StackedTable(models, self.shares, kernels)
 
