@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.flow import FittedModel
+from oism.flow import Divergence, FittedModel, OrdinaryMethod, StochasticMethod
 from oism.process import Clock, Process
 
 
@@ -85,6 +85,51 @@ class TabularModel(FittedModel):
         """Return the standard deviation of the noise in each column at one time t: ``(d,)``."""
         covariance = self.process.transition(t).covariance(self.dim)
         return covariance.diagonal().sqrt()
+
+    @torch.no_grad()
+    def log_density(
+        self,
+        x: Tensor,
+        *,
+        method: OrdinaryMethod | None = None,
+        divergence: Divergence | None = None,
+        progress: bool | None = None,
+    ) -> Tensor:
+        """Return log p at rows ``(n, d)``: ``(n,)``; -∞ outside of declared bounds.
+
+        The other arguments are those of a density along a flow: models without one ignore them.
+        """
+        settings = {"method": method, "divergence": divergence, "progress": progress}
+        return self._log_density(checks.points(x, dim=self.dim), **settings)
+
+    def _log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401
+        """Return log p at checked rows, without gradients: by default along the flow."""
+        return super().log_density(x, **settings)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        method: OrdinaryMethod | StochasticMethod | None = None,
+        progress: bool | None = None,
+    ) -> Tensor:
+        """Return n rows drawn from p: ``(n, d)``.
+
+        The other arguments are those of samples along a flow: models without one ignore them.
+        """
+        n = checks.integer(n, "n", minimum=0)
+        return self._sample(n, generator, method=method, progress=progress)
+
+    def _sample(
+        self,
+        n: int,
+        generator: torch.Generator | None,
+        **settings: Any,  # noqa: ANN401
+    ) -> Tensor:
+        """Return n rows, without gradients: by default along the flow."""
+        return super().sample(n, generator, **settings)
 
     @abstractmethod
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.storage import storable
 from oism.tables._column import Column
 from oism.tables._contract import ColumnMap, ModelWithoutProcess, distinct_columns
@@ -321,35 +320,14 @@ class JointModel(ModelWithoutProcess):
                 raise ValueError(f"column {j} must hold codes of levels, 0 to {count - 1}")
         return x[:, self._continuous], codes.long()
 
-    @torch.no_grad()
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,  # noqa: ARG002 (there is no flow)
-        divergence: Divergence | None = None,  # noqa: ARG002
-        progress: bool | None = None,  # noqa: ARG002
-    ) -> Tensor:
+    def _log_density(self, x: Tensor, **_: object) -> Tensor:
         """Return log p at rows ``(n, d)``: ``(n,)``, exactly; -∞ beyond bounds."""
-        rows = checks.points(x, dim=self.dim).cpu().double()
-        return self._density(rows).to(x)
+        values, codes = self._split(x.cpu().double())
+        logs = torch.stack([part.log_density(values, codes) for part in self.parts], dim=1)
+        return torch.logsumexp(logs + self.weights.log(), dim=1).to(x)
 
-    def _density(self, rows: Tensor) -> Tensor:
-        x, codes = self._split(rows)
-        logs = torch.stack([part.log_density(x, codes) for part in self.parts], dim=1)
-        return torch.logsumexp(logs + self.weights.log(), dim=1)
-
-    @torch.no_grad()
-    def sample(
-        self,
-        n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,  # noqa: ARG002 (no flow)
-        progress: bool | None = None,  # noqa: ARG002
-    ) -> Tensor:
-        """Return n rows drawn from the pool, float64; other arguments are not used."""
-        n = checks.integer(n, "n", minimum=0)
+    def _sample(self, n: int, generator: torch.Generator | None, **_: object) -> Tensor:
+        """Return n rows drawn from the pool, float64."""
         rows = torch.empty(n, self.dim, dtype=torch.float64)
         if not n:
             return rows

@@ -29,7 +29,7 @@ from oism.estimation import (
     fit_moments,
     moments_of,
 )
-from oism.flow import Divergence, Flow, OrdinaryMethod, RungeKutta4, StochasticMethod, log_density
+from oism.flow import Flow, OrdinaryMethod, RungeKutta4, log_density
 from oism.process import Clock, Sphere
 from oism.score import OperatorScore
 from oism.storage import storable
@@ -151,35 +151,24 @@ class SphereModel(TabularModel):
         """Return log ρ of unit vectors ``(n, 3)``: ``(n,)``."""
         return log_density(self.flow, points, method=method or RungeKutta4(self.steps))
 
-    @torch.no_grad()
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,
-        divergence: Divergence | None = None,  # noqa: ARG002 (none is needed)
-        progress: bool | None = None,  # noqa: ARG002
+    def _log_density(
+        self, x: Tensor, *, method: OrdinaryMethod | None = None, **_: object
     ) -> Tensor:
         """Return log p at rows, per steradian: ``(n,)``."""
-        return self.point_density(self.directions.to_points(checks.points(x, dim=self.dim)), method)
+        return self.point_density(self.directions.to_points(x), method)
 
     def point_density(self, points: Tensor, method: OrdinaryMethod | None = None) -> Tensor:
         """Return log p of unit vectors ``(n, 3)``: ``(n,)``."""
         return self.pool.log_density(points, method=method)
 
-    @torch.no_grad()
-    def sample(
+    def _sample(
         self,
         n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,
-        progress: bool | None = None,
+        generator: torch.Generator | None,
+        **settings: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return n rows drawn from p, float64."""
-        n = checks.integer(n, "n", minimum=0)
-        points = self.pool.sample(n, generator, method=method, progress=progress)
-        return self.directions.to_rows(points)
+        return self.directions.to_rows(self.pool.sample(n, generator, **settings))
 
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return columns, process, functions and choices; columns have numbers unless named."""

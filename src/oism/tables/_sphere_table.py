@@ -22,7 +22,6 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.storage import storable
 from oism.tables._collector import Settings
 from oism.tables._column import Column
@@ -125,32 +124,21 @@ class SphereTable(ModelWithoutProcess):
         points = self.sphere.directions.to_points(rows[:, list(self.sphere_columns)])
         return torch.cat((cylindrical(points, self.frame), rows[:, self._rest].double()), dim=1)
 
-    @torch.no_grad()
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,
-        divergence: Divergence | None = None,  # noqa: ARG002 (none is needed)
-        progress: bool | None = None,  # noqa: ARG002
-    ) -> Tensor:
+    def _log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401
         """Return log p at rows ``(n, d)``, per steradian and unit of the others: ``(n,)``."""
-        rows = checks.points(x, dim=self.dim).cpu()
+        rows = x.cpu()
         y, near = self._coordinates(rows), self.others.marginal((0, 1))
-        alone = self.sphere.log_density(rows[:, list(self.sphere_columns)], method=method)
+        alone = self.sphere.log_density(rows[:, list(self.sphere_columns)], **settings)
         return (alone + self.others.log_density(y) - near.log_density(y[:, :2])).to(x)
 
-    @torch.no_grad()
-    def sample(
+    def _sample(
         self,
         n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,
-        progress: bool | None = None,
+        generator: torch.Generator | None,
+        **settings: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return n rows, float64: points, then the other columns given these."""
-        points = self.sphere.sample(n, generator, method=method, progress=progress)
+        points = self.sphere.sample(n, generator, **settings)
         rows = torch.full((len(points), self.dim), math.nan, dtype=torch.float64)
         rows[:, list(self.sphere_columns)] = points
         drawn = self.others.completed(self._coordinates(rows), generator)

@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.process import Process
 from oism.storage import storable
 from oism.tables._chart import Chart
@@ -137,31 +136,18 @@ class StackedTable(ModelWithoutProcess):
             facts["kernels"] = {"weight": self.shares[-1], **self.kernels.facts()}
         return facts
 
-    @torch.no_grad()
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,
-        divergence: Divergence | None = None,
-        progress: bool | None = None,
-    ) -> Tensor:
+    def _log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401
         """Return log p at rows ``(n, 1)``: ``(n,)``."""
-        found = self.pool.log_density(x, method=method, divergence=divergence, progress=progress)
-        return found.to(x)
+        return self.pool.log_density(x, **settings).to(x)
 
-    @torch.no_grad()
-    def sample(
+    def _sample(
         self,
         n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,
-        progress: bool | None = None,
+        generator: torch.Generator | None,
+        **settings: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return n rows: each from a member drawn by its share."""
-        n = checks.integer(n, "n", minimum=0)
-        return self.pool.sample(n, generator, method=method, progress=progress)
+        return self.pool.sample(n, generator, **settings)
 
     def marginal(self, columns: Sequence[int]) -> StackedTable:
         """Return the model itself: it has one column."""
