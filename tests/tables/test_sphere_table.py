@@ -113,6 +113,20 @@ def test_conditionals_are_ratios_of_densities(model: OISM) -> None:
     np.testing.assert_allclose(swapped, straight, atol=1e-12)
 
 
+def test_gaps_are_filled_given_the_place(model: OISM) -> None:
+    rows = table(400, seed=4)
+    gaps = rows.assign(height=math.nan)
+    gaps.loc[::4, ["lat", "lon", "level"]] = math.nan, math.nan, None  # nothing is there
+    found = model.impute(gaps, random_state=0)
+    assert not found.isna().any().any()
+    own = np.arange(400) % 4 != 0
+    pd.testing.assert_frame_equal(
+        found[own].drop(columns="height"), rows[own].drop(columns="height")
+    )
+    error = (found["height"] - 2 * np.cos(2 * np.radians(found["lon"]))) / 0.4
+    assert abs(error[own]).median() < 1.5  # 0.67 by the exact density; 3.4 of independent heights
+
+
 def test_files_summaries_and_maps(model: OISM, tmp_path: Path) -> None:
     rows = table(5, seed=2)
     model.save(tmp_path / "model.safetensors")

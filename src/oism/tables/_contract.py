@@ -15,6 +15,7 @@ from torch import Tensor
 from oism._core import checks
 from oism.flow import Divergence, FittedModel, OrdinaryMethod, StochasticMethod
 from oism.process import Clock, Process
+from oism.tables._gaps import patterns
 
 
 class Density(Protocol):
@@ -142,6 +143,28 @@ class TabularModel(FittedModel):
     @abstractmethod
     def conditional(self, given: Mapping[int, float]) -> Density:
         """Return the density of the other columns, in their order, given values of some."""
+
+    @torch.no_grad()
+    def completed(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return rows ``(n, d)`` whose missing values, NaN, are drawn given the other values.
+
+        A row with the values x_S and gaps in the columns T has x_T ~ p(x_T | x_S). So filled rows
+        are distributed like complete ones, if the model is right and gaps do not depend on the
+        missing values. By default from the conditional of each different row.
+        """
+        result = rows.clone()
+        for there, index in patterns(rows):
+            gaps = [j for j in range(rows.shape[1]) if j not in there]
+            if not there:
+                result[index] = self.sample(len(index), generator).to(rows)
+            elif gaps:
+                distinct, place = torch.unique(rows[index][:, there], dim=0, return_inverse=True)
+                for k, values in enumerate(distinct.tolist()):
+                    own = index[place == k]
+                    density = self.conditional(dict(zip(there, values, strict=True)))
+                    drawn = density.sample(len(own), generator)
+                    result[own[:, None], torch.tensor(gaps)] = drawn.to(rows)
+        return result
 
 
 class ModelWithoutProcess(TabularModel):

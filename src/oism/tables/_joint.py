@@ -315,10 +315,18 @@ class JointModel(ModelWithoutProcess):
         """Return continuous columns and codes of levels."""
         codes = x[:, self._levelled]
         for k, j in enumerate(self._levelled):
-            count = len(self.columns[j].levels)
-            if bool(((codes[:, k] < 0) | (codes[:, k] >= count) | (codes[:, k] % 1 != 0)).any()):
-                raise ValueError(f"column {j} must hold codes of levels, 0 to {count - 1}")
+            self._check_codes(j, codes[:, k])
         return x[:, self._continuous], codes.long()
+
+    def _check_codes(self, j: int, codes: Tensor) -> None:
+        """Raise unless numbers are codes of the levels of a column."""
+        count = len(self.columns[j].levels)
+        wrong = (codes < 0) | (codes >= count) | (codes % 1 != 0)
+        if bool(wrong.any()):
+            raise ValueError(
+                f"column {j} must hold codes of levels, 0 to {count - 1}, got "
+                f"{float(codes[wrong][0]):g}"
+            )
 
     def _log_density(self, x: Tensor, **_: object) -> Tensor:
         """Return log p at rows ``(n, d)``: ``(n,)``, exactly; -∞ beyond bounds."""
@@ -340,6 +348,8 @@ class JointModel(ModelWithoutProcess):
     @torch.no_grad()
     def completed(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Return rows ``(n, d)`` whose missing values, NaN, are drawn given the other values."""
+        for j in self._levelled:  # by the numbers of these columns, not of those that are there
+            self._check_codes(j, rows[~rows[:, j].isnan(), j])
         result = rows.clone()
         for there, index in patterns(rows):
             if len(there) == self.dim:
@@ -350,7 +360,14 @@ class JointModel(ModelWithoutProcess):
             kept = self.marginal(there)
             x, codes = kept._split(rows[index][:, there])
             logs = torch.stack([part.log_density(x, codes) for part in kept.parts], dim=1)
-            chance = torch.softmax(logs + kept.weights.log(), dim=1)
+            logs = logs + kept.weights.log()
+            empty = ~logs.isfinite().any(dim=1)
+            if bool(empty.any()):
+                values = rows[index[empty][0], there].tolist()
+                raise ValueError(
+                    f"rows have density 0: {values} in columns {there} is outside of the bounds"
+                )
+            chance = torch.softmax(logs, dim=1)
             chosen = torch.multinomial(chance, 1, generator=generator)[:, 0]
             known = [self._continuous.index(j) for j in there if j in self._continuous]
             levelled = [self._levelled.index(j) for j in there if j in self._levelled]
@@ -389,7 +406,10 @@ class JointModel(ModelWithoutProcess):
             raise ValueError(f"given must leave at least one of the {self.dim} columns")
         values = {j: checks.number(given[j], f"given[{j}]") for j in known}
         numbers = {self._continuous.index(j): v for j, v in values.items() if j in self._continuous}
-        codes = {self._levelled.index(j): int(v) for j, v in values.items() if j in self._levelled}
+        levels = {j: v for j, v in values.items() if j in self._levelled}
+        for j, value in levels.items():
+            self._check_codes(j, torch.tensor([value], dtype=torch.float64))
+        codes = {self._levelled.index(j): int(value) for j, value in levels.items()}
         found = [part.conditional(numbers, codes) for part in self.parts]
         logs = torch.tensor([mass for mass, _ in found], dtype=torch.float64) + self.weights.log()
         if not bool(logs.isfinite().any()):

@@ -183,6 +183,18 @@ class SphereTable(ModelWithoutProcess):
         values = self._coordinates(row)[0].tolist()
         return self.others.conditional({j: v for j, v in enumerate(values) if not math.isnan(v)})
 
+    @torch.no_grad()
+    def completed(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return rows ``(n, d)`` whose missing values, NaN, are drawn given the other values."""
+        known = ~rows[:, list(self.sphere_columns)].isnan().any(dim=1)
+        result = rows.clone()
+        drawn = self.others.completed(self._coordinates(rows[known]), generator)
+        result[known[:, None] & rows.isnan()] = drawn[:, len(COORDINATES) :][
+            rows[known][:, self._rest].isnan()
+        ].to(rows)
+        result[~known] = super().completed(rows[~known], generator)
+        return result
+
     def _refuse(self, what: str, columns: Sequence[int]) -> NoReturn:
         raise ValueError(
             f"a table with points of the sphere has {what} all columns of the points, "
