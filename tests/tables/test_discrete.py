@@ -190,6 +190,50 @@ def test_files_and_facts(tmp_path: Path) -> None:
     assert found.score(x) / 200 == pytest.approx(truth, abs=0.1)
 
 
+def test_rows_are_completed_as_by_their_conditional() -> None:
+    """With a level given, with a number given, and with all values there."""
+    model = DiscreteModel(gaussian(3), columns((), integers(-3, 3), integers(-4, 4)))
+    for known in ({1: 1.0}, {0: 0.7}, {0: 0.7, 2: -2.0}):
+        row = torch.full((3,), math.nan).double()
+        for j, value in known.items():
+            row[j] = value
+        found = model.completed(row.repeat(3000, 1), torch.Generator().manual_seed(0))
+        assert bool((found[:, list(known)] == row[list(known)]).all())
+        drawn = model.conditional(known).sample(3000, torch.Generator().manual_seed(1))
+        rest = [j for j in range(3) if j not in known]
+        for k, j in enumerate(rest):
+            assert scipy.stats.ks_2samp(found[:, j].numpy(), drawn[:, k].numpy()).pvalue > 1e-3
+            if j:
+                assert set(found[:, j].tolist()) <= set(model.columns.levels(j))
+    whole = rows([[0.3, 1.0, 2.0], [math.nan, 1.0, 2.0]])
+    assert torch.equal(model.completed(whole)[0], whole[0])
+
+
+def test_what_the_flow_of_spread_rows_has() -> None:
+    """The estimator reported that a model with a flow has none."""
+    x = np.random.default_rng(0).poisson(3, size=(200, 1)).astype(float)
+    model = OISM(process="torus", max_eigenvalue=25).fit(x)
+    found, inner = model.model_, model.model_.inner
+    assert isinstance(found, DiscreteModel)
+    assert found.steps == inner.steps > 0
+    assert found.times == inner.times
+    assert found.chart is inner.chart
+    assert found.flow.span == inner.flow.span
+    t = inner.times[1]
+    assert torch.equal(found.noise_deviations(t), inner.noise_deviations(t))
+    torch.testing.assert_close(found.noise_deviations(0.1), (0.2**0.5) * inner.chart.units)
+    drawn = model.sample(2000, random_state=0, method="sde")
+    levels = np.arange(8.0)[:, None]
+    frequencies = (drawn == levels.T).mean(axis=0)
+    np.testing.assert_allclose(frequencies, np.exp(model.score_samples(levels)), atol=0.03)
+
+
+def test_rows_of_a_mixture_are_drawn_directly() -> None:
+    model = DiscreteModel(gaussian(1), columns((0.0, 1.0)))
+    assert model.steps is None
+    assert model.times == (0.0, math.inf)
+
+
 def test_the_columns_have_to_fit() -> None:
     with pytest.raises(ValueError, match="columns must be the 2 of the model and have a discrete"):
         DiscreteModel(gaussian(2), columns((), ()))

@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 
 from oism import OISM
-from oism.tables._impute import filled
+from oism.tables._joint import JointModel
 from oism.tables._mixture import MixtureModel
 
 MEAN, COVARIANCE = torch.tensor([1.0, -2.0, 0.5]), torch.tensor(
@@ -34,7 +34,7 @@ def gaussian() -> Any:
 
 def test_draws_have_the_conditional_distribution(gaussian: Any) -> None:
     rows = torch.tensor([[2.5, NAN, 1.0]]).double().repeat(4000, 1)
-    found = filled(gaussian, rows, torch.Generator().manual_seed(0))
+    found = gaussian.completed(rows, torch.Generator().manual_seed(0))
     assert torch.equal(found[:, [0, 2]], rows[:, [0, 2]]), "entries that are there stay"
     known = COVARIANCE[[0, 2]][:, [0, 2]].double()
     gain = torch.linalg.solve(known, COVARIANCE[[0, 2], 1].double())
@@ -48,7 +48,7 @@ def test_draws_have_the_conditional_distribution(gaussian: Any) -> None:
 
 def test_each_row_has_its_own_gaps(gaussian: Any) -> None:
     rows = torch.tensor([[1.0, NAN, NAN], [NAN, NAN, NAN], [1, 2, 3], [NAN, 5, 6]]).double()
-    found = filled(gaussian, rows, torch.Generator().manual_seed(0))
+    found = gaussian.completed(rows, torch.Generator().manual_seed(0))
     assert bool(found.isfinite().all())
     assert torch.equal(found[~rows.isnan()], rows[~rows.isnan()])
     assert torch.equal(rows.isnan().sum(dim=1), torch.tensor([2, 3, 0, 1])), "rows stay as given"
@@ -103,3 +103,37 @@ def test_an_array_of_few_columns_is_filled() -> None:
     assert found.shape == (51, 2)
     assert abs(found[:50, 1].mean() - 0.9) < 0.1
     assert np.isfinite(found).all()
+
+
+def test_a_table_of_many_columns_is_filled_without_a_conditional_for_each_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The time grew by 25 ms per row."""
+    rng = np.random.default_rng(0)
+    town = rng.choice(["Oslo", "Rome"], 60)
+    size = rng.normal(size=60) + 10 * (town == "Rome")
+    table = pd.DataFrame({"size": size, "rooms": rng.poisson(3, 60), "town": town})
+    model = OISM(discrete=["rooms"]).fit(table)
+    gaps = table.astype({"rooms": object})
+    gaps.loc[:29, "size"], gaps.loc[20:50, "town"], gaps.loc[50:, "rooms"] = np.nan, None, None
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("a conditional for each row")
+
+    monkeypatch.setattr(JointModel, "conditional", refuse)
+    found = model.impute(gaps, random_state=0)
+    assert not found.isna().any().any()
+    assert set(found["rooms"]) <= set(table["rooms"])
+    there = gaps.notna()
+    assert (found.astype(object).where(there) == gaps.where(there))[there].all(axis=None)
+
+
+def test_values_outside_of_the_bounds_are_refused() -> None:
+    rng = np.random.default_rng(0)
+    x = np.column_stack((rng.random((40, 3)), rng.normal(size=40)))
+    for discrete in ([], [3]):
+        x[:, 3] = x[:, 3].round() if discrete else x[:, 3]
+        model = OISM(bounds={0: (0, 1)}, process="joint", discrete=discrete).fit(x)
+        for row in ([2.0, 0.5, np.nan, 1.0], [2.0, 0.5, 0.5, np.nan]):
+            with pytest.raises(ValueError, match="outside of the bounds"):
+                model.impute([row])

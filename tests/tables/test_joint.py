@@ -224,6 +224,13 @@ def test_bad_conditions_are_named(model: JointModel) -> None:
         model.conditional({1: 2.0})
     with pytest.raises(ValueError, match="column 2 must hold codes"):
         model.log_density(torch.tensor([[0.0, 0.5, 3.0, 0.0]]).double())
+    for code in (-1.0, 3.0, 0.5, 1.9):
+        with pytest.raises(ValueError, match=rf"column 2 must hold codes .* 0 to 2, got {code:g}"):
+            model.conditional({2: code})
+        with pytest.raises(ValueError, match="column 2 must hold codes"):
+            model.completed(torch.tensor([[math.nan, 0.5, code, 0.0]]).double())
+    with pytest.raises(ValueError, match="outside of the bounds"):
+        model.completed(torch.tensor([[math.nan, 2.0, 0.0, 0.0]]).double())
 
 
 def test_many_steps_for_the_weights_of_a_pool_maximise_the_likelihood() -> None:

@@ -21,6 +21,7 @@ from oism import OISM
 from oism.cli import main
 from oism.tables._directions import Directions
 from oism.tables._kernels import MEMBERS, DirectionalKernels
+from oism.tables._pool import Densities, held_out_weights
 
 FAST: dict[str, Any] = {"max_eigenvalue": 90, "flow_steps": 32}  # degree 9
 
@@ -167,6 +168,48 @@ def test_duplicates_share_a_fold_unless_folds_are_given() -> None:
         kappa = kernels.kernels.kappa.median(dim=1).values
         narrow.append(float(kernels.weights[2:][kappa > 1e4].sum()))
     assert narrow[1] > narrow[0] + 0.3
+
+
+def test_an_integer_weight_is_that_number_of_rows() -> None:
+    rows, new = angles(60), angles(20, seed=5)
+    settings: dict[str, Any] = {"sphere": (0, 1), "flow_steps": 16, "cv": 2}
+    heavy = OISM(**settings).fit(rows, sample_weight=np.full(60, 8.0))
+    often = OISM(**settings).fit(np.repeat(rows, 8, axis=0))
+    np.testing.assert_allclose(heavy.score_samples(new), often.score_samples(new), atol=1e-9)
+    once = OISM(**settings).fit(rows)
+    assert abs(heavy.score_samples(new) - once.score_samples(new)).max() > 0.01
+    half = OISM(**settings).fit(rows, sample_weight=np.full(60, 0.5))  # as many rows, not fewer
+    np.testing.assert_allclose(half.score_samples(new), once.score_samples(new), atol=1e-9)
+
+
+def test_weights_of_one_row_are_exact() -> None:
+    weights = OISM(sphere=(0, 1), **FAST).fit(np.array([[10.0, 20.0]])).model_.weights
+    np.testing.assert_array_equal(weights.numpy(), [0.5, 0.5])
+    heavy = OISM(sphere=(0, 1), **FAST).fit(np.array([[10.0, 20.0]]), sample_weight=[2.0])
+    np.testing.assert_array_equal(heavy.model_.weights.numpy(), [1 - 1 / 3, 1 / 3])
+
+
+def test_held_out_rows_come_from_all_places() -> None:
+    """They are in canonical order: the first of them would lie on one side."""
+    rows = torch.linspace(-1, 1, 100, dtype=torch.float64)[:, None]
+    shown = []
+
+    class Noted(Densities):
+        count = 1
+
+        def log_densities(self, x: torch.Tensor, **_: Any) -> torch.Tensor:
+            shown.append(x)
+            return torch.zeros_like(x)
+
+        def sample(self, member: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
+            raise NotImplementedError
+
+    all_rows = torch.ones(100, dtype=torch.bool)
+    held_out_weights(lambda _: [Noted()], rows, torch.ones(100).double(), [all_rows], 10)
+    assert len(shown[0]) == 10
+    assert abs(float(shown[0].mean())) < 0.2
+    held_out_weights(lambda _: [Noted()], rows, torch.ones(100).double(), [all_rows], 1000)
+    torch.testing.assert_close(shown[1], rows)
 
 
 def test_the_shell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

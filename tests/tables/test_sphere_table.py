@@ -113,6 +113,20 @@ def test_conditionals_are_ratios_of_densities(model: OISM) -> None:
     np.testing.assert_allclose(swapped, straight, atol=1e-12)
 
 
+def test_gaps_are_filled_given_the_place(model: OISM) -> None:
+    rows = table(400, seed=4)
+    gaps = rows.assign(height=math.nan)
+    gaps.loc[::4, ["lat", "lon", "level"]] = math.nan, math.nan, None  # nothing is there
+    found = model.impute(gaps, random_state=0)
+    assert not found.isna().any().any()
+    own = np.arange(400) % 4 != 0
+    pd.testing.assert_frame_equal(
+        found[own].drop(columns="height"), rows[own].drop(columns="height")
+    )
+    error = (found["height"] - 2 * np.cos(2 * np.radians(found["lon"]))) / 0.4
+    assert abs(error[own]).median() < 1.5  # 0.67 by the exact density; 3.4 of independent heights
+
+
 def test_files_summaries_and_maps(model: OISM, tmp_path: Path) -> None:
     rows = table(5, seed=2)
     model.save(tmp_path / "model.safetensors")
@@ -166,6 +180,37 @@ def test_coordinates_preserve_areas_and_avoid_rows() -> None:
     s, turn = cylindrical(flat, frame).numpy().T
     assert scipy.stats.kstest(s, scipy.stats.uniform(-1, 2).cdf).pvalue > 1e-3
     assert scipy.stats.kstest(turn, scipy.stats.uniform(-np.pi, 2 * np.pi).cdf).pvalue > 1e-3
+
+
+def unit_vectors(rng: np.random.Generator, n: int) -> np.ndarray:
+    found = rng.normal(size=(n, 3))
+    return np.asarray(found / np.linalg.norm(found, axis=1, keepdims=True))
+
+
+def test_levels_are_those_of_the_columns_beside_the_points() -> None:
+    """The last column of the table is not the last of the model beside the points, (s, λ, …)."""
+    rng = np.random.default_rng(0)
+    x, count = unit_vectors(rng, 60), rng.poisson(3, size=(60, 1)).astype(float)
+    free = rng.normal(size=(60, 1))
+    alone = OISM(sphere=(0, 1, 2), discrete=[3], **FAST).fit(np.hstack((x, count)))
+    assert np.isfinite(alone.score_samples(np.hstack((x, count)))).all()
+    first, after = np.hstack((count, x, free)), np.hstack((x, count, free))
+    found = OISM(sphere=(1, 2, 3), discrete=[0], **FAST).fit(first).score_samples(first)
+    other = OISM(sphere=(0, 1, 2), discrete=[3], **FAST).fit(after).score_samples(after)
+    np.testing.assert_allclose(found, other, atol=1e-6)
+
+
+def test_copies_with_a_count_are_held_out_together() -> None:
+    rng = np.random.default_rng(0)
+    count = rng.poisson(3, size=(30, 1)).astype(float)
+    rows = np.hstack((unit_vectors(rng, 30), count, rng.normal(size=(30, 1))))
+    model = OISM(sphere=(0, 1, 2), discrete=[3], **FAST).partial_fit(np.repeat(rows, 3, axis=0))
+    _, held_out = model.collector_.others.cross_fitted()
+    assert len(held_out.rows) == 90  # counts are spread, so that copies differ
+    _, copy = torch.unique(held_out.rows[:, :2], dim=0, return_inverse=True)
+    for one in range(30):
+        train = held_out.train[:, copy == one]
+        assert torch.equal(train, train[:, :1].expand(-1, 3))
 
 
 @pytest.mark.slow

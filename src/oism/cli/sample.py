@@ -144,7 +144,7 @@ class Sample(Command):
                 table = table.append_column("log_density", pa.array(found, pa.float64()))
         files.write(table, self.output, self.rows.format)
         if self.output != STANDARD:
-            steps = getattr(model.model_, "steps", None)  # no flow: rows are drawn directly
+            steps = model.model_.steps  # None where there is no flow and rows are drawn directly
             how = {"method": "exact" if steps is None else self.rows.method, "steps": steps}
             facts = {"rows": self.n, **how, "output": self.output}
             self.report.print(f"{rows_text(self.n)} written to {self.output}", facts, self.output)

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from oism._core import checks, draws
-from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.storage import storable
 from oism.tables._columns import Columns
 from oism.tables._contract import HeldOut, ModelWithoutProcess, TabularModel
@@ -273,32 +272,15 @@ class PooledModel(ModelWithoutProcess):
         """Return what torch prints of the module."""
         return f"{self.dim} columns, share of the networks {self.share:.3g}"
 
-    @torch.no_grad()
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,  # noqa: ARG002 (the steps are the model's own)
-        divergence: Divergence | None = None,  # noqa: ARG002
-        progress: bool | None = None,
-    ) -> Tensor:
-        """Return log p at rows ``(n, d)``: ``(n,)``; -∞ beyond bounds."""
-        rows = checks.points(x, dim=self.dim).cpu().double()
+    def _log_density(self, x: Tensor, *, progress: bool | None = None, **_: object) -> Tensor:
+        """Return log p at rows ``(n, d)``: ``(n,)``; the steps of the flow are the model's own."""
+        rows = x.cpu().double()
         known = self.joint.log_density(rows) + math.log1p(-self.share)
         blend = self.blend.log_density(rows, progress=progress) + math.log(self.share)
         return torch.logaddexp(known, blend).to(x)
 
-    @torch.no_grad()
-    def sample(
-        self,
-        n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,  # noqa: ARG002
-        progress: bool | None = None,  # noqa: ARG002
-    ) -> Tensor:
-        """Return n rows drawn from the pool, float64; other arguments are not used."""
-        n = checks.integer(n, "n", minimum=0)
+    def _sample(self, n: int, generator: torch.Generator | None, **_: object) -> Tensor:
+        """Return n rows drawn from the pool, float64."""
         chance = draws.uniform((n,), generator, dtype=torch.float64)
         own = chance < self.share
         rows = self.joint.sample(n, generator)

@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.flow import FittedModel
+from oism.flow import Divergence, FittedModel, OrdinaryMethod, StochasticMethod
 from oism.process import Clock, Process
+from oism.tables._gaps import patterns
 
 
 class Density(Protocol):
@@ -73,6 +74,64 @@ class HeldOut(NamedTuple):
 class TabularModel(FittedModel):
     """A model of rows ``(n, d)``; columns are given by their index."""
 
+    steps: int | None = None
+    """The number of steps of the flow; None where there is no flow and rows are drawn directly."""
+
+    @property
+    @abstractmethod
+    def times(self) -> tuple[float, float]:
+        """The first and the last time of the process that `score` can be evaluated at."""
+
+    def noise_deviations(self, t: Tensor | float) -> Tensor:
+        """Return the standard deviation of the noise in each column at one time t: ``(d,)``."""
+        covariance = self.process.transition(t).covariance(self.dim)
+        return covariance.diagonal().sqrt()
+
+    @torch.no_grad()
+    def log_density(
+        self,
+        x: Tensor,
+        *,
+        method: OrdinaryMethod | None = None,
+        divergence: Divergence | None = None,
+        progress: bool | None = None,
+    ) -> Tensor:
+        """Return log p at rows ``(n, d)``: ``(n,)``; -∞ outside of declared bounds.
+
+        The other arguments are those of a density along a flow: models without one ignore them.
+        """
+        settings = {"method": method, "divergence": divergence, "progress": progress}
+        return self._log_density(checks.points(x, dim=self.dim), **settings)
+
+    def _log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401
+        """Return log p at checked rows, without gradients: by default along the flow."""
+        return super().log_density(x, **settings)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int,
+        generator: torch.Generator | None = None,
+        *,
+        method: OrdinaryMethod | StochasticMethod | None = None,
+        progress: bool | None = None,
+    ) -> Tensor:
+        """Return n rows drawn from p: ``(n, d)``.
+
+        The other arguments are those of samples along a flow: models without one ignore them.
+        """
+        n = checks.integer(n, "n", minimum=0)
+        return self._sample(n, generator, method=method, progress=progress)
+
+    def _sample(
+        self,
+        n: int,
+        generator: torch.Generator | None,
+        **settings: Any,  # noqa: ANN401
+    ) -> Tensor:
+        """Return n rows, without gradients: by default along the flow."""
+        return super().sample(n, generator, **settings)
+
     @abstractmethod
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return a description of the model as JSON values; columns have numbers unless named."""
@@ -85,6 +144,28 @@ class TabularModel(FittedModel):
     def conditional(self, given: Mapping[int, float]) -> Density:
         """Return the density of the other columns, in their order, given values of some."""
 
+    @torch.no_grad()
+    def completed(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return rows ``(n, d)`` whose missing values, NaN, are drawn given the other values.
+
+        A row with the values x_S and gaps in the columns T has x_T ~ p(x_T | x_S). So filled rows
+        are distributed like complete ones, if the model is right and gaps do not depend on the
+        missing values. By default from the conditional of each different row.
+        """
+        result = rows.clone()
+        for there, index in patterns(rows):
+            gaps = [j for j in range(rows.shape[1]) if j not in there]
+            if not there:
+                result[index] = self.sample(len(index), generator).to(rows)
+            elif gaps:
+                distinct, place = torch.unique(rows[index][:, there], dim=0, return_inverse=True)
+                for k, values in enumerate(distinct.tolist()):
+                    own = index[place == k]
+                    density = self.conditional(dict(zip(there, values, strict=True)))
+                    drawn = density.sample(len(own), generator)
+                    result[own[:, None], torch.tensor(gaps)] = drawn.to(rows)
+        return result
+
 
 class ModelWithoutProcess(TabularModel):
     """A model of parts that are noised by different processes, or by none: it has no single one."""
@@ -96,6 +177,11 @@ class ModelWithoutProcess(TabularModel):
 
     @property
     def clock(self) -> Clock:
+        """Not defined: the parts have no process in common."""
+        self._no_process()
+
+    @property
+    def times(self) -> tuple[float, float]:
         """Not defined: the parts have no process in common."""
         self._no_process()
 

@@ -15,7 +15,7 @@ are mapped to the levels of their cells.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,10 +24,13 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from oism._core import checks, draws
+from oism.flow import Flow
 from oism.process import Clock, Process
 from oism.storage import storable
+from oism.tables._chart import Chart
 from oism.tables._columns import Columns
 from oism.tables._contract import TabularModel
+from oism.tables._gaps import patterns
 from oism.tables._tensors import check_tensor
 
 NODES = 16
@@ -41,6 +44,27 @@ def cell_nodes(count: int) -> Tensor:
         return (torch.arange(NODES, dtype=torch.float64)[:, None] + 0.5) / NODES
     engine = SobolEngine(max(count, 1), scramble=True, seed=0)  # type: ignore[no-untyped-call]
     return engine.draw(NODES, dtype=torch.float64)
+
+
+def at_nodes(
+    density: Any,  # noqa: ANN401 (a FittedModel, or a marginal of one)
+    columns: Columns,
+    nodes: Tensor,
+    rows: Tensor,
+    **settings: Any,  # noqa: ANN401 (those of the density)
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield rows with the nodes of their cells ``(n, m, d)``, and log q there ``(n, m)``.
+
+    In pieces of rows, so that memory stays bounded.
+    """
+    low, width = columns.cells(rows)
+    step, discrete = max(1, ROWS // len(nodes)), list(columns.discrete)
+    for k in range(0, len(rows), step):
+        part = slice(k, k + step)
+        points = rows[part, None].repeat(1, len(nodes), 1)
+        points[..., discrete] = low[part, None] + width[part, None] * nodes
+        logs = density.log_density(points.flatten(0, 1), **settings)
+        yield points, logs.reshape(-1, len(nodes))
 
 
 @storable
@@ -95,6 +119,35 @@ class DiscreteModel(TabularModel):
         """The shape of a row, one axis."""
         return (self.columns.count,)
 
+    @property
+    def steps(self) -> int | None:  # type: ignore[override]  # read only, as all that is inner's
+        """The number of steps of the flow of spread rows, None where there is none."""
+        steps: int | None = self.inner.steps
+        return steps
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """The first and the last time of the process that `score` can be evaluated at."""
+        times: tuple[float, float] = self.inner.times
+        return times
+
+    @property
+    def flow(self) -> Flow:
+        """The probability flow of spread rows."""
+        flow: Flow = self.inner.flow
+        return flow
+
+    @property
+    def chart(self) -> Chart:
+        """The map from spread rows to the coordinates of the process, where the model has one."""
+        chart: Chart = self.inner.chart
+        return chart
+
+    def noise_deviations(self, t: Tensor | float) -> Tensor:
+        """Return the standard deviation of the noise in each column at one time t: ``(d,)``."""
+        deviations: Tensor = self.inner.noise_deviations(t)
+        return deviations
+
     def score(self, x: Tensor, t: Tensor | float) -> Tensor:
         """Return ∇ log ρ_t(x) of spread rows."""
         score: Tensor = self.inner.score(x, t)
@@ -126,17 +179,11 @@ class DiscreteModel(TabularModel):
         inside, penalty = self.columns.enclosed(x[allowed])
         levels = self.columns.quantised(inside, outside=False)
         rows, place = torch.unique(levels, dim=0, return_inverse=True)
-        nodes, discrete = self.nodes.to(x), list(self.columns.discrete)
-        low, width = self.columns.cells(rows)
-        logs = []
-        step = max(1, ROWS // len(nodes))
-        for k in range(0, len(rows), step):
-            part = slice(k, k + step)
-            points = rows[part, None].repeat(1, len(nodes), 1)
-            points[..., discrete] = low[part, None] + width[part, None] * nodes
-            found = self.inner.log_density(points.flatten(0, 1), **settings)
-            logs.append(torch.logsumexp(found.reshape(-1, len(nodes)), dim=1))
-        result[allowed] = (torch.cat(logs) - math.log(len(nodes)))[place] + penalty
+        logs = [
+            torch.logsumexp(found, dim=1)
+            for _, found in at_nodes(self.inner, self.columns, self.nodes.to(x), rows, **settings)
+        ]
+        result[allowed] = (torch.cat(logs) - math.log(len(self.nodes)))[place] + penalty
         return result
 
     @torch.no_grad()
@@ -148,6 +195,41 @@ class DiscreteModel(TabularModel):
     ) -> Tensor:
         """Return n rows with levels in discrete columns."""
         return self.columns.quantised(self.inner.sample(n, generator, **settings))
+
+    @torch.no_grad()
+    def completed(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return rows ``(n, d)`` whose missing values, NaN, are drawn given the other values.
+
+        As by `DiscreteConditional`: levels that are there become nodes of their cells, drawn by the
+        density of the values that are there, and the inner model completes the rows.
+        """
+        spread = rows.clone()
+        for there, index in patterns(rows):
+            if len(there) < self.dim and set(there) & set(self.columns.discrete):
+                spread[index[:, None], torch.tensor(there)] = self._drawn_nodes(
+                    rows[index][:, there], there, generator
+                )
+        drawn = self.columns.quantised(self.inner.completed(spread, generator))
+        return torch.where(rows.isnan(), drawn, rows)
+
+    def _drawn_nodes(
+        self, values: Tensor, there: list[int], generator: torch.Generator | None
+    ) -> Tensor:
+        """Return values of some columns with nodes in place of levels."""
+        places = [k for k, j in enumerate(self.columns.discrete) if j in there]
+        own, nodes = self.columns.select(there), self.nodes[:, places].to(values)
+        rows, place = torch.unique(values, dim=0, return_inverse=True)
+        pieces = list(at_nodes(self.inner.marginal(there), own, nodes, rows))
+        points, logs = (torch.cat(part)[place] for part in zip(*pieces, strict=True))
+        empty = ~logs.isfinite().any(dim=1)
+        if bool(empty.any()):
+            raise ValueError(
+                f"rows have density 0: {values[empty][0].tolist()} in columns {there} is outside "
+                "of the bounds"
+            )
+        chance = torch.softmax(logs.double(), dim=1)
+        chosen = torch.multinomial(chance, 1, generator=generator)[:, 0]
+        return points[torch.arange(len(points)), chosen]
 
     def marginal(self, columns: Sequence[int]) -> Any:  # noqa: ANN401 (of inner, or wrapped)
         """Return the model of some columns alone, in the order given."""

@@ -56,6 +56,9 @@ class Family(ABC, Generic[P]):
     allows_network: ClassVar[bool] = False
     """Whether networks can be trained beside a model, see `oism.tables._beside`."""
 
+    may_be_mixture: ClassVar[bool] = False
+    """Whether a mixture may take the place of the model of two or three free columns."""
+
     @abstractmethod
     def check(self, columns: Columns) -> None:
         """Raise unless the family can model these columns."""

@@ -28,7 +28,7 @@ from oism.tables._copies import CopyCheck, nearest_neighbour_check
 from oism.tables._distribution import TableDistribution, given_values
 from oism.tables._gaps import log_density
 from oism.tables._html import model_html
-from oism.tables._impute import filled, rows_given, with_index_of
+from oism.tables._impute import rows_given, with_index_of
 from oism.tables._input import rows_of
 from oism.tables._output import write_rows
 from oism.tables._parameters import RandomState, torch_generator
@@ -119,8 +119,8 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
 
     def _reverse_sde(self) -> StochasticHeun:
         """Return the method for samples by the reverse SDE, or raise where there is no flow."""
-        steps = getattr(self.model_, "steps", None)
-        if not isinstance(steps, int):
+        steps = self.model_.steps
+        if steps is None:
             chosen = "" if self._choice is None else " (a mixture was chosen: see summary())"
             raise ValueError(
                 f"method must be 'ode': this model has no flow{chosen}, and samples are drawn "
@@ -140,7 +140,8 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
         check_is_fitted(self)
         rows = rows_of(self, X, gaps=True)
         generator = self._generator(random_state)
-        return with_index_of(X, write_rows(self.columns_, filled(self.model_, rows, generator)))
+        filled = self.model_.completed(rows, generator)
+        return with_index_of(X, write_rows(self.columns_, filled))
 
     def marginal(self, columns: Sequence[Any]) -> TableDistribution:
         """Return the distribution of some columns alone, by name or index.

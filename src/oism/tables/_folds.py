@@ -67,6 +67,12 @@ def folds_by_content(
     return fold_of(sorted_cells(rows, low, width, periodic), folds)
 
 
+def cells_of_points(points: Tensor) -> Tensor:
+    """Return the numbers of the cells of unit vectors ``(n, d)``, each in increasing order."""
+    ends = points.new_full((points.shape[1],), -1.0)
+    return sorted_cells(points, ends, -2 * ends, torch.zeros_like(ends) > 0)
+
+
 def folds_of_points(points: Tensor, folds: int) -> Tensor:
     """Return the fold of each unit vector ``(n, d)``: ``(n,)``, int64.
 
@@ -74,8 +80,7 @@ def folds_of_points(points: Tensor, folds: int) -> Tensor:
     >>> torch.equal(folds_of_points(x, 5), folds_of_points(x + 1e-15, 5))
     True
     """
-    ends = points.new_full((points.shape[1],), -1.0)
-    return folds_by_content(points, ends, -2 * ends, torch.zeros_like(ends) > 0, folds)
+    return fold_of(cells_of_points(points), folds)
 
 
 def folds_of_rotations(q: Tensor, folds: int) -> Tensor:

@@ -1,9 +1,4 @@
-"""Missing entries of rows, drawn given the entries that are there.
-
-Let a row have entries x_S and gaps in the columns T. A filled row has x_T ~ p(x_T | x_S) by the
-model, so filled rows are distributed like complete ones, if the model is right and gaps do not
-depend on the missing values. Rows with the same entries share one conditional density.
-"""
+"""Rows of a table with given values, and with the index of the rows they were made from."""
 
 from __future__ import annotations
 
@@ -14,25 +9,6 @@ import torch
 from torch import Tensor
 
 from oism.tables._contract import Density
-from oism.tables._gaps import patterns
-
-
-def filled(model: Density, rows: Tensor, generator: torch.Generator) -> Tensor:
-    """Return rows ``(n, d)`` without gaps; entries that are there are kept as they are."""
-    result = rows.clone()
-    for columns, index in patterns(rows):
-        gaps = [j for j in range(rows.shape[1]) if j not in columns]
-        if not columns:
-            result[index] = model.sample(len(index), generator).to(rows)
-        elif gaps:
-            distinct, place = torch.unique(rows[index][:, columns], dim=0, return_inverse=True)
-            for k, values in enumerate(distinct.tolist()):
-                own = index[place == k]
-                density = model.conditional(dict(zip(columns, values, strict=True)))
-                result[own[:, None], torch.tensor(gaps)] = density.sample(len(own), generator).to(
-                    rows
-                )
-    return result
 
 
 def rows_given(

@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from oism._core import checks, draws
-from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.storage import storable
 from oism.tables._column import Column
 from oism.tables._contract import ColumnMap, ModelWithoutProcess, distinct_columns
@@ -324,44 +323,32 @@ class JointModel(ModelWithoutProcess):
         """Return continuous columns and codes of levels."""
         codes = x[:, self._levelled]
         for k, j in enumerate(self._levelled):
-            count = len(self.columns[j].levels)
-            if bool(((codes[:, k] < 0) | (codes[:, k] >= count) | (codes[:, k] % 1 != 0)).any()):
-                raise ValueError(f"column {j} must hold codes of levels, 0 to {count - 1}")
+            self._check_codes(j, codes[:, k])
         return x[:, self._continuous], codes.long()
 
-    @torch.no_grad()
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,  # noqa: ARG002 (there is no flow)
-        divergence: Divergence | None = None,  # noqa: ARG002
-        progress: bool | None = None,  # noqa: ARG002
-    ) -> Tensor:
-        """Return log p at rows ``(n, d)``: ``(n,)``, exactly; -∞ beyond bounds."""
-        rows = checks.points(x, dim=self.dim).cpu().double()
-        return self._density(rows).to(x)
+    def _check_codes(self, j: int, codes: Tensor) -> None:
+        """Raise unless numbers are codes of the levels of a column."""
+        count = len(self.columns[j].levels)
+        wrong = (codes < 0) | (codes >= count) | (codes % 1 != 0)
+        if bool(wrong.any()):
+            raise ValueError(
+                f"column {j} must hold codes of levels, 0 to {count - 1}, got "
+                f"{float(codes[wrong][0]):g}"
+            )
 
-    def _density(self, rows: Tensor) -> Tensor:
-        x, codes = (part.to(self.device) for part in self._split(rows))
-        logs = torch.stack([part.log_density(x, codes) for part in self.parts], dim=1)
-        return torch.logsumexp(logs + self.weights.log(), dim=1)
+    def _log_density(self, x: Tensor, **_: object) -> Tensor:
+        """Return log p at rows ``(n, d)``: ``(n,)``, exactly; -∞ beyond bounds."""
+        values, codes = (part.to(self.device) for part in self._split(x.cpu().double()))
+        logs = torch.stack([part.log_density(values, codes) for part in self.parts], dim=1)
+        return torch.logsumexp(logs + self.weights.log(), dim=1).to(x)
 
     def _on_the_cpu(self) -> JointModel:
         """Return the model on the CPU, where rows are drawn and conditionals computed."""
         return self if self.device.type == "cpu" else copy.deepcopy(self).cpu()
 
-    @torch.no_grad()
-    def sample(
-        self,
-        n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,  # noqa: ARG002 (no flow)
-        progress: bool | None = None,  # noqa: ARG002
-    ) -> Tensor:
-        """Return n rows drawn from the pool, float64; other arguments are not used."""
-        model, n = self._on_the_cpu(), checks.integer(n, "n", minimum=0)
+    def _sample(self, n: int, generator: torch.Generator | None, **_: object) -> Tensor:
+        """Return n rows drawn from the pool, float64."""
+        model = self._on_the_cpu()
         rows = torch.empty(n, self.dim, dtype=torch.float64)
         chosen = draws.multinomial(model.weights, n, generator)
         for number, part in enumerate(model.parts):
@@ -375,6 +362,8 @@ class JointModel(ModelWithoutProcess):
         return self._on_the_cpu()._completed(rows.cpu(), generator).to(rows.device)
 
     def _completed(self, rows: Tensor, generator: torch.Generator | None) -> Tensor:
+        for j in self._levelled:  # by the numbers of these columns, not of those that are there
+            self._check_codes(j, rows[~rows[:, j].isnan(), j])
         result = rows.clone()
         for there, index in patterns(rows):
             if len(there) == self.dim:
@@ -385,8 +374,14 @@ class JointModel(ModelWithoutProcess):
             kept = self.marginal(there)
             x, codes = kept._split(rows[index][:, there])
             logs = torch.stack([part.log_density(x, codes) for part in kept.parts], dim=1)
-            chance = torch.softmax(logs + kept.weights.log(), dim=1)
-            chosen = draws.categorical(chance, generator)
+            logs = logs + kept.weights.log()
+            empty = ~logs.isfinite().any(dim=1)
+            if bool(empty.any()):
+                values = rows[index[empty][0], there].tolist()
+                raise ValueError(
+                    f"rows have density 0: {values} in columns {there} is outside of the bounds"
+                )
+            chosen = draws.categorical(torch.softmax(logs, dim=1), generator)
             known = [self._continuous.index(j) for j in there if j in self._continuous]
             levelled = [self._levelled.index(j) for j in there if j in self._levelled]
             for number, part in enumerate(self.parts):
@@ -427,7 +422,10 @@ class JointModel(ModelWithoutProcess):
             raise ValueError(f"given must leave at least one of the {self.dim} columns")
         values = {j: checks.number(given[j], f"given[{j}]") for j in known}
         numbers = {self._continuous.index(j): v for j, v in values.items() if j in self._continuous}
-        codes = {self._levelled.index(j): int(v) for j, v in values.items() if j in self._levelled}
+        levels = {j: v for j, v in values.items() if j in self._levelled}
+        for j, value in levels.items():
+            self._check_codes(j, torch.tensor([value], dtype=torch.float64))
+        codes = {self._levelled.index(j): int(value) for j, value in levels.items()}
         found = [part.conditional(numbers, codes) for part in self.parts]
         logs = torch.tensor([mass for mass, _ in found], dtype=torch.float64) + self.weights.log()
         if not bool(logs.isfinite().any()):

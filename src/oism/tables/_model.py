@@ -78,6 +78,7 @@ class TableModel(TabularModel):
     """
 
     operator_score: OperatorScore
+    steps: int
 
     def __init__(
         self,
@@ -143,11 +144,6 @@ class TableModel(TabularModel):
     def process_flow(self) -> Flow:
         """The probability flow in the process's coordinates."""
         return Flow(self.operator_score, span=self.span)
-
-    def noise_deviations(self, t: Tensor | float) -> Tensor:
-        """Return the standard deviation of the noise in each column at one time t: ``(d,)``."""
-        covariance = self.process.transition(t).covariance(self.dim)
-        return covariance.diagonal().sqrt()
 
     def _coordinates(self, x: Tensor) -> Tensor:
         """Return u for rows, on the device of the model."""
@@ -266,22 +262,13 @@ class TableModel(TabularModel):
             watched = _Watched(method, lambda share: advance(share / len(runs)))
             return torch.cat(in_parallel(lambda run: work(run, watched, False), runs))
 
-    @torch.no_grad()
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,
-        divergence: Divergence | None = None,
-        progress: bool | None = None,
-    ) -> Tensor:
+    def _log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401
         """Return log p at rows ``(n, d)``: ``(n,)``; -∞ outside of declared bounds only."""
-        x = checks.points(x, dim=self.dim)
         result = x.new_full((len(x),), -math.inf)
         covered = self.chart.covers(x)
         if bool(covered.any()):
             u = self.chart.to_process(x[covered])
-            density = self.flow_density(u, method=method, divergence=divergence, progress=progress)
+            density = self.flow_density(u, **settings)
             result[covered] = density + self.chart.log_jacobian
         if self.background is None:
             return result
@@ -290,17 +277,14 @@ class TableModel(TabularModel):
         wide = torch.where(self.chart.allows(x), wide, -math.inf)
         return torch.logaddexp(result + math.log1p(-share), wide)
 
-    @torch.no_grad()
-    def sample(
+    def _sample(
         self,
         n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,
-        progress: bool | None = None,
+        generator: torch.Generator | None,
+        **settings: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return n rows drawn from p, float64: along the flow, or by the reverse SDE."""
-        n, generator = checks.integer(n, "n", minimum=0), _on_the_host(generator)
+        generator = _on_the_host(generator)
         rows = torch.empty(n, self.dim, dtype=torch.float64)
         wide = torch.zeros(n, dtype=torch.bool)
         if self.background is not None:
@@ -309,7 +293,7 @@ class TableModel(TabularModel):
             rows[wide] = self.background.sample(int(wide.sum()), generator)
         seed = int(torch.randint(2**62, (), generator=generator))
         noise = torch.Generator(self.device).manual_seed(seed)
-        u = self._draw(n - int(wide.sum()), noise, method, progress)
+        u = self._draw(n - int(wide.sum()), noise, **settings)
         rows[~wide] = self.chart.to_data(u.cpu())
         return rows.to(self.device)
 

@@ -192,13 +192,15 @@ def held_out_weights(
     """Return the weights of densities by the likelihood of rows that they were fitted without.
 
     ``fit`` maps a mask ``(n,)`` of rows to the densities fitted to these. ``folds`` are masks of
-    rows to hold out, of which at most ``most`` are used. The second result are the densities of
-    the last fold, from which a fit to all rows may start.
+    rows to hold out, of which at most ``most`` are used, evenly spaced: rows may be sorted. The
+    second result are the densities of the last fold, from which a fit to all rows may start.
     """
     logs, mass = [], []
     parts: Sequence[Densities] = ()
     for own in folds:
-        shown = own.nonzero()[:most, 0]
+        index = own.nonzero()[:, 0]
+        used = min(most, len(index))
+        shown = index[torch.arange(used) * len(index) // max(used, 1)]
         parts = fit(~own)
         logs.append(log_densities(parts, rows[shown]))
         mass.append(weights[shown])

@@ -112,8 +112,12 @@ class RowCollector(Collector):
         rows, place = torch.from_numpy(distinct), torch.from_numpy(inverse)
         weights = torch.zeros(len(rows)).double().index_add_(0, place, weights)
         # Random starts choose rows by number: in an order that does not depend on the columns'.
-        order = canonical_order(self.columns.cells_of(rows, weights))
+        order = canonical_order(self._cells_of(rows, weights))
         return rows[order], weights[order], order.argsort()[place]
+
+    def _cells_of(self, rows: Tensor, weights: Tensor) -> Tensor:
+        """Return the cells that determine the order and the folds of rows without gaps."""
+        return self.columns.cells_of(rows, weights)
 
     def _fitted(
         self, rows: Tensor, weights: Tensor, complete: Tensor | None = None
@@ -124,7 +128,7 @@ class RowCollector(Collector):
         candidates, seed = Candidates(self._systems), self._settings.seed
         levels = self._settings.levels
         alike = rows if levels is None else levels.quantised(rows)
-        train = problems_of(self.columns.cells_of(alike, weights))
+        train = problems_of(self._cells_of(alike, weights))
         model, held_out = cross_fit_joint(
             rows, columns, weights=weights, candidates=candidates, seed=seed, train=train
         )

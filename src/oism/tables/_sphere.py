@@ -29,16 +29,17 @@ from oism.estimation import (
     fit_moments,
     moments_of,
 )
-from oism.flow import Divergence, Flow, OrdinaryMethod, RungeKutta4, StochasticMethod, log_density
+from oism.flow import Flow, OrdinaryMethod, RungeKutta4, log_density
 from oism.process import Clock, Sphere
 from oism.score import OperatorScore
 from oism.storage import storable
+from oism.tables._background import effective_count
 from oism.tables._collector import FEW_ROWS_RIDGE, Collector, Settings
 from oism.tables._columns import Columns
 from oism.tables._contract import TabularModel
 from oism.tables._directions import Directions
 from oism.tables._family import Family
-from oism.tables._folds import folds_of_points
+from oism.tables._folds import cells_of_points, folds_of_points
 from oism.tables._kernels import DirectionalKernels
 from oism.tables._model import converged_steps
 from oism.tables._pool import Densities, FlowDensity, Invariant, Pool, held_out_weights, notable
@@ -83,6 +84,7 @@ class SphereModel(TabularModel):
     """
 
     operator_score: OperatorScore
+    steps: int
 
     def __init__(
         self,
@@ -122,6 +124,10 @@ class SphereModel(TabularModel):
         """The first and the last time of the process that `score` can be evaluated at."""
         return self.operator_score.times
 
+    def noise_deviations(self, t: Tensor | float) -> NoReturn:  # noqa: ARG002
+        """Raise: the noise moves points along the sphere, and columns by different amounts."""
+        raise TypeError("the noise of points of the sphere has no standard deviation in a column")
+
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a row, one axis."""
@@ -145,35 +151,24 @@ class SphereModel(TabularModel):
         """Return log ρ of unit vectors ``(n, 3)``: ``(n,)``."""
         return log_density(self.flow, points, method=method or RungeKutta4(self.steps))
 
-    @torch.no_grad()
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,
-        divergence: Divergence | None = None,  # noqa: ARG002 (none is needed)
-        progress: bool | None = None,  # noqa: ARG002
+    def _log_density(
+        self, x: Tensor, *, method: OrdinaryMethod | None = None, **_: object
     ) -> Tensor:
         """Return log p at rows, per steradian: ``(n,)``."""
-        return self.point_density(self.directions.to_points(checks.points(x, dim=self.dim)), method)
+        return self.point_density(self.directions.to_points(x), method)
 
     def point_density(self, points: Tensor, method: OrdinaryMethod | None = None) -> Tensor:
         """Return log p of unit vectors ``(n, 3)``: ``(n,)``."""
         return self.pool.log_density(points, method=method)
 
-    @torch.no_grad()
-    def sample(
+    def _sample(
         self,
         n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,
-        progress: bool | None = None,
+        generator: torch.Generator | None,
+        **settings: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return n rows drawn from p, float64."""
-        n = checks.integer(n, "n", minimum=0)
-        points = self.pool.sample(n, generator, method=method, progress=progress)
-        return self.directions.to_rows(points)
+        return self.directions.to_rows(self.pool.sample(n, generator, **settings))
 
     def facts(self, names: Sequence[str] | None = None) -> dict[str, Any]:
         """Return columns, process, functions and choices; columns have numbers unless named."""
@@ -228,9 +223,14 @@ def _parts(score: OperatorScore, kernels: DirectionalKernels, steps: int) -> lis
     return [FlowDensity(score, steps), Invariant(Sphere(), 3), kernels]
 
 
+def _count(weights: Tensor) -> float:
+    """Return the effective number of rows."""
+    return effective_count(float(weights.sum()), float(weights.square().sum()))
+
+
 @dataclass(frozen=True)
 class SphereFit:
-    """Fits points ``(n, 3)`` with weights and folds."""
+    """Fits different points ``(n, 3)`` with weights and folds; the weights are numbers of rows."""
 
     settings: Settings
     max_eigenvalue: float | str = "auto"
@@ -251,8 +251,7 @@ class SphereFit:
         clock: Clock | None = None,
     ) -> OperatorScore:
         """Return the scores of all noise levels; by default those that the degree resolves."""
-        count = float(weights.sum() ** 2 / weights.square().sum())
-        basis = self.basis(count)
+        basis = self.basis(_count(weights))
         moments = moments_of(basis, self.settings.folds).update(points, weights, fold=fold)
         return fit_moments(
             moments,
@@ -276,10 +275,11 @@ class SphereFit:
         auto = isinstance(self.settings.steps, str)
         span = 0.0, score.clock.horizon
         steps = converged_steps(score, span) if auto else int(self.settings.steps)
+        least = 1 / (1 + _count(weights))
         if len(used) < 2:  # nothing can be held out
             none = DirectionalKernels(points, weights, torch.zeros(0, dtype=torch.int64))
-            few = 1 / (1 + len(points))
-            return SphereModel(score, directions, none, torch.tensor([1 - few, few]), steps)
+            share = torch.tensor([1 - least, least], dtype=torch.float64)
+            return SphereModel(score, directions, none, share, steps)
         degree = score.basis.facts()["finest"]
         again = replace(self, max_eigenvalue=degree * (degree + 1))
         chosen = ChosenRidge(score.schedule, times=TIMES)
@@ -292,7 +292,7 @@ class SphereFit:
         folds = [fold == one for one in (used[:1] if len(points) > ONE_FOLD else used)]
         found, _ = held_out_weights(fit_parts, points, weights, folds, HELD_OUT)
         always = torch.zeros_like(found)
-        always[0], always[1] = 1e-300, 1 / (1 + len(points))  # no place is impossible
+        always[0], always[1] = 1e-300, least  # no place is impossible
         kept, share = notable(found, LEAST_WEIGHT, always)
         kernels = DirectionalKernels(points, weights, kept[2:] - 2)
         return SphereModel(score, directions, kernels, share, steps)
@@ -322,11 +322,14 @@ class SphereCollector(RowCollector):
 
     def model(self) -> SphereModel:  # type: ignore[override]
         """Return the model of all rows."""
-        order = self.rows.positions().argsort()
-        rows, weights = self.rows.rows()[order], self.rows.weights()[order]
+        rows, weights = self.distinct()
         rows, fold = rows[:, :-1], rows[:, -1].long()
         directions = self.directions.starting(rows)
         return self._fit(directions.to_points(rows), weights, fold, directions)
+
+    def _cells_of(self, rows: Tensor, weights: Tensor) -> Tensor:  # noqa: ARG002
+        """Return the cells of the points, whatever their columns and units."""
+        return cells_of_points(self.directions.to_points(rows[:, :-1]))
 
 
 @dataclass(frozen=True)

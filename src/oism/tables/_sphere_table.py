@@ -13,21 +13,20 @@ this axis is the one with the fewest rows near it.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.storage import storable
-from oism.tables._collector import Collector, Settings
+from oism.tables._collector import Settings
 from oism.tables._column import Column
 from oism.tables._columns import Columns
+from oism.tables._combined_collector import CombinedCollector
 from oism.tables._contract import Density, ModelWithoutProcess, distinct_columns
 from oism.tables._directions import Directions
 from oism.tables._joint import JointModel
@@ -125,32 +124,21 @@ class SphereTable(ModelWithoutProcess):
         points = self.sphere.directions.to_points(rows[:, list(self.sphere_columns)])
         return torch.cat((cylindrical(points, self.frame), rows[:, self._rest].double()), dim=1)
 
-    @torch.no_grad()
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,
-        divergence: Divergence | None = None,  # noqa: ARG002 (none is needed)
-        progress: bool | None = None,  # noqa: ARG002
-    ) -> Tensor:
+    def _log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401
         """Return log p at rows ``(n, d)``, per steradian and unit of the others: ``(n,)``."""
-        rows = checks.points(x, dim=self.dim).cpu()
+        rows = x.cpu()
         y, near = self._coordinates(rows), self.others.marginal((0, 1))
-        alone = self.sphere.log_density(rows[:, list(self.sphere_columns)], method=method)
+        alone = self.sphere.log_density(rows[:, list(self.sphere_columns)], **settings)
         return (alone + self.others.log_density(y) - near.log_density(y[:, :2])).to(x)
 
-    @torch.no_grad()
-    def sample(
+    def _sample(
         self,
         n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,
-        progress: bool | None = None,
+        generator: torch.Generator | None,
+        **settings: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return n rows, float64: points, then the other columns given these."""
-        points = self.sphere.sample(n, generator, method=method, progress=progress)
+        points = self.sphere.sample(n, generator, **settings)
         rows = torch.full((len(points), self.dim), math.nan, dtype=torch.float64)
         rows[:, list(self.sphere_columns)] = points
         drawn = self.others.completed(self._coordinates(rows), generator)
@@ -195,6 +183,18 @@ class SphereTable(ModelWithoutProcess):
         values = self._coordinates(row)[0].tolist()
         return self.others.conditional({j: v for j, v in enumerate(values) if not math.isnan(v)})
 
+    @torch.no_grad()
+    def completed(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return rows ``(n, d)`` whose missing values, NaN, are drawn given the other values."""
+        known = ~rows[:, list(self.sphere_columns)].isnan().any(dim=1)
+        result = rows.clone()
+        drawn = self.others.completed(self._coordinates(rows[known]), generator)
+        result[known[:, None] & rows.isnan()] = drawn[:, len(COORDINATES) :][
+            rows[known][:, self._rest].isnan()
+        ].to(rows)
+        result[~known] = super().completed(rows[~known], generator)
+        return result
+
     def _refuse(self, what: str, columns: Sequence[int]) -> NoReturn:
         raise ValueError(
             f"a table with points of the sphere has {what} all columns of the points, "
@@ -203,7 +203,7 @@ class SphereTable(ModelWithoutProcess):
         )
 
 
-class SphereTableCollector(Collector):
+class SphereTableCollector(CombinedCollector[tuple[SphereCollector, RowCollector]]):
     """The collectors of the points, and of their coordinates with the other columns."""
 
     def __init__(
@@ -214,34 +214,24 @@ class SphereTableCollector(Collector):
         place: tuple[int, ...],
         settings: Settings,
     ) -> None:
-        super().__init__(settings)
-        self.sphere, self.others, self.frame, self.place = sphere, others, frame, place
+        super().__init__((sphere, others), settings)
+        self.frame, self.place = frame, place
 
     @property
-    def count(self) -> float:
-        """The effective number of rows."""
-        return self.others.count
+    def sphere(self) -> SphereCollector:
+        """The collector of the points."""
+        return self.parts[0]
 
-    def update(
-        self,
-        rows: Tensor,
-        weights: Tensor,
-        fold: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> None:
-        """Keep rows of positive weight; folds of the points follow from these unless given."""
+    @property
+    def others(self) -> RowCollector:
+        """The collector of s, λ and the other columns."""
+        return self.parts[1]
+
+    def _shared(self, rows: Tensor) -> Sequence[Tensor]:
+        """Return the columns of the points, and s, λ with the other columns."""
         own, rest = _split(rows, self.place)
         points = self.sphere.directions.to_points(own)
-        self.sphere.update(own, weights, fold, positions)
-        y = torch.cat((cylindrical(points, self.frame), rest), dim=1)
-        self.others.update(y, weights, None, positions)
-
-    def across_processes(self) -> Self:
-        """Return the collector of the rows of all processes."""
-        result = copy.copy(self)
-        result.sphere = self.sphere.across_processes()
-        result.others = self.others.across_processes()
-        return result
+        return own, torch.cat((cylindrical(points, self.frame), rest), dim=1)
 
     def model(self) -> SphereTable:
         """Return the model of all rows."""
@@ -252,6 +242,11 @@ def _split(rows: Tensor, place: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Return the columns at some positions, and the others in their order."""
     rest = [j for j in range(rows.shape[1]) if j not in place]
     return rows[:, list(place)], rows[:, rest]
+
+
+def _beside(columns: Columns, place: Sequence[int]) -> Columns:
+    """Return s, λ and the columns of a table that are not at some positions, in their order."""
+    return Columns((*COORDINATES, *(one for j, one in enumerate(columns) if j not in place)))
 
 
 @dataclass(frozen=True)
@@ -270,11 +265,13 @@ class SphereTableFamily(SphereFamily):
         """Return a collector that keeps rows."""
         place = self.directions.columns
         own = Directions(tuple(range(len(place))), self.directions.unit)
-        rest = [one for j, one in enumerate(columns) if j not in place]
+        others, beside = _beside(columns, place), settings
+        if settings.levels is not None:  # those of the table, whose columns have other numbers
+            beside = replace(settings, levels=_beside(settings.levels, place))
         points = own.to_points(_split(rows, place)[0])
         return SphereTableCollector(
             SphereCollector(columns.select(place), settings, own, self.max_eigenvalue),
-            RowCollector(Columns((*COORDINATES, *rest)), settings, ("plain", "warped")),
+            RowCollector(others, beside, ("plain", "warped")),
             empty_axis(points, weights),
             place,
             settings,

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
-from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.process import Process
 from oism.storage import storable
 from oism.tables._chart import Chart
 from oism.tables._collector import Collector, Settings
 from oism.tables._columns import Columns
+from oism.tables._combined_collector import CombinedCollector
 from oism.tables._contract import ModelWithoutProcess
 from oism.tables._end_kernels import EndKernelChoice, EndKernels, EndKernelSums
 from oism.tables._family import Family
@@ -50,6 +50,7 @@ class StackedTable(ModelWithoutProcess):
             if member.dim != 1:
                 raise ValueError(f"members must be models of one column, got {member.dim} columns")
         self.members, self.shares = tuple(members), tuple(float(share) for share in shares)
+        self.steps = max(member.steps for member in members)
         parts: list[Densities] = [Single(one) for one in members]
         own = torch.tensor(self.shares, dtype=torch.float64)
         self.pool = Pool(parts if kernels is None else [*parts, kernels], own)
@@ -85,11 +86,6 @@ class StackedTable(ModelWithoutProcess):
     def times(self) -> tuple[float, float]:
         """The times that `score` can be evaluated at: 0 only."""
         return 0.0, 0.0
-
-    @property
-    def steps(self) -> int:
-        """The largest number of steps of the members' flows."""
-        return max(member.steps for member in self.members)
 
     @property
     def chart(self) -> Chart:
@@ -140,31 +136,18 @@ class StackedTable(ModelWithoutProcess):
             facts["kernels"] = {"weight": self.shares[-1], **self.kernels.facts()}
         return facts
 
-    @torch.no_grad()
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,
-        divergence: Divergence | None = None,
-        progress: bool | None = None,
-    ) -> Tensor:
+    def _log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401
         """Return log p at rows ``(n, 1)``: ``(n,)``."""
-        found = self.pool.log_density(x, method=method, divergence=divergence, progress=progress)
-        return found.to(x)
+        return self.pool.log_density(x, **settings).to(x)
 
-    @torch.no_grad()
-    def sample(
+    def _sample(
         self,
         n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,
-        progress: bool | None = None,
+        generator: torch.Generator | None,
+        **settings: Any,  # noqa: ANN401
     ) -> Tensor:
         """Return n rows: each from a member drawn by its share."""
-        n = checks.integer(n, "n", minimum=0)
-        return self.pool.sample(n, generator, method=method, progress=progress)
+        return self.pool.sample(n, generator, **settings)
 
     def marginal(self, columns: Sequence[int]) -> StackedTable:
         """Return the model itself: it has one column."""
@@ -177,7 +160,7 @@ class StackedTable(ModelWithoutProcess):
         raise ValueError(f"given must leave a column, got {dict(given)} of one column")
 
 
-class StackedCollector(Collector):
+class StackedCollector(CombinedCollector[tuple[Collector, ...]]):
     """The collectors of several families, and the sums of kernels."""
 
     def __init__(
@@ -187,18 +170,8 @@ class StackedCollector(Collector):
         settings: Settings,
         kernels: EndKernelSums | None = None,
     ) -> None:
-        super().__init__(settings)
-        self.collectors, self.shares, self.kernels = tuple(collectors), tuple(shares), kernels
-
-    @property
-    def count(self) -> float:
-        """The effective number of rows."""
-        return self.collectors[0].count
-
-    def prepare(self, weight: float) -> None:
-        """Prepare all collectors."""
-        for own in self.collectors:
-            own.prepare(weight)
+        super().__init__(tuple(collectors), settings)
+        self.shares, self.kernels = tuple(shares), kernels
 
     def update(
         self,
@@ -207,30 +180,20 @@ class StackedCollector(Collector):
         fold: Tensor | None = None,
         positions: Tensor | None = None,
     ) -> None:
-        """Add rows to all collectors."""
-        for own in self.collectors:
-            own.update(rows, weights, fold, positions)
+        """Add rows to all collectors and to the sums of kernels."""
+        super().update(rows, weights, fold, positions)
         if self.kernels is not None:
             self.kernels.update(rows, weights)
 
-    def folds_of(self, rows: Tensor) -> Tensor | None:
-        """Return the folds of rows by their content: those of the first collector."""
-        return self.collectors[0].folds_of(rows)
-
-    def warn_of_outside(self, rows: Tensor) -> None:
-        """Warn as the collectors do."""
-        for own in self.collectors:
-            own.warn_of_outside(rows)
-
     def across_processes(self) -> Self:
         """Return the collector of the rows of all processes."""
-        merged = [own.across_processes() for own in self.collectors]
-        kernels = None if self.kernels is None else self.kernels.across_processes()
-        return type(self)(merged, self.shares, self._settings, kernels)
+        result = super().across_processes()
+        result.kernels = None if self.kernels is None else self.kernels.across_processes()
+        return result
 
     def model(self) -> StackedTable:
         """Return the mixture of the models."""
-        models = [cast("TableModel", own.model()) for own in self.collectors]
+        models = [cast("TableModel", own.model()) for own in self.parts]
         kernels = None if self.kernels is None else self.kernels.model()
         return StackedTable(models, self.shares, kernels)
 

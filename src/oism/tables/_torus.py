@@ -43,6 +43,7 @@ class TorusFamily(MomentFamily[Torus]):
     process_type = Torus
     times = 17
     allows_network = True
+    may_be_mixture = True
 
     def check(self, columns: Columns) -> None:
         """Raise for more than three columns."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -38,8 +38,9 @@ from oism.flow import RungeKutta4
 from oism.process import Torus
 from oism.tables._background import effective_count
 from oism.tables._candidates import Candidates
-from oism.tables._collector import OUTSIDE, Collector, MomentCollector, Settings
+from oism.tables._collector import OUTSIDE, MomentCollector, Settings
 from oism.tables._columns import Columns
+from oism.tables._combined_collector import CombinedCollector
 from oism.tables._contract import HeldOut, TabularModel
 from oism.tables._family import Family, repeated
 from oism.tables._joint_family import MixtureFamily
@@ -112,7 +113,7 @@ def _clipped(gains: Tensor) -> Tensor:
     return gains.clamp(-most, most)
 
 
-class TorusOrMixtureCollector(Collector):
+class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, MixtureCollector]]):
     """Averages for the torus, and the rows themselves for a mixture."""
 
     def __init__(
@@ -123,49 +124,27 @@ class TorusOrMixtureCollector(Collector):
         mixture: MixtureCollector,
         settings: Settings,
     ) -> None:
-        super().__init__(settings)
+        super().__init__((torus, mixture), settings)
         self._family, self._columns = family, columns
-        self._torus, self._mixture = torus, mixture
         self._choice: Choice | None = None
 
     @property
-    def count(self) -> float:
-        """The effective number of rows."""
-        return self._torus.count
+    def _torus(self) -> MomentCollector:
+        return self.parts[0]
+
+    @property
+    def _mixture(self) -> MixtureCollector:
+        return self.parts[1]
 
     @property
     def choice(self) -> dict[str, Any] | None:
         """The model that was taken, and what held-out rows show."""
         return None if self._choice is None else self._choice._asdict()
 
-    def folds_of(self, rows: Tensor) -> Tensor:
-        """Return the folds of rows by their content."""
-        return self._torus.folds_of(rows)
-
-    def prepare(self, weight: float) -> None:
-        """Prepare the averages."""
-        self._torus.prepare(weight)
-
     def warn_of_outside(self, rows: Tensor) -> None:
         """Warn if many rows lie outside of the box; few rows are likely to have a mixture."""
         if self._mixture.rows.seen + len(rows) > FEW_ROWS[self._columns.count]:
-            self._torus.warn_of_outside(rows)
-
-    def update(
-        self,
-        rows: Tensor,
-        weights: Tensor,
-        fold: Tensor | None = None,
-        positions: Tensor | None = None,
-    ) -> None:
-        """Add rows to the averages, and keep them."""
-        self._torus.update(rows, weights, fold, positions)
-        self._mixture.update(rows, weights, positions=positions)
-
-    def across_processes(self) -> Self:
-        """Return the collector of the rows of all processes."""
-        torus, mixture = self._torus.across_processes(), self._mixture.across_processes()
-        return type(self)(self._family, self._columns, torus, mixture, self._settings)
+            super().warn_of_outside(rows)
 
     def model(self) -> TabularModel:
         """Return the mixture or the torus of all rows; the latter where nothing can be compared."""
@@ -240,7 +219,7 @@ class TorusOrMixtureFamily(Family[Torus]):
     def of(cls, family: Family[Any], columns: Columns) -> Family[Any]:
         """Return the choice in place of the torus, for two or three free columns."""
         free = columns.count in FEW_ROWS and all(kind == "free" for kind in columns.kinds)
-        if not free or family.name != TorusFamily.name:
+        if not free or not family.may_be_mixture:
             return family
         return cls(family.process, torus=cast("TorusFamily", family))
 
