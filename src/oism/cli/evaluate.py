@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from oism._core.user_warnings import warn
 from oism.cli.exit_codes import UsageError
 from oism.cli.options import (
     LEVELS,
@@ -200,11 +200,9 @@ class Evaluate(Command):
                 seed=self.seed,
             )
         if self.train is not None and is_same_file(self.data, self.train):
-            warnings.warn(
+            warn(
                 f"DATA and --train are the same file, {self.data}: likelihoods of rows that a "
-                "model was fitted to are too high; give rows that it was not fitted to as DATA",
-                UserWarning,
-                stacklevel=2,
+                "model was fitted to are too high; give rows that it was not fitted to as DATA"
             )
         if self.report.json:
             print_json({"file": self.model, "data": self.data, **found.facts()})

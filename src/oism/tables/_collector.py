@@ -8,7 +8,6 @@ batches do not matter, and processes add their sums. Models that need rows keep 
 from __future__ import annotations
 
 import copy
-import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
@@ -17,6 +16,7 @@ import torch
 from torch import Tensor
 
 from oism._core.progress import progress_bar
+from oism._core.user_warnings import warn
 from oism.estimation import (
     CrossValidation,
     Moments,
@@ -200,12 +200,10 @@ class MomentCollector(Collector):
         """Warn if many rows lie outside of the box."""
         outside = float((~self.chart.uses(rows)).double().mean())
         if outside > OUTSIDE:
-            warnings.warn(
+            warn(
                 f"{outside:.1%} of {len(rows)} rows lie outside of the box that the first batch "
                 "gave, and on the torus they are left to the background Gaussian: give bounds or "
-                "box, or a first batch that covers the range",
-                UserWarning,
-                stacklevel=4,
+                "box, or a first batch that covers the range"
             )
 
     def across_processes(self) -> Self:

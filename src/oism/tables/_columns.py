@@ -12,7 +12,6 @@ bound begins there, and its other end is set as that of a free column.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
@@ -22,6 +21,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks
+from oism._core.user_warnings import warn
 from oism.storage import storable
 from oism.tables._chart import CONSTANT, NARROW, BoxChart, constant_scale, is_constant
 from oism.tables._column import Column, turn_start
@@ -344,11 +344,9 @@ def limits(x: Tensor, weights: Tensor, n: float) -> tuple[Tensor, Tensor]:
 def _warn_of_turns(column: str, period: float, ends: tuple[float, float], origin: float) -> None:
     low, high = ends
     if max(origin - low, high - origin) > FAR_TURNS * period:
-        warnings.warn(
+        warn(
             f"column {column} is periodic with period {period:g}, but reaches from {low:g} to "
-            f"{high:g}: it is wrapped; check the unit of the period",
-            UserWarning,
-            stacklevel=2,
+            f"{high:g}: it is wrapped; check the unit of the period"
         )
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import torch
 from torch import Tensor
 
+from oism._core.user_warnings import warn
 from oism.tables._chart import is_constant
 from oism.tables._columns import Columns
 
@@ -44,12 +43,12 @@ def warn_of_rows(columns: Columns, rows: Tensor) -> None:
 def warn_of_shape(columns: Columns, n: int) -> None:
     """Warn of fewer rows than columns, and of many columns."""
     if n < columns.count:
-        _warn(
+        warn(
             f"{'1 row is' if n == 1 else f'{n} rows are'} fewer than the {columns.count} columns: "
             "such a density is mostly the margins and a Gaussian; give more rows, or fewer columns"
         )
     if columns.count > MOST_COLUMNS:
-        _warn(
+        warn(
             f"{columns.count} columns are more than {MOST_COLUMNS}: densities of so many columns "
             "need very many rows; leave some out, or combine them"
         )
@@ -61,7 +60,7 @@ def warn_of_constants(columns: Columns, rows: Tensor) -> list[int]:
     high = torch.where(rows.isnan(), -torch.inf, rows).amax(dim=0)
     constant = is_constant(low, high).nonzero()[:, 0].tolist()
     if constant:
-        _warn(
+        warn(
             f"{_subject(columns, constant)} constant in all rows: such a column has no density, "
             "and a narrow one is used; better leave it out"
         )
@@ -85,7 +84,7 @@ def warn_of_collinear(columns: Columns, rows: Tensor, constant: list[int]) -> No
     null = vectors[values <= COLLINEAR * len(x) ** 0.5].abs()
     if len(null):
         found = [used[k] for k in (null.amax(dim=0) > 1e-6).nonzero()[:, 0].tolist()]
-        _warn(
+        warn(
             f"{_subject(columns, found)} linear functions of each other: such rows have no "
             "density, and a thin one is used; better leave one of the columns out"
         )
@@ -104,7 +103,7 @@ def warn_of_angles(columns: Columns, rows: Tensor) -> None:
             slack = NEAR_THE_END * (last - first)
             if first <= low <= first + slack and last - slack <= high <= last:
                 key = columns.label(j)
-                _warn(
+                warn(
                     f"column {key} reaches from {low:g} to {high:g} and looks like an angle: give "
                     f"periodic={{{key}: 360}}, or bounds={{{key}: ({first:g}, {last:g})}} if it is "
                     "none"
@@ -127,7 +126,7 @@ def warn_of_atoms(columns: Columns, rows: Tensor) -> None:
         value = float(found[counts.argmax()])
         # Without bounds the peak of a mixture may be wide, and reach beyond the value.
         given = "process='joint'" if column.is_bounded else "bounds and process='joint'"
-        _warn(
+        warn(
             f"column {columns.label(j)} has the value {value:g} in {most / len(values):.0%} of the "
             f"rows, and this model spreads them over other values: give {given}, for a narrow peak "
             "there, or fit the other rows alone and add the value in its share of the samples"
@@ -139,7 +138,3 @@ def _subject(columns: Columns, found: list[int]) -> str:
     noun, verb = ("column", "is") if len(found) == 1 else ("columns", "are")
     more = ", …" if len(found) > NAMED else ""
     return f"{noun} {', '.join(columns.label(j) for j in found[:NAMED])}{more} {verb}"
-
-
-def _warn(text: str) -> None:
-    warnings.warn(text, UserWarning, stacklevel=4)

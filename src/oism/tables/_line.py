@@ -20,7 +20,6 @@ and falls with the fourth power of the frequency.
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from functools import singledispatch
 from typing import cast
@@ -29,6 +28,7 @@ import scipy.fft
 import torch
 from torch import Tensor
 
+from oism._core.user_warnings import warn
 from oism.basis import Fourier, Functions, JacobiPolynomials, LaguerrePolynomials
 from oism.score import OperatorScore, ReversibleScore
 
@@ -358,11 +358,9 @@ def converged(flow: LineFlow, counts: tuple[int, ...], tolerance: float) -> int:
 
 def warn_unconverged(counts: tuple[int, ...], change: float) -> None:
     """Warn of log-densities that still change with the last doubling of the steps."""
-    warnings.warn(
+    warn(
         f"log-densities along the flow still change by {change:.2g} nats on average between "
         f"{counts[-2]} and {counts[-1]} steps, and {counts[-1]} are used: the density has peaks or "
         "gaps that are too sharp; look for repeated values, which discrete=[...] declares, or give "
-        "a smaller max_eigenvalue, or flow_steps",
-        UserWarning,
-        stacklevel=4,
+        "a smaller max_eigenvalue, or flow_steps"
     )

@@ -23,7 +23,6 @@ import copy
 import itertools
 import math
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from oism._core import checks
 from oism._core.draws import seeded
 from oism._core.progress import progress_bar
 from oism._core.transforms import in_parallel, threads_apart
+from oism._core.user_warnings import warn
 from oism.flow import FittedModel
 from oism.nn import RowNetwork
 from oism.tables._network_blend import (
@@ -391,11 +391,9 @@ def _converged_steps(
         if change < TOLERANCE:
             return few
         before = now
-    warnings.warn(
+    warn(
         f"log-densities along the flow of the network still change by {change:.2g} nats between "
         f"{tried[-2]} and {tried[-1]} steps: columns that determine each other almost exactly "
-        "need more; leave one of them out, or do without the network",
-        UserWarning,
-        stacklevel=4,
+        "need more; leave one of them out, or do without the network"
     )
     return tried[-1]

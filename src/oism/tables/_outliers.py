@@ -38,6 +38,7 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from oism._core import checks
 from oism._core.progress import progress_bar
+from oism._core.user_warnings import warn
 from oism.tables._estimator import OISM
 from oism.tables._gaps import log_density
 from oism.tables._input import rows_of
@@ -239,11 +240,9 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
     def _set_offset(self, held: Array) -> None:
         share = checks.positive(self.contamination, "contamination")
         if share * (len(held) + 1) < 1:
-            warnings.warn(
+            warn(
                 f"contamination {share:g} is below 1/{len(held) + 1}, and {len(held)} rows set the "
-                "threshold: it is their lowest log-density, and the flagged share is larger",
-                UserWarning,
-                stacklevel=3,
+                "threshold: it is their lowest log-density, and the flagged share is larger"
             )
         self.offset_ = float(np.quantile(held, share, method="weibull"))
         self.offset_error_ = math.sqrt(share * (1 - share) / len(held))

@@ -13,7 +13,6 @@ steps and the same signs.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -23,6 +22,7 @@ from torch import Tensor
 from oism._core import checks
 from oism._core.hashing import seed_from
 from oism._core.progress import progress_bar
+from oism._core.user_warnings import warn
 from oism.flow import Estimate, OrdinaryMethod, RunningMean
 from oism.nn import Diffusion
 
@@ -125,7 +125,7 @@ def bits_per_dim(  # noqa: PLR0913
         *(_errors(some, few, method, probes, seed) if len(few) else ()),
     )
     if not found.is_accurate:
-        warnings.warn(_too_few(found), stacklevel=2)
+        warn(_too_few(found))
     return found
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +11,7 @@ from typing import Any, Self
 
 from oism._core.atomic import replacing
 from oism._core.plain import plain
+from oism._core.user_warnings import warn
 
 NAME = "metrics.jsonl"
 
@@ -77,7 +77,7 @@ class Metrics:
         kept = [line for line in read_metrics(self.folder) if line["step"] <= after]
         # The line of a checkpoint's step was on the disk before the checkpoint.
         if after and all(line["step"] != after for line in kept):
-            warnings.warn(f"{self.path}: step {after} is missing", UserWarning, stacklevel=2)
+            warn(f"{self.path}: step {after} is missing")
         with replacing(self.path) as draft:
             draft.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
@@ -97,9 +97,7 @@ def read_metrics(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
         else:
             found.append(entry)
     if lines:
-        warnings.warn(
-            f"{path}: damaged, and left out: line {', '.join(lines)}", UserWarning, stacklevel=2
-        )
+        warn(f"{path}: damaged, and left out: line {', '.join(lines)}")
     last = _entry(cut)
     return found if last is None else [*found, last]
 

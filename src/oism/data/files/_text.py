@@ -13,7 +13,6 @@ import csv
 import gzip
 import io
 import itertools
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
+from oism._core.user_warnings import warn
 from oism.data.files._columns import FileError, check_count, numbering
 from oism.data.files._sheet import Sheet, is_number
 
@@ -228,11 +228,9 @@ def _is_header(cells: list[str], source: str) -> bool:
     if not filled or not all(is_number(cell) for cell in filled):
         return True
     if len(cells) > 1 and cells == numbering(len(cells)):
-        warnings.warn(
+        warn(
             f"{source}: the first row, {','.join(cells)}, is taken as data; if it is a header, "
-            "quote its names",
-            UserWarning,
-            stacklevel=3,
+            "quote its names"
         )
     return False
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from dataclasses import replace
 from typing import Self
 
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.transforms import in_parallel, on_host
+from oism._core.user_warnings import warn
 from oism.basis import NUFFT_DIM, Averages, Fourier, ScatteredSeries, TorusGrid, product_lattice
 from oism.basis._fourier import leading
 from oism.estimation._moments.base import Moments
@@ -191,12 +191,10 @@ class FourierMoments(Moments):
         span = self.high - self.low
         if float(span.max()) > 4 * math.pi:
             column = int(span.argmax())
-            warnings.warn(
+            warn(
                 f"data are taken modulo 2π on the torus, but column {column} spans "
                 f"{float(span[column]):.3g}: scale it into [-π, π) unless it holds unwrapped "
-                "angles",
-                UserWarning,
-                stacklevel=5,
+                "angles"
             )
 
 

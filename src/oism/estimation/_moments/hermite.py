@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from abc import abstractmethod
 from dataclasses import replace
 from typing import Self
@@ -23,6 +22,7 @@ import torch
 from torch import Tensor
 
 from oism._core import checks, quadrature
+from oism._core.user_warnings import warn
 from oism.basis import Hermite, HermiteFamily, Standardised, TensorHermite, recurrence
 from oism.basis._hermite import TensorGram, affine, gram, products, with_constant
 from oism.estimation._knots import EvenKnots
@@ -396,11 +396,10 @@ class TensorHermiteMoments(PolynomialMoments):
         least = torch.linalg.eigvalsh(roots[:, None] * covariance[inner][:, inner] * roots)[0]
         lost = 1e-16 * float(least.clamp(min=1e-16)) ** (-self.degree / 2)
         if lost > 1e-4 and float(least) > 1e-12:
-            warnings.warn(
+            warn(
                 f"columns are nearly collinear: averages of degree {self.degree} are accurate to "
                 f"about {lost:.0e} only; give the basis frame=principal_frame(data, dim)",
                 RuntimeWarning,
-                stacklevel=3,
             )
 
 

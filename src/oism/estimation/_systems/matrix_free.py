@@ -7,7 +7,6 @@ share one Krylov space.
 
 from __future__ import annotations
 
-import warnings
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from oism._core.user_warnings import warn
 from oism.estimation._systems.conjugate import Operator, Solution
 from oism.score import Solved, System
 
@@ -62,12 +62,11 @@ class Solutions:
         residual = self._residual.nan_to_num(nan=0.0)  # direct solutions have none
         if float(residual.max()) > UNSOLVED:
             worst = int(residual.argmax())
-            warnings.warn(
+            warn(
                 f"conjugate gradients stopped at a residual of {float(residual[worst]):.1e} at "
                 f"t = {float(t[worst]):.3g}: the ridge is too small, or the moments are not those "
                 "of a density",
                 RuntimeWarning,
-                stacklevel=4,
             )
         return Solved(self.alpha, self.smallest, self.largest, self._iterations)
 
