@@ -11,10 +11,13 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oism.tables import _pieces
+from oism.tables._candidates import System
 from oism.tables._column import Column
+from oism.tables._gaussians import features
 from oism.tables._joint import Identity, JointModel, Part
 from oism.tables._mixture import MixtureModel
 from oism.tables._pieces import in_pieces, multiplied
+from oism.tables._training_rows import TrainingRows
 
 DIM, COMPONENTS, ROWS = 8, 3, 600
 LIMIT = 6000
@@ -91,3 +94,27 @@ def test_pieces_of_any_number_of_rows(n: int, monkeypatch: pytest.MonkeyPatch) -
     found = multiplied(matrices, which, x)
     assert found.shape == (n, 4)
     torch.testing.assert_close(found, torch.cat([row[None] for row in expected] or [found]))
+
+
+def test_a_fit_holds_the_features_of_one_problem_at_a_time() -> None:
+    """Of many rows; those of all problems together would be twice as many entries."""
+    n, dim = 3200, 12
+    x = torch.randn(n, dim, generator=source(), dtype=torch.float64)
+    columns = tuple(Column(str(j)) for j in range(dim))
+    train = torch.stack((torch.arange(n) % 5 > 0, torch.ones(n, dtype=torch.bool)))
+    rows = TrainingRows(x, torch.zeros(n, 0).long(), torch.ones(n).double(), columns, (), train)
+    with Sizes() as sizes:
+        member = System("plain", rows).many_rows(2, 1e-4, 0)[0]
+    assert len(member.held_out) == n // 5
+    count = 1 + dim + dim * (dim + 1) // 2
+    assert sizes.largest == n * count
+
+
+def test_features_are_products_of_columns() -> None:
+    z = torch.randn(2, 5, 3, generator=source(), dtype=torch.float64)
+    levels = torch.nn.functional.one_hot(torch.arange(5) % 2)
+    found = features(z, levels)
+    first, second = torch.triu_indices(3, 3)
+    parts = (torch.ones(2, 5, 1), z, z[..., first] * z[..., second], levels.expand(2, 5, 2))
+    assert torch.equal(found, torch.cat(parts, dim=-1))
+    assert torch.autograd.gradcheck(lambda z: features(z, levels), z.requires_grad_())

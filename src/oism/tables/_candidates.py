@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import torch
@@ -110,7 +110,21 @@ class System:
         self.log_jacobian += self.whitening.log_jacobian
         self.z = self.whitening.to_white(y)
         self.levels = table.indicators
-        self.phi = features(self.z, self.levels)
+
+    @cached_property
+    def phi(self) -> Tensor:
+        """The features of all rows of all problems: ``(problems, n, F)``."""
+        return features(self.z, self.levels)
+
+    def _features(self, problem: int, rows: Tensor) -> Tensor:
+        """Return the features of some rows ``(m, F)``.
+
+        Those of few rows are kept, as many short fits use them. Those of many rows would take
+        gigabytes for many columns, and take little time beside a fit.
+        """
+        if self.table.few:
+            return self.phi[problem][rows]
+        return features(self.z[problem][rows], self.levels[rows])
 
     def _held_out(self, mixtures: Sequence[Gaussians]) -> Tensor:
         """Return log-densities of the rows that each problem has held out, in the data's units."""
@@ -118,7 +132,7 @@ class System:
         result = torch.full((len(self.levels),), math.nan, dtype=torch.float64)
         for problem, mixture in enumerate(mixtures):
             rows = ~train[problem]
-            logs = log_densities(self.phi[problem][rows], mixture)
+            logs = log_densities(self._features(problem, rows), mixture)
             share = 1 / (float(self.table.weights[train[problem]].sum()) + 1)
             wide = self._background(problem, rows) + math.log(share)
             logs = torch.logaddexp(logs + math.log1p(-share), wide)
@@ -183,11 +197,15 @@ class System:
         chosen[some] = True
         start = self._start(0, chosen, count, seed)[some]
         run = partial(expectation_maximisation, floor=floor)
-        mixture = maximised(self.phi[0][some], start * weights[some, None], dim, floor)
-        mixture = run(self.phi[0][some], mixture, weights[some], steps=STEPS, tolerance=1e-3)
-        mixture = run(self.phi[0][rows], mixture, weights[rows], steps=POLISH, tolerance=TOLERANCE)
+        phi = self._features(0, some)
+        mixture = maximised(phi, start * weights[some, None], dim, floor)
+        mixture = run(phi, mixture, weights[some], steps=STEPS, tolerance=1e-3)
+        phi = self._features(0, rows)
+        mixture = run(phi, mixture, weights[rows], steps=POLISH, tolerance=TOLERANCE)
+        del phi
         held_out = self._held_out([mixture])
-        final = run(self.phi[-1], mixture, weights, steps=REFIT, tolerance=TOLERANCE)
+        phi = features(self.z[-1], self.levels)
+        final = run(phi, mixture, weights, steps=REFIT, tolerance=TOLERANCE)
         return [Member(f"{count} components, floor {floor:g}", held_out, final)]
 
     def local(self) -> list[Member]:

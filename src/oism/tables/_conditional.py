@@ -8,7 +8,10 @@ functions:
 
 At few rows the integrals are computed for each of them. At many rows log ρ_S is computed at the
 nodes of a grid that resolves the finest wave of the model, and interpolated by periodic splines of
-degree five. The density of columns K given others is p(x_K | x_G) = p_{K ∪ G}(x)/p_G(x_G).
+degree five. Which of both depends on the number of rows of the call alone, not on earlier calls.
+They differ by about 1e-5 nats for one column, and 3e-4 nats for two.
+
+The density of columns K given others is p(x_K | x_G) = p_{K ∪ G}(x)/p_G(x_G).
 
 Conditional samples are drawn from the multilinear interpolant of the joint density: a grid point by
 its weight, then a step with a triangular distribution towards its neighbours, which is exact for
@@ -41,8 +44,11 @@ DIM = 3
 POINTS_PER_WAVE = {1: 16, 2: 6}
 """How finely sections of one and two columns are resolved, for samples."""
 
-INTEGRAL, SPLINE = (4, 24), (6, 32)
-"""Points per wave, and the least number of points, of integrals and of splines."""
+INTEGRAL, SPLINE = (4, 24), {1: (6, 64), 2: (6, 48)}
+"""Points per wave, and the least number of points, of integrals and of splines of so many columns.
+
+The time for splines of two columns grows with the square of the number of points.
+"""
 
 DEGREE = 5
 ROWS = 2**16
@@ -196,7 +202,8 @@ class _Integral:
         self.mask[self.kept] = True
         self.over = (~self.mask).nonzero()[:, 0].tolist()
         waves = model.operator_score.bandwidth or 0
-        side, self.side = (max(least, points * waves) for points, least in (INTEGRAL, SPLINE))
+        both = INTEGRAL, SPLINE[len(self.kept)]
+        side, self.side = (max(least, points * waves) for points, least in both)
         self.inner, self.nodes = _grid(side, len(self.over)), _grid(self.side, len(self.kept))
         self.log_cell = len(self.over) * math.log(2 * math.pi / side)
 
@@ -218,7 +225,8 @@ class _Integral:
 
     def _at(self, u: Tensor) -> Tensor:
         """Return log ρ_S at points ``(n, s)`` of the torus."""
-        if "_spline" not in self.__dict__ and len(u) < len(self.nodes):
+        # Also where there is a spline already: densities must not depend on earlier calls.
+        if len(u) < len(self.nodes):
             return self._integrated(u)
         # The first node is at -π, and a point at distance h from it has the index h/step.
         places = ((u + math.pi) * (self.side / (2 * math.pi))).mT.numpy()

@@ -85,10 +85,17 @@ def pairs(dim: int) -> tuple[Tensor, Tensor]:
 
 def features(z: Tensor, levels: Tensor) -> Tensor:
     """Return Φ for whitened rows ``(..., n, d)`` and indicators of their levels ``(n, l)``."""
-    rows, columns = pairs(z.shape[-1])
-    levels = levels.to(z).expand(*z.shape[:-1], levels.shape[-1])
-    one = z.new_ones(*z.shape[:-1], 1)
-    return torch.cat((one, z, z[..., rows] * z[..., columns], levels), dim=-1)
+    dim = z.shape[-1]
+    count = 1 + dim + dim * (dim + 1) // 2
+    result = z.new_empty(*z.shape[:-1], count + levels.shape[-1])
+    result[..., 0], result[..., 1 : dim + 1] = 1.0, z
+    first = dim + 1
+    for i in range(dim):  # without copies of the factors, which are as large as the result
+        last = first + dim - i
+        result[..., first:last] = z[..., i, None] * z[..., i:]
+        first = last
+    result[..., count:] = levels
+    return result
 
 
 def log_densities(phi: Tensor, mixture: Gaussians) -> Tensor:

@@ -22,10 +22,10 @@ def step_of(entries: int) -> int:
 def density_entries(dim: int, components: int) -> int:
     """Return the number of entries for each row, of the log-densities of Gaussians.
 
-    They are a product with a table of 1, z_i and z_iz_j. While the table is made there are also
-    both factors and the products; the sum over components has a copy of its terms.
+    They are a product with a table of 1, z_i and z_iz_j. While the table is made there are also z
+    and products of one column; the sum over components has a copy of its terms.
     """
-    return 4 * (1 + dim + dim * (dim + 1) // 2) + 2 * components
+    return 1 + 3 * dim + dim * (dim + 1) // 2 + 2 * components
 
 
 def score_entries(dim: int, components: int) -> int:
