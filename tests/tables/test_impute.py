@@ -54,6 +54,25 @@ def test_each_row_has_its_own_gaps(gaussian: Any) -> None:
     assert torch.equal(rows.isnan().sum(dim=1), torch.tensor([2, 3, 0, 1])), "rows stay as given"
 
 
+def test_a_row_is_drawn_from_components_that_suit_its_values() -> None:
+    """All rows of a pattern at once, as from the conditional of each."""
+    model = MixtureModel(
+        centre=torch.tensor([1.0, -1.0]).double(),
+        scale=torch.tensor([2.0, 30.0]).double(),
+        weights=torch.tensor([0.7, 0.3]).double(),
+        means=torch.tensor([[-1.0, -1.0], [1.0, 1.0]]).double(),
+        covariances=torch.tensor([[0.3, 0.1], [0.1, 0.2]]).double().expand(2, 2, 2),
+    )
+    values = torch.tensor([-1.0, 1.4, 3.0]).double()
+    rows = torch.stack((values.repeat(3000), torch.full((9000,), NAN).double()), dim=1)
+    found = model.completed(rows, torch.Generator().manual_seed(0))
+    for k, value in enumerate(values.tolist()):
+        exact = model.conditional({0: value}).sample(20_000, torch.Generator().manual_seed(1))[:, 0]
+        own = found[k::3, 1]
+        assert stats.ks_2samp(own.numpy(), exact.numpy()).pvalue > 0.01, value
+        assert stats.ks_2samp(own.numpy(), found[(k + 1) % 3 :: 3, 1].numpy()).pvalue < 1e-6
+
+
 @pytest.fixture(scope="module")
 def towns() -> pd.DataFrame:
     """Two columns: in Oslo sizes are about 0, in Rome about 10."""

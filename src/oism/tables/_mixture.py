@@ -29,11 +29,11 @@ from torch import Tensor
 
 from oism._core import checks, draws
 from oism._core.transforms import matmul
-from oism.flow import Divergence, OrdinaryMethod, StochasticMethod
 from oism.process import Clock, OrnsteinUhlenbeck, VariancePreserving
 from oism.storage import storable
 from oism.tables._chart import WhiteChart
 from oism.tables._contract import TabularModel, distinct_columns
+from oism.tables._gaps import patterns
 from oism.tables._gaussians import Gaussians, features
 from oism.tables._pieces import density_entries, in_pieces, multiplied, score_entries
 from oism.tables._process import ChartedProcess
@@ -174,10 +174,6 @@ class MixtureModel(TabularModel):
         """The first and the last time of the process that `score` can be evaluated at."""
         return 0.0, math.inf
 
-    def noise_deviations(self, t: Tensor | float) -> Tensor:
-        """Return the standard deviation of the noise in each column at one time t: ``(d,)``."""
-        return self.process.transition(t).covariance(self.dim).diagonal().sqrt()
-
     @property
     def components(self) -> int:
         """The number of Gaussians."""
@@ -221,22 +217,14 @@ class MixtureModel(TabularModel):
         constant = 0.5 * self.dim * math.log(2 * math.pi)
         return self.weights.log() + log_normal - constant, -along / variance, variance
 
-    def log_density(
-        self,
-        x: Tensor,
-        *,
-        method: OrdinaryMethod | None = None,  # noqa: ARG002 (there is no flow)
-        divergence: Divergence | None = None,  # noqa: ARG002
-        progress: bool | None = None,  # noqa: ARG002
-    ) -> Tensor:
-        """Return log p at rows ``(n, d)``: ``(n,)``, exactly; other arguments are not used."""
+    def _log_density(self, x: Tensor, **_: object) -> Tensor:
+        """Return log p at rows ``(n, d)``: ``(n,)``, exactly."""
 
         def density(u: Tensor) -> Tensor:
             return torch.logsumexp(self._log_terms(u), dim=1)
 
-        with torch.no_grad():
-            entries = density_entries(self.dim, self.components)
-            result = in_pieces(density, entries, self._rows(x)) - self.scale.log().sum()
+        entries = density_entries(self.dim, self.components)
+        result = in_pieces(density, entries, self._rows(x)) - self.scale.log().sum()
         return result.to(x)
 
     def _joint(self, u: Tensor, t: Tensor) -> Tensor:
@@ -269,16 +257,8 @@ class MixtureModel(TabularModel):
         score, divergence = self._score_and_divergence(x, t)
         return score, OrnsteinUhlenbeck().diffusivity * divergence
 
-    @torch.no_grad()
-    def sample(
-        self,
-        n: int,
-        generator: torch.Generator | None = None,
-        *,
-        method: OrdinaryMethod | StochasticMethod | None = None,  # noqa: ARG002 (no flow)
-        progress: bool | None = None,  # noqa: ARG002
-    ) -> Tensor:
-        """Return n rows drawn from the mixture itself, float64; other arguments are not used."""
+    def _sample(self, n: int, generator: torch.Generator | None, **_: object) -> Tensor:
+        """Return n rows drawn from the mixture itself, float64."""
         return self.sample_with_components(n, generator)[0]
 
     def sample_with_components(
@@ -350,6 +330,21 @@ class MixtureModel(TabularModel):
         ).to(self.device)
         log_mass = float(torch.logsumexp(logs, dim=0) - self.scale[known].log().sum())
         return log_mass, mixture, kept
+
+    @torch.no_grad()
+    def completed(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """Return rows ``(n, d)`` whose missing values, NaN, are drawn given the other values."""
+        result = rows.clone()
+        for there, index in patterns(rows):
+            if not there:
+                result[index] = self.sample(len(index), generator).to(rows)
+                continue
+            known = rows[index][:, there].cpu().double()
+            chance = torch.softmax(self.restricted(there).log_terms(known).cpu(), dim=1)
+            drawn = self.draw_rest(there, known, draws.categorical(chance, generator), generator)
+            gaps = [j for j in range(self.dim) if j not in there]
+            result[index[:, None], torch.tensor(gaps, dtype=torch.int64)] = drawn.to(rows)
+        return result
 
     def draw_rest(
         self, known: Sequence[int], x: Tensor, component: Tensor, generator: torch.Generator | None
