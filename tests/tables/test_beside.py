@@ -30,10 +30,10 @@ from oism.tables._beside import (
 )
 from oism.tables._candidates import Candidates
 from oism.tables._column import Column
-from oism.tables._joint import to_normal
 from oism.tables._joint_fit import cross_fit_joint
 from oism.tables._network import Part
 from oism.tables._network_model import BlendedTable
+from oism.tables._part import to_normal
 
 FEW = Candidates(("plain",), counts=(1,), local=False)
 """Closed-form candidates that a network improves on."""

@@ -17,10 +17,11 @@ from oism.tables import MixtureModel, TableModel, sample_given
 from oism.tables._chart import WhiteChart
 from oism.tables._column import Column
 from oism.tables._end_kernels import EndKernels, EndStep
-from oism.tables._joint import Identity, JointModel, Part
+from oism.tables._joint import JointModel
 from oism.tables._kernels import DirectionalKernels
 from oism.tables._network_blend import Blend
 from oism.tables._network_model import BlendedMixture
+from oism.tables._part import Identity, Part
 
 DRAWS = ("normal", "uniform", "multinomial", "categorical", "gamma", "permutation")
 N = 30

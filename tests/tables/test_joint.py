@@ -16,10 +16,11 @@ from torch import Tensor
 from oism import load
 from oism.tables._candidates import Candidates
 from oism.tables._column import Column
-from oism.tables._joint import Identity, JointModel, Part, Warp
+from oism.tables._joint import JointModel
 from oism.tables._joint_fit import fit_joint
 from oism.tables._margin import Margin
 from oism.tables._mixture import MixtureModel
+from oism.tables._part import Identity, Part, Warp
 from oism.tables._pool import pool_weights, weight_path
 from oism.tables._whitened_rows import WhitenedRows
 from tests.elsewhere import PLACE, SimulatedDevice

@@ -14,8 +14,9 @@ from oism.tables import _pieces
 from oism.tables._candidates import System
 from oism.tables._column import Column
 from oism.tables._gaussians import features
-from oism.tables._joint import Identity, JointModel, Part
+from oism.tables._joint import JointModel
 from oism.tables._mixture import MixtureModel
+from oism.tables._part import Identity, Part
 from oism.tables._pieces import in_pieces, multiplied
 from oism.tables._training_rows import TrainingRows
 

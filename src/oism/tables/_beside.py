@@ -31,12 +31,13 @@ from oism.tables._columns import Columns
 from oism.tables._contract import HeldOut, ModelWithoutProcess, TabularModel
 from oism.tables._family import Family
 from oism.tables._folds import folds_by_content, ranges_of
-from oism.tables._joint import Coordinate, Identity, JointModel, Warp, to_normal
+from oism.tables._joint import JointModel
 from oism.tables._mixture import MixtureModel
 from oism.tables._mixture_fit import fit_mixtures
 from oism.tables._model import TableModel
 from oism.tables._network import Part, cross_fit_network
 from oism.tables._network_model import BlendedMixture, BlendedTable
+from oism.tables._part import Coordinate, Identity, Warp, to_normal
 from oism.tables._training_rows import FEW_ROWS, FOLDS
 
 FEW_SECONDS, MANY_SECONDS = 30.0, 60.0

@@ -28,7 +28,7 @@ from oism.tables._gaussians import (
     neighbours,
     with_levels,
 )
-from oism.tables._joint import Part
+from oism.tables._part import Part
 from oism.tables._training_rows import VERY_FEW_ROWS, TrainingRows
 from oism.tables._whitened_rows import WhitenedRows
 

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from oism.estimation import fold_of
 from oism.tables._column import Column
-from oism.tables._joint import Coordinate, Identity, Warp
 from oism.tables._margin import Margin
 from oism.tables._margin_fit import fit_margins
+from oism.tables._part import Coordinate, Identity, Warp
 
 VERY_FEW_ROWS, FEW_ROWS = 300, 3000
 FOLDS, FEWER_FOLDS = 5, 3
