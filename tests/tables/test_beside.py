@@ -28,11 +28,11 @@ from oism.tables._beside import (
     joint_with_network,
     torus_with_network,
 )
+from oism.tables._blended_table import BlendedTable
 from oism.tables._candidates import Candidates
 from oism.tables._column import Column
 from oism.tables._joint_fit import cross_fit_joint
 from oism.tables._network import Part
-from oism.tables._network_model import BlendedTable
 from oism.tables._part import to_normal
 
 FEW = Candidates(("plain",), counts=(1,), local=False)

@@ -18,12 +18,12 @@ from oism.flow import ExactTrace, Flow, RungeKutta4, log_density
 from oism.nn import RowNetwork
 from oism.process import OrnsteinUhlenbeck
 from oism.tables import MixtureModel, _network
+from oism.tables._blended_table import BlendedTable
 from oism.tables._chart import WhiteChart
 from oism.tables._network import Part, cross_fit_network, fit_network
 from oism.tables._network_blend import LEVELS, Blend, best_share, expected_gain
 from oism.tables._network_model import (
     BlendedMixture,
-    BlendedTable,
     WhiteMixture,
     level_of_time,
     time_of_level,

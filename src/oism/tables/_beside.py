@@ -27,6 +27,7 @@ from torch import Tensor
 
 from oism._core import checks, draws
 from oism.storage import storable
+from oism.tables._blended_table import BlendedTable
 from oism.tables._columns import Columns
 from oism.tables._contract import HeldOut, ModelWithoutProcess, TabularModel
 from oism.tables._family import Family
@@ -36,7 +37,7 @@ from oism.tables._mixture import MixtureModel
 from oism.tables._mixture_fit import fit_mixtures
 from oism.tables._model import TableModel
 from oism.tables._network import Part, cross_fit_network
-from oism.tables._network_model import BlendedMixture, BlendedTable
+from oism.tables._network_model import BlendedMixture
 from oism.tables._part import Coordinate, Identity, Warp, to_normal
 from oism.tables._training_rows import FEW_ROWS, FOLDS
 

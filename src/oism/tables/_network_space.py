@@ -20,11 +20,12 @@ from torch import Tensor
 
 from oism.flow import FittedModel
 from oism.process import wrapped
+from oism.tables._blended_table import BlendedTable
 from oism.tables._chart import Chart, WhiteChart
 from oism.tables._mixture import MixtureModel
 from oism.tables._model import TableModel
 from oism.tables._network_blend import Blend
-from oism.tables._network_model import BlendedMixture, BlendedModel, BlendedTable, WhiteMixture
+from oism.tables._network_model import BlendedMixture, BlendedModel, WhiteMixture
 
 LEAST_NOISE = 0.01
 """The least noise at which networks are used, in standard deviations of whitened columns."""
