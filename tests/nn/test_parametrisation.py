@@ -23,6 +23,7 @@ from oism.nn import (
     Diffusion,
     GaussianSkip,
     Noise,
+    OperatorInformed,
     OperatorPreconditioning,
     Parametrisation,
     Parametrised,
@@ -279,3 +280,17 @@ def test_mistakes_are_named(prior: Prior) -> None:
         EDM(-1.0)
     with pytest.raises(TypeError, match="parametrisation"):
         Parametrised(MLP(DIM), "v", CLOCK)  # type: ignore[arg-type]
+
+
+def test_one_number_is_the_time_of_all_rows() -> None:
+    rows = gaussian_rows()
+    prior = fit_prior(rows, order=2)
+    x = torch.randn(5, DIM, generator=torch.Generator().manual_seed(0))
+    net = MLP(DIM)
+    for predictor in (
+        Combined(net, prior),
+        OperatorInformed(net, prior),
+        Parametrised(net, Velocity(), CLOCK),
+    ):
+        expected = predictor(x, torch.full((5,), 0.25))
+        torch.testing.assert_close(predictor(x, 0.25), expected)

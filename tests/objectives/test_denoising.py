@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -104,6 +105,46 @@ def test_the_loss_is_the_weighted_mean_of_errors(
     )
     assert objective._total == pytest.approx(integral(torch.ones_like), rel=1e-9)
     assert float(objective.weights(tau).mean()) == pytest.approx(1, rel=2e-4)
+
+
+@dataclass(frozen=True)
+class Late(LikelihoodWeighting):
+    """The weight of the likelihood, at late times alone."""
+
+    first: float
+
+    def __call__(self, noising: Noising, tau: Tensor) -> Tensor:
+        return torch.where(tau > self.first, super().__call__(noising, tau), 0.0)
+
+
+def test_weights_of_a_subclass_count_for_all_times() -> None:
+    """They were left out where times are drawn by the weights of the base class."""
+    levels = UniformLogSNR(VP)
+    objective = DenoisingScoreMatching(levels, Late(0.5))
+    tau, x = levels.at(even(1000)), torch.zeros(1000, 2, dtype=torch.float64)
+    noise = torch.ones_like(x)
+    wrong_early = objective.loss(lambda _, t: noise + (t < 0.5)[:, None], x, tau, noise)
+    wrong_late = objective.loss(lambda _, t: noise + (t > 0.5)[:, None], x, tau, noise)
+    assert float(wrong_early) == 0
+    assert float(wrong_late) == pytest.approx(1, abs=0.02)
+
+
+def test_weights_are_known_by_their_attributes() -> None:
+    """A run is resumed with the same weights only."""
+    assert repr(LikelihoodWeighting()) == "LikelihoodWeighting()"
+    assert repr(Late(0.2)) != repr(Late(0.5))
+
+    class Power(Weighting):
+        def __init__(self, power: float) -> None:
+            self.power = power
+
+        def __call__(self, noising: Noising, tau: Tensor) -> Tensor:
+            return self.power * tau
+
+    assert repr(Power(2.0)) == "Power(power=2.0)"
+    nothing = DenoisingScoreMatching(UniformTime(VP), Power(0.0))
+    with pytest.raises(ValueError, match=r"weighting must have a positive, finite integral.*got 0"):
+        nothing(lambda x, _: x, torch.zeros(3, 2))
 
 
 def test_the_short_way_of_likelihood_weighting_is_the_long_one() -> None:

@@ -14,7 +14,13 @@ def as_labels(labels: object, name: str = "labels") -> Tensor:
     >>> as_labels([0, 2, 1])
     tensor([0, 2, 1])
     """
-    found = torch.as_tensor(labels)
+    try:
+        found = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(
+            f"{name} must be integers from 0: `np.unique({name}, return_inverse=True)[1]` numbers "
+            f"names ({error})"
+        ) from error
     if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         raise TypeError(f"{name} must be integers, got {found.dtype}")
     if found.ndim > 1:
@@ -65,11 +71,11 @@ def training_labels(labels: object, count: int | None = None) -> Tensor:
         raise ValueError(f"labels must be one per row, {wanted}, got shape {tuple(found.shape)}")
     if bool((found < 0).any()):
         raise ValueError(f"labels must be at least 0, got {int(found.min())}")
-    seen = torch.bincount(found)
-    if not bool(seen.all()):
-        missing = int((seen == 0).nonzero()[0])
+    seen = torch.unique(found)  # sorted; the largest may be any number
+    gaps = (seen != torch.arange(len(seen))).nonzero()
+    if len(gaps):
         raise ValueError(
             "labels must be numbers of classes from 0 on, each with some rows: the largest is "
-            f"{len(seen) - 1}, and no row has {missing}"
+            f"{int(seen[-1])}, and no row has {int(gaps[0])}"
         )
     return found

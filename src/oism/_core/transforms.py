@@ -41,8 +41,10 @@ def per_row(coefficient: Tensor, x: Tensor, name: str = "t") -> Tensor:
     return coefficient.reshape(-1, *[1] * (x.ndim - 1))
 
 
-def one_per_row(tau: Tensor, x: Tensor) -> Tensor:
+def one_per_row(tau: Tensor | float, x: Tensor) -> Tensor:
     """Return clock times ``(n,)`` for a batch of n rows, from one number or one per row."""
+    if not isinstance(tau, Tensor):
+        tau = torch.tensor(tau, dtype=torch.float64, device=x.device)
     if tau.ndim == 0:
         return tau.expand(len(x))
     if tau.shape != x.shape[:1]:

@@ -111,7 +111,7 @@ class Combined(Informed):
         """Return the smallest clock time and the number of intervals."""
         return {"kind": "Combined", "first": self.first, "intervals": len(self.share)}
 
-    def forward(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, tau: Tensor | float, labels: Tensor | None = None) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is.
 
         ``tau`` is one per row or one number; the network gets one per row. ``labels`` ``(n,)`` are
@@ -154,7 +154,7 @@ class Combined(Informed):
         log_snr = self._highest + (self._lowest - self._highest) * last / len(self.share)
         return float(self.prior.noising.tau_of_log_snr(log_snr))
 
-    def _share_at(self, tau: Tensor) -> Tensor:
+    def _share_at(self, tau: Tensor | float) -> Tensor:
         """Return c(τ), linear between the midpoints of intervals."""
         last = len(self.share) - 1
         place = (self._place(tau) - 0.5).clamp(0.0, last)
@@ -162,9 +162,10 @@ class Combined(Informed):
         high = (low + 1).clamp(max=last)
         return torch.lerp(self.share[low], self.share[high], place - low)
 
-    def _place(self, tau: Tensor) -> Tensor:
+    def _place(self, tau: Tensor | float) -> Tensor:
         """Return the place of a checked τ in units of intervals, from the lowest noise."""
-        process, t = self.prior.process, self.prior.clock._time(tau.to(self.share))
+        time = torch.as_tensor(tau).to(self.share)
+        process, t = self.prior.process, self.prior.clock._time(time)
         log_snr = 2 * process._alpha(t).log() - process._variance(t).log()
         part: Tensor = (self._highest - log_snr) / (self._highest - self._lowest)
         return part * len(self.share)

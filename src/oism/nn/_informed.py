@@ -81,7 +81,7 @@ class Informed(nn.Module, ABC):
     def calibrate(self, draws: Draws) -> None:
         """Set what depends on the trained network; by default nothing does."""
 
-    def _prior_noise(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
+    def _prior_noise(self, x: Tensor, tau: Tensor | float, labels: Tensor | None = None) -> Tensor:
         """Return what the prior predicts, in float32 or float64."""
         x = x if x.dtype == torch.float64 else x.float()
         if labels is None:
@@ -150,7 +150,7 @@ class OperatorInformed(Informed):
             "condition": self.condition,
         }
 
-    def forward(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, tau: Tensor | float, labels: Tensor | None = None) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is.
 
         ``tau`` is one per row or one number; the network gets one per row. ``labels`` ``(n,)`` are

@@ -112,7 +112,7 @@ class Velocity(Parametrisation):
 @storable
 @dataclass(frozen=True)
 class Clean(Parametrisation):
-    """The network predicts x₀."""
+    """The network predicts x₀, which does not give the noise at τ = 0."""
 
     name = "x0"
 
@@ -265,7 +265,7 @@ class Parametrised(nn.Module):
         """The number of classes of a network that takes labels."""
         return classes_of(self.net)
 
-    def forward(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, tau: Tensor | float, labels: Tensor | None = None) -> Tensor:
         """Return the predicted noise, in float32 or float64 as ``x`` is.
 
         ``tau`` is one per row or one number; the network gets one per row. ``labels`` ``(n,)`` are
@@ -288,7 +288,7 @@ class Parametrised(nn.Module):
             part, (_, b, _), _ = self._factors(flat, tau)
             return part.synthesise(part.analyse(flat) / b).reshape(residual.shape)
 
-    def _factors(self, flat: Tensor, tau: Tensor) -> tuple[GaussianPart, Factors, Tensor]:
+    def _factors(self, flat: Tensor, tau: Tensor | float) -> tuple[GaussianPart, Factors, Tensor]:
         """Return the coordinates, a, b and c, and α, in the dtype of flat tensors."""
         t = self.clock._time(one_per_row(tau, flat).double())[:, None]
         alpha, sigma = self.process._alpha(t), self.process._variance(t).sqrt()

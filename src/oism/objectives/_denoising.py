@@ -42,8 +42,9 @@ class Weighting(ABC):
     """The weight of an error of the predicted noise at each noise level."""
 
     def __repr__(self) -> str:
-        """Return the name: a run is resumed with the weights of the same name only."""
-        return f"{type(self).__name__}()"
+        """Return name and attributes: a run is resumed with weights of the same text only."""
+        parts = ", ".join(f"{name}={value!r}" for name, value in sorted(vars(self).items()))
+        return f"{type(self).__name__}({parts})"
 
     @abstractmethod
     def __call__(self, noising: Noising, tau: Tensor) -> Tensor:
@@ -82,7 +83,8 @@ class LikelihoodWeighting(Weighting):
 
     def is_sampled_by(self, levels: NoiseLevels) -> bool:
         """Return whether times are uniform in the log-SNR ℓ: their density is that of w."""
-        return levels.is_uniform_in_log_snr
+        own = type(self).__call__ is LikelihoodWeighting.__call__  # a subclass may have another w
+        return own and levels.is_uniform_in_log_snr
 
 
 class DenoisingScoreMatching:
@@ -156,7 +158,13 @@ class DenoisingScoreMatching:
         low, high = math.log(self.levels.first), math.log(self.levels.last)
         points, weights = gauss_legendre(NODES)
         tau = (low + (high - low) * points).exp()
-        return float((weights * tau * self.weighting(self.noising, tau)).sum() * (high - low))
+        total = float((weights * tau * self.weighting(self.noising, tau)).sum() * (high - low))
+        if not 0 < total < math.inf:
+            raise ValueError(
+                f"weighting must have a positive, finite integral over the times, got {total:g} "
+                f"for {self.weighting!r}"
+            )
+        return total
 
 
 class Outputs(Protocol):

@@ -57,10 +57,19 @@ def _tensor(values: object, name: str) -> Tensor:
     array = np.asarray(values)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}")
-    native = array.dtype.isnative and array.dtype.itemsize <= 8
-    if not native or array.dtype in (np.uint16, np.uint32, np.uint64):
+    if array.dtype.kind in "iu" and not _is_shared(array.dtype):
+        if array.dtype == np.uint64 and array.size and int(array.max()) >= 2**63:
+            raise ValueError(f"{name} must be below 2**63, got {int(array.max())}")
+        array = array.astype(np.int64)  # integers stay integers: whether they are may matter
+    elif not _is_shared(array.dtype):
         array = array.astype(np.float64)
     return shared_tensor(array)
+
+
+def _is_shared(dtype: np.dtype[np.generic]) -> bool:
+    """Return whether torch computes with numbers of a dtype as they are in memory."""
+    known = dtype not in (np.uint16, np.uint32, np.uint64)
+    return dtype.isnative and dtype.itemsize <= 8 and known
 
 
 def check_finite(batch: Tensor, offset: int, name: str = "data") -> None:
