@@ -6,6 +6,7 @@ import inspect
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from oism import OISM, fit
@@ -39,6 +41,7 @@ CALLS: dict[str, Callable[[], object]] = {
     "column 1 is constant": lambda: make_pipeline(OISM(**FAST)).fit(CONSTANT),
     "it is wrapped": lambda: OISM(periodic={0: 1.0, 1: 1.0}, **FAST).fit(100 * PLAIN),
     "outside of the box": later_rows,
+    "column 1 is constant in all rows": lambda: cross_val_score(OISM(**FAST), CONSTANT, cv=2),
     "has the value 0 in 40%": lambda: OISM(**FAST).fit(ATOMS),
     "data are taken modulo 2π": lambda: fit(torch.from_numpy(10 * PLAIN), Fourier.lattice(2, 1)),
     "contamination 0.001 is below": lambda: OutlierDetector(
@@ -53,6 +56,12 @@ def test_warnings_of_a_fit_point_here(message: str) -> None:
         CALLS[message]()
     for one in found:
         assert one.filename == __file__, f"{one.filename}:{one.lineno}: {one.message}"
+
+
+def test_a_thread_has_no_line_of_the_user() -> None:
+    with pytest.warns(UserWarning, match="constant") as found, ThreadPoolExecutor(1) as pool:
+        pool.submit(OISM(**FAST).fit, CONSTANT).result()
+    assert "oism" in Path(found[0].filename).parts, "the place of the call, as nothing is known"
 
 
 def test_warnings_of_files_point_here(tmp_path: Path) -> None:

@@ -510,7 +510,7 @@ def test_integers_other_than_bytes_need_their_range() -> None:
     images = byte_images().long()
     others = (np.uint16, np.uint32, np.uint64, np.dtype(">i4"))
     for some in (images, *(images.numpy().astype(kind) for kind in others)):
-        with pytest.raises(TypeError, match="pixels must be some for integers other than bytes"):
+        with pytest.raises(TypeError, match="pixels must be given for integers other than bytes"):
             fit_prior(some)
     x = torch.randn(2, 3, 4, 5)
     told = fit_prior(images, order=2, pixels=Pixels())

@@ -16,6 +16,8 @@ from oism.nn import RowNetwork
 from oism.tables import MixtureModel, TableModel, sample_given
 from oism.tables._chart import WhiteChart
 from oism.tables._column import Column
+from oism.tables._columns import Columns
+from oism.tables._discrete import DiscreteModel
 from oism.tables._end_kernels import EndKernels, EndStep
 from oism.tables._joint import JointModel
 from oism.tables._kernels import DirectionalKernels
@@ -79,6 +81,18 @@ def directions() -> DirectionalKernels:
     return DirectionalKernels(x / x.norm(dim=1, keepdim=True), torch.full((40,), 1 / 40).double())
 
 
+def counts() -> DiscreteModel:
+    """The first column is spread over cells of levels."""
+    levels = (-2.0, -1.0, 0.0, 1.0, 2.0)
+    return DiscreteModel(mixture(), Columns((Column("n", levels=levels), Column("x"))))
+
+
+def counts_with_gaps() -> Tensor:
+    rows = counts().sample(N, torch.Generator().manual_seed(1))
+    rows[:20, 1], rows[25:, 0] = torch.nan, torch.nan
+    return rows
+
+
 def near_ends() -> EndKernels:
     step = EndStep.of((0.0, 1.0), (0.6, 1.7), 9.0, 1.0)
     return EndKernels(step, torch.full((10,), 0.1).double())
@@ -93,6 +107,10 @@ def torus() -> TableModel:
 
 SAMPLES: dict[str, Callable[[torch.Generator], Tensor]] = {
     "mixture": lambda source: mixture().sample(N, source),
+    "mixture, gaps": lambda source: mixture().completed(gaps()[:, :2], source),
+    "discrete": lambda source: counts().sample(N, source),
+    "discrete, gaps": lambda source: counts().completed(counts_with_gaps(), source),
+    "discrete, given": lambda source: counts().conditional({0: 1.0}).sample(N, source),
     "joint": lambda source: joint().sample(N, source),
     "joint, gaps": lambda source: joint().completed(gaps(), source),
     "joint, given": lambda source: joint().conditional({0: 0.3}).sample(N, source),

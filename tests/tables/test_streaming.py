@@ -18,6 +18,7 @@ from sklearn.exceptions import NotFittedError
 
 from oism import OISM
 from oism.tables import Batch
+from oism.tables._frame import common_dtype, types_of
 from oism.tables._streaming import Edges, Survey, like
 
 SMALL: dict[str, Any] = {"max_eigenvalue": 25, "flow_steps": 16}
@@ -165,7 +166,7 @@ def test_a_pilot_is_a_frame_like_the_batches(kind: str) -> None:
     frame: Any = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "pyarrow": pa.table}[kind](
         columns
     )
-    made = like(frame[:0], np.array([[3.0, 4.5]]))
+    made = like(frame[:0], np.array([[3.0, 4.5]]), types_of(frame))
     assert type(made) is type(frame)
     found = made if kind == "pandas" else made.to_pandas()
     assert found.to_dict("list") == {"n": [3], "x": [4.5]}
@@ -290,3 +291,35 @@ def test_a_failed_fit_changes_nothing() -> None:
         new.fit(x)
     with pytest.raises(NotFittedError):
         new.score_samples(x)
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "expected"),
+    [
+        (["int64", "int32"], "int64"),
+        (["int16", "uint8", "int32"], "int32"),
+        (["int64", "Int64"], "Int64"),
+        (["Int32", "int64"], None),
+        (["uint8", "uint16"], "uint16"),
+        (["uint32", "int32"], None),
+        (["uint64", "int64"], None),
+        (["int64", "float32"], None),
+        (["float32"], "float32"),
+    ],
+)
+def test_integers_of_several_sizes_are_integers(dtypes: list[str], expected: str | None) -> None:
+    found = common_dtype({name: pd.api.types.pandas_dtype(name) for name in dtypes})
+    assert found == (None if expected is None else pd.api.types.pandas_dtype(expected))
+    assert found == common_dtype(
+        {name: pd.api.types.pandas_dtype(name) for name in reversed(dtypes)}
+    )
+
+
+def test_integers_with_gaps_stay_integers() -> None:
+    """Where pandas reads a file in chunks, only some of them may have gaps."""
+    rng = np.random.default_rng(0)
+    parts = [pd.DataFrame({"n": rng.integers(0, 50, 200)}) for _ in range(2)]
+    parts[1] = parts[1].astype("Int64")
+    model = OISM(process="torus", discrete=(), **SMALL).fit_batches(lambda: parts)
+    assert model.columns_[0].dtype == "Int64"
+    assert str(model.sample(3, random_state=0)["n"].dtype) == "Int64"

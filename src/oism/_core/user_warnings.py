@@ -9,7 +9,9 @@ from __future__ import annotations
 import sys
 import warnings
 
-LIBRARIES = frozenset({"oism", "sklearn", "torch", "contextlib", "functools"})
+LIBRARIES = frozenset(
+    {"oism", "sklearn", "torch", "joblib", "contextlib", "functools", "concurrent", "threading"}
+)
 """Top-level packages whose frames are not those of a user: they call our code, or it calls them."""
 
 

@@ -167,10 +167,8 @@ class DiscreteModel(TabularModel):
             }
         return {**found, "columns": columns}
 
-    @torch.no_grad()
-    def log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401 (those of inner)
+    def _log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401 (those of inner)
         """Return log p at rows ``(n, d)``: ``(n,)``; -∞ outside of declared bounds."""
-        x = checks.points(x, dim=self.dim)
         allowed = self.columns.allows(x)
         result = x.new_full((len(x),), -math.inf)
         if not bool(allowed.any()):
@@ -186,11 +184,10 @@ class DiscreteModel(TabularModel):
         result[allowed] = (torch.cat(logs) - math.log(len(self.nodes)))[place] + penalty
         return result
 
-    @torch.no_grad()
-    def sample(
+    def _sample(
         self,
         n: int,
-        generator: torch.Generator | None = None,
+        generator: torch.Generator | None,
         **settings: Any,  # noqa: ANN401 (those of inner)
     ) -> Tensor:
         """Return n rows with levels in discrete columns."""
@@ -227,8 +224,7 @@ class DiscreteModel(TabularModel):
                 f"rows have density 0: {values[empty][0].tolist()} in columns {there} is outside "
                 "of the bounds"
             )
-        chance = torch.softmax(logs.double(), dim=1)
-        chosen = torch.multinomial(chance, 1, generator=generator)[:, 0]
+        chosen = draws.categorical(torch.softmax(logs.double(), dim=1), generator)
         return points[torch.arange(len(points)), chosen]
 
     def marginal(self, columns: Sequence[int]) -> Any:  # noqa: ANN401 (of inner, or wrapped)

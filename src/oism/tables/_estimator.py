@@ -262,28 +262,34 @@ class OISM(Storable, FittedTable):
         y: object = None,  # noqa: ARG002
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Add rows to those before: moments merge, so the order and the batches do not matter.
+        """Add rows to those before.
 
-        Values of discrete columns are spread over their cells at random, for every batch anew, so
-        densities then differ by what random numbers change.
+        Moments merge, so the order and the batches do not matter, except for discrete columns:
+        their values are spread over cells at random in each batch, and densities depend on these
+        random numbers.
         The first batch determines the scale of free columns, the levels of discrete and categorical
         ones, and, unless given, the number of functions; discrete columns have to be given;
         ``periodic``, ``bounds`` and ``box`` do not depend on it. Equations are solved
         when the model is next used.
         """
         self._check_no_network("partial_fit")
+        self._check_folds("partial_fit")
+        with self._unchanged_by_errors():
+            return self._added_to(X, sample_weight)
+
+    def _added_to(self, X: ArrayLike, sample_weight: ArrayLike | None) -> Self:  # noqa: N803
+        """Return self after more rows, not solved yet."""
         first = not hasattr(self, "collector_")
         if first and hasattr(self, "_model"):
             raise ValueError(
                 "partial_fit needs the moments of the rows seen before, and a loaded model has "
-                "none: fit a new one, or pickle the estimator instead"
+                "none: fit a new one, or pickle the estimator, for the same version of oism"
             )
         if first:
             rows = learn_columns(self, X, detect=False)  # there may be more levels
         else:
             rows = rows_of(self, X, gaps=self.family_.allows_gaps)
         weights = weights_of(sample_weight, rows)
-        self._check_folds("partial_fit")
         if first:
             fit, _ = TableFit.of(self, self.columns_, rows, weights)
         else:

@@ -36,6 +36,9 @@ from oism.tables._summary import describe
 
 Array = NDArray[np.float64]
 
+COMPLETED = 4096
+"""The number of rows whose missing entries are drawn at a time: that bounds the memory."""
+
 
 class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
     """What a fitted estimator of tables returns; a subclass has the parameters, and fits.
@@ -140,7 +143,9 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
         check_is_fitted(self)
         rows = rows_of(self, X, gaps=True)
         generator = self._generator(random_state)
-        filled = self.model_.completed(rows, generator)
+        parts = torch.split(rows, COMPLETED)
+        pieces = [self.model_.completed(one, generator) for one in parts]
+        filled = torch.cat(pieces)
         return with_index_of(X, write_rows(self.columns_, filled))
 
     def marginal(self, columns: Sequence[Any]) -> TableDistribution:

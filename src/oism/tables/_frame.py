@@ -13,6 +13,7 @@ which parses as numbers. `oism.tables._levels` finds discrete columns.
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,9 @@ from oism.tables._columns import Columns, index_of
 from oism.tables._levels import LEAST_ROWS, with_levels
 
 Array = NDArray[Any]
+
+INTEGER = re.compile(r"(?P<unsigned>[uU])?(?P<letter>[iI])nt(?P<bits>\d+)")
+"""The text of a dtype of integers; one with a capital letter has gaps."""
 
 NUMBERS, TIMES = "iufb", "mM"
 """The letters by which NumPy names the kinds of dtypes."""
@@ -95,10 +99,34 @@ class Table:
         return repr(label) if isinstance(label, str) else str(j)
 
 
-def types_of(X: Any) -> list[str]:  # noqa: ANN401, N803
-    """Return the dtypes of the columns of a frame or an array, as text."""
+def types_of(X: Any) -> dict[int, dict[str, Any]]:  # noqa: ANN401, N803
+    """Return the dtypes of the columns of a frame or an array, by their text."""
     table = Table.of(X)
-    return [] if table is None else [_text(dtype) for dtype in table.dtypes]
+    dtypes = () if table is None else table.dtypes
+    return {j: {_text(dtype): dtype} for j, dtype in enumerate(dtypes)}
+
+
+def common_dtype(dtypes: Mapping[str, Any]) -> Any:  # noqa: ANN401 (of any library)
+    """Return the one of several dtypes, by their text, that holds all values; None for float64.
+
+    >>> common_dtype({"int32": np.dtype("int32"), "int64": np.dtype("int64")})
+    dtype('int64')
+    >>> common_dtype({"int64": np.dtype("int64"), "float32": np.dtype("float32")}) is None
+    True
+    """
+    if len(dtypes) == 1:
+        return next(iter(dtypes.values()))
+    found = [INTEGER.fullmatch(text) for text in dtypes]
+    if not all(found):
+        return None
+    parts = [(bool(one["unsigned"]), int(one["bits"]), one["letter"]) for one in found if one]
+    letters = "I" if any(letter == "I" for *_, letter in parts) else "i"  # with gaps, or without
+    widest = max(bits - unsigned for unsigned, bits, _ in parts)
+    signed = {unsigned for unsigned, *_ in parts} != {True}
+    for text, (unsigned, bits, letter) in zip(dtypes, parts, strict=True):
+        if letter == letters and bits - unsigned >= widest and not (signed and unsigned):
+            return dtypes[text]
+    return None
 
 
 def check_is_table(X: object) -> None:  # noqa: N803

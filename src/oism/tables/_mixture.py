@@ -338,6 +338,7 @@ class MixtureModel(TabularModel):
         for there, index in patterns(rows):
             if not there:
                 result[index] = self.sample(len(index), generator).to(rows)
+            if len(there) in (0, self.dim):
                 continue
             known = rows[index][:, there].cpu().double()
             chance = torch.softmax(self.restricted(there).log_terms(known).cpu(), dim=1)

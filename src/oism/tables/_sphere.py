@@ -230,7 +230,10 @@ def _count(weights: Tensor) -> float:
 
 @dataclass(frozen=True)
 class SphereFit:
-    """Fits different points ``(n, 3)`` with weights and folds; the weights are numbers of rows."""
+    """Fits points ``(n, 3)`` with weights, which are numbers of rows, and folds.
+
+    Equal rows of a fold are merged before.
+    """
 
     settings: Settings
     max_eigenvalue: float | str = "auto"

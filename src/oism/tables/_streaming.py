@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -30,7 +30,7 @@ from oism._core.progress import no_bars, progress_bar
 from oism._core.transforms import shared_tensor, threads_apart
 from oism.estimation import across_processes, gathered, together
 from oism.tables._background import effective_count
-from oism.tables._frame import types_of
+from oism.tables._frame import common_dtype, types_of
 from oism.tables._reservoir import Reservoir
 
 PILOT = 2**17
@@ -172,13 +172,13 @@ class Stream:
         self._total: int | None = getattr(batches, "expected", None)
         self._pass = 0
         self._template: Any = None  # the first batch without its rows
-        self._types: list[set[str]] = []  # of each column, in all batches
+        self._dtypes: dict[int, dict[str, Any]] = {}  # of each column, in all batches
 
     def pilot(self, numbers: Callable[[Any], NDArray[np.float64]]) -> tuple[Any, Tensor]:
         """Return rows that represent those of all processes, and their weights: pass 1.
 
         ``numbers`` returns the rows of a batch as an array, with NaN for gaps. The pilot is a frame
-        where the batches are, and its columns have their types where all batches agree.
+        where the batches are, and its columns have the types that hold the values of all batches.
         """
         found: list[Survey] = []
 
@@ -187,26 +187,23 @@ class Stream:
             if not found:
                 found.append(Survey(x.shape[1]))
                 self._template = batch.rows[:0]
-                self._types = [set() for _ in range(x.shape[1])]
-            for known, own in zip(self._types, types_of(batch.rows), strict=False):
-                known.add(own)
+            self._dtypes = united((self._dtypes, types_of(batch.rows)))
             weights = np.ones(len(x)) if batch.weights is None else batch.weights
             found[0].update(x, torch.tensor(weights, dtype=torch.float64), _positions(batch))
 
         self._read("ranges", add)
-        own = (found[0].dim, self._template, self._types) if found else None
+        own = (found[0].dim, self._template, self._dtypes) if found else None
         known = [one for one in gathered(own) if one is not None]
         if not known:
             raise ValueError("batches must hold at least one row, got none")
         dim, template, _ = known[0]
-        types = [set().union(*one) for one in zip(*(types for _, _, types in known), strict=True)]
-        mixed = {j for j, one in enumerate(types) if len(one) > 1}
+        dtypes = united(dtypes for _, _, dtypes in known)
         survey = (found[0] if found else Survey(dim)).across_processes()
         if not survey.totals.count > 0:
             raise ValueError("sample_weight must have a positive sum")
         self.weight = float(survey.totals.sums[0])
         rows, weights = survey.pilot()
-        return like(template, rows.numpy(), mixed), weights
+        return like(template, rows.numpy(), dtypes), weights
 
     def each(self, add: Callable[[Batch], None]) -> None:
         """Add every batch to the moments: pass 2."""
@@ -251,34 +248,42 @@ def _positions(batch: Batch) -> Tensor:
     return torch.from_numpy(batch.positions)
 
 
+def united(several: Iterable[Mapping[int, Mapping[str, Any]]]) -> dict[int, dict[str, Any]]:
+    """Return the dtypes of columns in several tables, by column and by their text."""
+    result: dict[int, dict[str, Any]] = {}
+    for one in several:
+        for column, dtypes in one.items():
+            result.setdefault(column, {}).update(dtypes)
+    return result
+
+
 def like(
     template: Any,  # noqa: ANN401 (any library of frames)
     rows: NDArray[np.float64],
-    mixed: Collection[int] = (),
+    dtypes: Mapping[int, Mapping[str, Any]],
 ) -> Any:  # noqa: ANN401
-    """Return rows as a frame with the library, the names and the types of a template.
+    """Return rows as a frame with the library and the names of a template.
 
-    Columns whose types are ``mixed`` stay numbers of float64: one batch of a column may hold
-    integers alone.
+    ``dtypes`` are those of each column in all batches. The frame has what they have in common: one
+    batch of a column may hold integers alone.
 
-    >>> like(np.zeros((0, 2)), np.ones((1, 2)))
+    >>> like(np.zeros((0, 2)), np.ones((1, 2)), {})
     array([[1., 1.]])
     """
     kind = type(template)
     library = kind.__module__.partition(".")[0]
-    if library == "pandas":
-        types = {name: one for j, (name, one) in enumerate(template.dtypes.items())
-                 if j not in mixed}  # fmt: skip
-        return kind(rows, columns=template.columns).astype(types)
-    if library == "polars":
-        types = {name: one for j, (name, one) in enumerate(template.schema.items())
-                 if j not in mixed}  # fmt: skip
-        return kind(rows, schema=list(template.columns)).cast(types)
+    found = {j: dtype for j, one in dtypes.items() if (dtype := common_dtype(one)) is not None}
+    if library in ("pandas", "polars"):
+        names = list(template.columns)
+        types = {names[j]: dtype for j, dtype in found.items()}
+        if library == "pandas":
+            return kind(rows, columns=names).astype(types)
+        return kind(rows, schema=names).cast(types)
     if library == "pyarrow":
         frame = kind.from_arrays(list(rows.T.copy()), template.column_names)
-        schema = template.schema
-        for j in mixed:
-            schema = schema.set(j, frame.schema.field(j))
+        schema = frame.schema
+        for j, dtype in found.items():
+            schema = schema.set(j, schema.field(j).with_type(dtype))
         return frame.cast(schema)
     return rows
 

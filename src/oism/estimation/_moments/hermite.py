@@ -35,8 +35,8 @@ from oism.estimation._systems.hermite import HermiteSystem, TensorHermiteSystem
 FIRST_ROWS = 2**10
 """The number of rows that determine the first provisional coordinates."""
 
-MOST_ENTRIES = 2**28
-"""The largest table of products at the nodes of the quadrature rule: two gigabytes."""
+MOST_VALUES = 2**29
+"""The largest number of values of products at nodes for a change of coordinates: some minutes."""
 
 NODE_ENTRIES = 2**22
 """The number of entries of this table that are computed at a time."""
@@ -309,18 +309,18 @@ class TensorHermiteMoments(PolynomialMoments):
         self.block = max(1, self.block // len(self.indices)) * basis.dim
 
     def _check_size(self) -> None:
-        """Raise, before any row is read, if the table for the change of coordinates is too large.
+        """Raise, before any row is read, if the change of coordinates would take too long.
 
-        It has all products at the nodes of a quadrature rule.
+        It computes all products at the nodes of a quadrature rule.
         """
         dim, degree = self.basis.dim, self.degree
-        entries = (degree + 1) ** dim * math.comb(dim + degree, dim)
-        if entries > MOST_ENTRIES:
+        values = (degree + 1) ** dim * math.comb(dim + degree, dim)
+        if values > MOST_VALUES:
             squares = " with the variances that this shrinkage needs" if self.squares else ""
             raise ValueError(
                 f"order must be smaller in {dim} dimensions, got {self.basis.order}: averages of "
-                f"degree {degree}{squares} would need a table of {entries:.2g} numbers, allowed "
-                f"{MOST_ENTRIES:.2g} (order 2 is possible in any dimension)"
+                f"degree {degree}{squares} need {values:.2g} values of polynomials for a change of "
+                f"coordinates, allowed {MOST_VALUES:.2g} (order 2 is possible in any dimension)"
             )
 
     def _accumulate(self, u: Tensor, weights: Tensor, scratch: Scratch) -> None:  # noqa: ARG002
