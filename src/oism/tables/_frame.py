@@ -121,10 +121,11 @@ def common_dtype(dtypes: Mapping[str, Any]) -> Any:  # noqa: ANN401 (of any libr
         return None
     parts = [(bool(one["unsigned"]), int(one["bits"]), one["letter"]) for one in found if one]
     letters = "I" if any(letter == "I" for *_, letter in parts) else "i"  # with gaps, or without
-    widest = max(bits - unsigned for unsigned, bits, _ in parts)
+    # An unsigned integer needs one bit more in a signed one.
+    widest = max(bits + unsigned for unsigned, bits, _ in parts)
     signed = {unsigned for unsigned, *_ in parts} != {True}
     for text, (unsigned, bits, letter) in zip(dtypes, parts, strict=True):
-        if letter == letters and bits - unsigned >= widest and not (signed and unsigned):
+        if letter == letters and bits + unsigned >= widest and not (signed and unsigned):
             return dtypes[text]
     return None
 
