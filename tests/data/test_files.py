@@ -123,6 +123,20 @@ def test_every_kind_of_number_in_parquet(tmp_path: Path) -> None:
     np.testing.assert_array_equal(sheet.numbers(sheet.names), expected)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_every_type_of_text_in_parquet(kind: pa.DataType, tmp_path: Path) -> None:
+    path, copy = str(tmp_path / "a.parquet"), str(tmp_path / "a.csv")
+    words = pa.array(["5", " 6.5 ", None], pa.string()).cast(kind)
+    names = pa.array(["a", "b", "a"], pa.string()).cast(kind)
+    pq.write_table(pa.table({"x": words, "name": names}), path)
+    (batch,) = files.open_table(path).sheets(["x", "name"])
+    for sheet in (files.read(path), batch):
+        np.testing.assert_array_equal(sheet.numbers(["x"])[:, 0], [5, 6.5, np.nan])
+        assert sheet.frame(["name"]).column("name").to_pylist() == ["a", "b", "a"]
+        files.write(sheet.table, copy)
+        assert files.read(copy).table.column("name").to_pylist() == ["a", "b", "a"]
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 @pytest.mark.parametrize("writer", ["pandas", "polars"])
 def test_what_others_write(writer: str, suffix: str, tmp_path: Path) -> None:
