@@ -40,6 +40,24 @@ def test_folders_are_classes(tmp_path: Path) -> None:
     assert np.concatenate(list(images))[:, 0, 0, 0].tolist() == [2, 3, 4, 0, 1]
 
 
+def test_classes_are_the_folders_that_hold_the_images(tmp_path: Path) -> None:
+    path = folders(tmp_path / "root", **{"data/dog": 1, "data/cat": 2})
+    found = open_images(path).labels()
+    assert (found.numbers.tolist(), found.names) == ([0, 0, 1], ("cat", "dog"))
+
+
+def test_folders_that_are_no_classes_are_named(tmp_path: Path) -> None:
+    path = folders(tmp_path / "a", **{"one/dog": 1, "two/cat": 1, "two/dog": 1})
+    with pytest.raises(FileError, match=r"but one.dog and two.dog have one name: give the path of"):
+        open_images(path).labels()
+    path = folders(tmp_path / "b", **{"cat": 1, "dog/old": 1})
+    with pytest.raises(FileError, match=r"but cat and dog.old lie at different depths: give every"):
+        open_images(path).labels()
+    path = folders(tmp_path / "c", train=1, test=1)
+    with pytest.raises(FileError, match=r"train.0\.png: the image is in no subfolder"):
+        open_images(path).labels()
+
+
 def test_skipped_images_have_no_labels(tmp_path: Path) -> None:
     path = folders(tmp_path / "images", a=2, b=2)
     (tmp_path / "images" / "a" / "1.png").write_bytes(b"damaged")

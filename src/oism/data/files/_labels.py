@@ -1,8 +1,8 @@
 """The classes of images: folders by class, a column of Parquet files, an array of an NPZ file.
 
 Different values, in sorted order, are the classes 0, 1, …; integers that are these numbers already
-keep them. Names are those of the folders, those that the Hub stores with a column of class labels,
-or the values themselves.
+keep them. Names are those of the folders that hold the images, those that the Hub stores with a
+column of class labels, or the values themselves.
 """
 
 from __future__ import annotations
@@ -59,15 +59,36 @@ def labels_of(entries: Folder | Shards | image_arrays.ImageArray, column: str | 
 def _of_folder(entries: Folder, column: str | None) -> Labels:
     if column is not None:
         raise FileError(f"{entries.source}: a folder of images has no column {column!r} of labels")
-    parts = [Path(path).relative_to(entries.source).parts for path in entries.paths]
-    outside = next((path for path, own in zip(entries.paths, parts, strict=True)
-                    if len(own) < 2), None)  # fmt: skip
-    if outside is not None:
-        raise FileError(
-            f"{outside}: the image is in no subfolder, and labels are those of subfolders, one "
-            "for each class"
-        )
-    return _numbered(np.array([own[0] for own in parts]))
+    folders = [Path(path).relative_to(entries.source).parent for path in entries.paths]
+    top = 0 if entries.split is None else 1
+    examples = dict(zip(folders, entries.paths, strict=True))
+    for folder, example in examples.items():
+        if len(folder.parts) <= top:
+            raise FileError(
+                f"{example}: the image is in no subfolder, and labels are the names of the "
+                "subfolders that hold the images, one for each class"
+            )
+    _check_classes(entries.source, list(examples))
+    return _numbered(np.array([folder.name for folder in folders]))
+
+
+def _check_classes(source: str, folders: list[Path]) -> None:
+    """Raise unless folders lie at one depth and have different names."""
+    first, known = folders[0], dict[str, Path]()
+    for folder in folders:
+        if len(folder.parts) != len(first.parts):
+            raise FileError(
+                f"{source}: labels are the names of the folders that hold the images, but {first} "
+                f"and {folder} lie at different depths: give every class one folder beside the "
+                "others"
+            )
+        other = known.setdefault(folder.name, folder)
+        if other != folder:
+            raise FileError(
+                f"{source}: labels are the names of the folders that hold the images, but {other} "
+                f"and {folder} have one name: give the path of one of {other.parent} and "
+                f"{folder.parent}, or give every class one folder"
+            )
 
 
 def _of_shards(entries: Shards, column: str | None) -> Labels:
