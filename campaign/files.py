@@ -40,6 +40,9 @@ from oism.training import read_metrics, read_settings
 Content = Any
 """What is read of a file, as plain data that can be compared."""
 
+MISSING = ("", "na", "n/a", "#n/a", "nan", "null", "none")
+"""Words for a missing number in a text file."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -228,7 +231,7 @@ def _read_table(path: Path) -> Content:
 def _other_text(path: Path, delimiter: str) -> Content:
     text = path.read_bytes().decode("utf-8-sig")
     rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter) if row]
-    numeric = all(_is_number(cell) for cell in rows[0] if cell.strip())
+    numeric = _is_data(rows[0])
     names = [str(i) for i in range(len(rows[0]))] if numeric else rows.pop(0)
     if any(len(row) != len(names) for row in rows):
         raise ValueError("rows of different lengths")
@@ -238,15 +241,16 @@ def _other_text(path: Path, delimiter: str) -> Content:
     }
 
 
-def _is_number(cell: str) -> bool:
+def _is_data(cells: list[str]) -> bool:
     try:
-        return math.isfinite(float(cell))
+        numbers = [_number(cell) for cell in cells]
     except ValueError:
         return False
+    return any(map(math.isfinite, numbers))
 
 
 def _number(cell: str) -> float:
-    return math.nan if cell.strip().lower() in ("", "na", "nan", "null", "none") else float(cell)
+    return math.nan if cell.strip().lower() in MISSING else float(cell)
 
 
 def _parsed_npy(content: bytes) -> Any:  # noqa: ANN401

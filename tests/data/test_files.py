@@ -123,6 +123,20 @@ def test_every_kind_of_number_in_parquet(tmp_path: Path) -> None:
     np.testing.assert_array_equal(sheet.numbers(sheet.names), expected)
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()], ids=str)
+def test_every_type_of_text_in_parquet(kind: pa.DataType, tmp_path: Path) -> None:
+    path, copy = str(tmp_path / "a.parquet"), str(tmp_path / "a.csv")
+    words = pa.array(["5", " 6.5 ", None], pa.string()).cast(kind)
+    names = pa.array(["a", "b", "a"], pa.string()).cast(kind)
+    pq.write_table(pa.table({"x": words, "name": names}), path)
+    (batch,) = files.open_table(path).sheets(["x", "name"])
+    for sheet in (files.read(path), batch):
+        np.testing.assert_array_equal(sheet.numbers(["x"])[:, 0], [5, 6.5, np.nan])
+        assert sheet.frame(["name"]).column("name").to_pylist() == ["a", "b", "a"]
+        files.write(sheet.table, copy)
+        assert files.read(copy).table.column("name").to_pylist() == ["a", "b", "a"]
+
+
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])
 @pytest.mark.parametrize("writer", ["pandas", "polars"])
 def test_what_others_write(writer: str, suffix: str, tmp_path: Path) -> None:
@@ -168,6 +182,14 @@ def read_text(tmp_path: Path, content: bytes | str, suffix: str = "csv") -> file
         ("\n\na,b\n\n1,2", ["a", "b"], [[1, 2]]),
         ("1,2\n3,4\n", ["0", "1"], [[1, 2], [3, 4]]),
         ("1,,-.5e3\n3,4,5\n", ["0", "1", "2"], [[1, np.nan, -500], [3, 4, 5]]),
+        ("nan,2\n3,4\n", ["0", "1"], [[np.nan, 2], [3, 4]]),
+        (
+            "0.5, N/A,none,-inf\n1,2,3,4\n",
+            ["0", "1", "2", "3"],
+            [[0.5, np.nan, np.nan, -np.inf], [1, 2, 3, 4]],
+        ),
+        ("Infinity,-1\n3,4\n", ["0", "1"], [[np.inf, -1], [3, 4]]),
+        ("a,nan\n1,2\n", ["a", "nan"], [[1, 2]]),
         ('"1990","1991"\n3,4\n', ["1990", "1991"], [[3, 4]]),
         ("a,7\n1,2\n", ["a", "7"], [[1, 2]]),
         ("a,b\nNA,NaN\nnull,N/A\n,None\n", ["a", "b"], [[np.nan, np.nan]] * 3),
@@ -205,6 +227,29 @@ def test_a_header_of_counting_numbers_is_doubted(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="first row, 0,1, is taken as data"):
         sheet = read_text(tmp_path, "0,1\n5.5,6.5\n")
     assert sheet.table.num_rows == 2
+
+
+def test_no_row_of_another_program_is_taken_as_names(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(5, 2))
+    rows[0, 1] = np.nan
+    np.savetxt(tmp_path / "a.csv", rows, delimiter=",")
+    path = str(tmp_path / "a.csv")
+    np.testing.assert_array_equal(files.read(path).numbers(["0", "1"]), rows)
+    (batch,) = files.open_table(path).sheets(["0", "1"])
+    np.testing.assert_array_equal(batch.numbers(["0", "1"]), rows)
+
+
+def test_a_first_row_without_a_finite_number_is_doubted(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="first row, nan,-inf, is taken as the header; if it is"):
+        sheet = read_text(tmp_path, "nan,-inf\n5.5,6.5\n")
+    assert sheet.names == ["nan", "-inf"]
+
+
+@pytest.mark.parametrize("names", [["nan", "1"], ["1", ""], ["none"], ["inf", "NA"]])
+def test_names_that_look_like_cells_are_read_as_written(names: list[str], tmp_path: Path) -> None:
+    table = pa.table([[0.5, 1.5]] * len(names), names)
+    files.write(table, str(tmp_path / "a.csv"))
+    assert files.read(str(tmp_path / "a.csv")).names == names
 
 
 def test_only_what_needs_quotes_has_them(tmp_path: Path) -> None:

@@ -401,6 +401,43 @@ def test_only_folders_have_splits() -> None:
     assert "a folder of images has no splits" in refusal("images", split="train")
 
 
+def test_a_folder_of_images_is_read_split_by_split() -> None:
+    places = ("train/dog", "train/cat", "Test/dog", "Test/cat", "val/dog")
+    for value, place in enumerate(places):
+        Path("root", place).mkdir(parents=True)
+        # The name of an image names no split.
+        Image.fromarray(np.full((2, 2), value, np.uint8)).save(f"root/{place}/test_1.png")
+    expected: dict[str | tuple[str, ...], list[int]] = {
+        "train": [1, 0],
+        "test": [3, 2],
+        "valid": [4],
+        TESTING: [3, 2],
+    }
+    for split, values in expected.items():
+        images = open_images("root", split=split)
+        assert np.concatenate(list(images))[:, 0, 0, 0].tolist() == values
+        assert images.labels().names == (("dog",) if split == "valid" else ("cat", "dog"))
+        assert images.labels().numbers.tolist() == list(range(len(values)))
+    assert (open_images("root").split, len(open_images("root"))) == ("train", 2)
+    assert refusal("root", split="extra") == (
+        "root: there is no split 'extra', only 'test', 'train', 'validation'"
+    )
+    Image.new("L", (2, 2)).save("root/x.png")
+    assert "some folders are named by a split, 'test', 'train', 'validation', and x.png is not" in (
+        refusal("root")
+    )
+    assert len(open_images("root", split="test")) == 2
+
+
+def test_a_class_may_be_named_like_a_split() -> None:
+    for place in ("car", "train"):
+        Path("vehicles", place).mkdir(parents=True)
+        Image.new("L", (2, 2)).save(f"vehicles/{place}/1.png")
+    images = open_images("vehicles")
+    assert (images.split, images.labels().names) == (None, ("car", "train"))
+    assert "has no splits to choose 'train' from, unless" in refusal("vehicles", split="train")
+
+
 def test_without_the_client_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     message = r"^a dataset of the Hub needs huggingface-hub: pip install 'oism\[images\]'$"

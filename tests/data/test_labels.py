@@ -40,6 +40,24 @@ def test_folders_are_classes(tmp_path: Path) -> None:
     assert np.concatenate(list(images))[:, 0, 0, 0].tolist() == [2, 3, 4, 0, 1]
 
 
+def test_classes_are_the_folders_that_hold_the_images(tmp_path: Path) -> None:
+    path = folders(tmp_path / "root", **{"data/dog": 1, "data/cat": 2})
+    found = open_images(path).labels()
+    assert (found.numbers.tolist(), found.names) == ([0, 0, 1], ("cat", "dog"))
+
+
+def test_folders_that_are_no_classes_are_named(tmp_path: Path) -> None:
+    path = folders(tmp_path / "a", **{"one/dog": 1, "two/cat": 1, "two/dog": 1})
+    with pytest.raises(FileError, match=r"but one.dog and two.dog have one name: give the path of"):
+        open_images(path).labels()
+    path = folders(tmp_path / "b", **{"cat": 1, "dog/old": 1})
+    with pytest.raises(FileError, match=r"but cat and dog.old lie at different depths: give every"):
+        open_images(path).labels()
+    path = folders(tmp_path / "c", train=1, test=1)
+    with pytest.raises(FileError, match=r"train.0\.png: the image is in no subfolder"):
+        open_images(path).labels()
+
+
 def test_skipped_images_have_no_labels(tmp_path: Path) -> None:
     path = folders(tmp_path / "images", a=2, b=2)
     (tmp_path / "images" / "a" / "1.png").write_bytes(b"damaged")
@@ -71,6 +89,27 @@ def test_parquet_columns(tmp_path: Path) -> None:
     assert open_images(several).labels().numbers.tolist() == [0, 1, 2]
 
 
+TEXTS = [pa.string(), pa.large_string(), pa.string_view()]
+ENCODED = [pa.dictionary(pa.int32(), kind) for kind in TEXTS[:2]]  # Parquet holds none of views
+
+
+@pytest.mark.parametrize("kind", [*TEXTS, *ENCODED], ids=str)
+def test_every_type_of_text_in_parquet(kind: pa.DataType, tmp_path: Path) -> None:
+    labels = pa.array(["x", "a", "x"])
+    column = (labels.dictionary_encode() if pa.types.is_dictionary(kind) else labels).cast(kind)
+    found = open_images(parquet(tmp_path / "a.parquet", column)).labels()
+    assert (found.numbers.tolist(), found.names) == ([1, 0, 1], ("a", "x"))
+
+
+def test_dictionaries_of_integers_and_of_gaps(tmp_path: Path) -> None:
+    integers = pa.array([1, 0, 1]).dictionary_encode()
+    found = open_images(parquet(tmp_path / "a.parquet", integers, names=["cat", "dog"])).labels()
+    assert (found.numbers.tolist(), found.names) == ([1, 0, 1], ("cat", "dog"))
+    gap = pa.array(["x", None]).dictionary_encode()
+    with pytest.raises(FileError, match=r"row 2: there is no label"):
+        open_images(parquet(tmp_path / "b.parquet", gap)).labels()
+
+
 def test_arrays(tmp_path: Path) -> None:
     path = str(tmp_path / "a.npz")
     np.savez(path, images=np.zeros((4, 5, 5), np.uint8), labels=np.array([2, 0, 1, 2]))
@@ -100,7 +139,25 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     np.savez(npz, images=np.zeros((4, 5, 5), np.uint8), labels=np.zeros(3, int))
     with pytest.raises(FileError, match=r"each of the 4 images, but the array 'labels'"):
         open_images(npz).labels()
+    for labels in (np.zeros(4, float), np.array([b"a"] * 4)):
+        np.savez(npz, images=np.zeros((4, 5, 5), np.uint8), labels=labels)
+        with pytest.raises(FileError, match="integers or names, but the array 'labels' holds"):
+            open_images(npz).labels()
     npy = str(tmp_path / "a.npy")
     np.save(npy, np.zeros((4, 5, 5), np.uint8))
     with pytest.raises(FileError, match="an NPY file has no labels"):
         open_images(npy).labels()
+
+
+def test_labels_that_are_objects_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    path, labels = str(tmp_path / "a.npz"), np.array(["b", "a", "b"], dtype=object)
+    images = np.zeros((3, 5, 5), np.uint8)
+    np.savez(path, images=images, kind=labels)
+    with pytest.raises(FileError) as caught:
+        open_images(path).labels("kind")
+    assert str(caught.value) == (
+        f"{path}, array 'kind': the array holds Python objects, which are not loaded because that "
+        "could run any code: save kind.astype(str) instead"
+    )
+    np.savez(path, images=images, kind=labels.astype(str))
+    assert open_images(path).labels("kind").names == ("a", "b")

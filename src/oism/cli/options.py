@@ -168,7 +168,7 @@ class ImageFiles:
     image_column: Annotated[str | None, arg(metavar="NAME")] = None
     """The image column of a Parquet file, or the array of an NPZ file."""
     split: Annotated[str | None, arg(metavar="NAME")] = None
-    """The split of a dataset in Parquet files named by split."""
+    """The split of a dataset whose files or folders are named by split."""
     label_column: Annotated[str | None, arg(metavar="NAME")] = None
     """The column or array of the labels, where its name is not usual (--labels)."""
     mode: Annotated[Literal["L", "RGB"] | None, arg(metavar="L|RGB")] = None

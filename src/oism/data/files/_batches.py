@@ -113,7 +113,8 @@ class ParquetFile(TableFile):
         with formats.explained(source), self._opened() as file:
             schema, data = file.schema_arrow, file.metadata
             names = [name for name in schema.names if not formats.is_index(name)]
-            self.head = Sheet(schema.empty_table().select(_places(schema.names, names)), source)
+            head = schema.empty_table().select(_places(schema.names, names))
+            self.head = Sheet(formats.without_views(head), source)
             self._groups = [data.row_group(i).num_rows for i in range(data.num_row_groups)]
         self.total = sum(self._groups)
         self.size = 8 * self.total * len(names)
@@ -145,7 +146,8 @@ class ParquetFile(TableFile):
                 for batch in file.iter_batches(
                     rows, row_groups=[group], columns=list(columns), use_threads=False
                 ):
-                    yield first, pa.Table.from_batches([batch]).select(list(columns))
+                    table = pa.Table.from_batches([batch]).select(list(columns))
+                    yield first, formats.without_views(table)
                     first += batch.num_rows
 
 

@@ -111,7 +111,23 @@ def is_index(name: str) -> bool:
 def _parquet(content: bytes, source: str) -> pa.Table:
     with explained(source):
         table = parquet(pa.BufferReader(content)).read(use_threads=False)
-    return table.select([i for i, name in enumerate(table.column_names) if not is_index(name)])
+    return without_views(
+        table.select([i for i, name in enumerate(table.column_names) if not is_index(name)])
+    )
+
+
+def without_views(table: pa.Table) -> pa.Table:
+    """Return a table whose texts are strings where they were views, which few functions accept."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_string_view(field.type):
+            strings = table.column(index).cast(pa.string())
+            table = table.set_column(index, field.name, strings)
+    return table
+
+
+def as_values(cells: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column with the values of a dictionary instead of their indices."""
+    return cells.cast(cells.type.value_type) if pa.types.is_dictionary(cells.type) else cells
 
 
 def _decompressed(content: bytes, source: str) -> bytes:

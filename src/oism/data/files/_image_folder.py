@@ -13,14 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from oism.data.files import _formats as formats
 from oism.data.files._columns import FileError, find_column
-from oism.data.files._splits import Split, chosen
+from oism.data.files._splits import Split, chosen, split_of_folder
 
 IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".tif", ".tiff")
 """The suffixes of image files."""
@@ -35,9 +34,9 @@ ROWS = 64
 class Folder:
     """Image files, in the order of their names."""
 
-    split: ClassVar[None] = None
     source: str
     paths: list[str]
+    split: str | None = None
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -102,16 +101,35 @@ def open_folder(path: str, column: str | None, wanted: Split) -> Folder | Shards
     paths = listed(path, IMAGE_SUFFIXES)
     if paths and column is not None:
         raise FileError(f"{path}: a folder of images has no columns to choose {column!r} from")
-    if paths and isinstance(wanted, str):
-        raise FileError(f"{path}: a folder of images has no splits to choose {wanted!r} from")
     if paths:
-        return Folder(path, paths)
+        return _of_split(path, paths, wanted)
     shards = listed(path, SHARDS)
     if not shards:
         known = ", ".join((*IMAGE_SUFFIXES, *SHARDS))
         raise FileError(f"{path}: there are no images in the folder; known are {known}")
     split, names = chosen([os.path.relpath(shard, path) for shard in shards], wanted, path)
     return open_shards(path, [os.path.join(path, name) for name in names], column, split)
+
+
+def _of_split(folder: str, paths: list[str], wanted: Split) -> Folder:
+    """Return the images of a split, if the folders of the images are named by splits.
+
+    A single name of a split among others may be that of a class, as of pictures of trains.
+    """
+    inner = len(os.path.join(folder, ""))
+    tops = [path[inner:].split(os.sep, 1)[0] for path in paths]
+    names = list(dict.fromkeys(tops))
+    splits = {split_of_folder(name) for name in names}
+    if None in splits and len(splits) <= 2:
+        if isinstance(wanted, str):
+            raise FileError(
+                f"{folder}: a folder of images has no splits to choose {wanted!r} from, unless the "
+                "folders in it are named by splits, as train and test"
+            )
+        return Folder(folder, paths)
+    split, kept = chosen(names, wanted, folder, split_of_folder, "folder")
+    paths = [path for path, top in zip(paths, tops, strict=True) if top in kept]
+    return Folder(folder, paths, split)
 
 
 def listed(folder: str, suffixes: Sequence[str]) -> list[str]:

@@ -47,7 +47,7 @@ class Images:
     shape
         Channels, height and width of the first readable image.
     split
-        The split of the dataset, where files are named by splits.
+        The split of the dataset, where files or folders are named by splits.
     skipped
         The places of the damaged images among those that have been read.
     """
@@ -83,8 +83,8 @@ class Images:
     def labels(self, column: str | None = None) -> Labels:
         """Return the classes of the images, without those that the last pass skipped.
 
-        They are the names of the folders that images are in, a column of a Parquet file or an array
-        of an NPZ file: ``column``, or one with a usual name.
+        They are the names of the folders that hold the images, a column of a Parquet file or an
+        array of an NPZ file: ``column``, or one with a usual name.
         """
         found = labels_of(self._entries, column)
         kept = np.setdiff1d(np.arange(len(self)), self._broken)
@@ -176,9 +176,9 @@ def open_images(
     mode, skip_broken, batch
         See `Images`.
     split
-        The split of a dataset, a folder of Parquet files or one of the Hub. Of several names the
-        first that exists is taken, or the only split there is. Where no file is named by a split,
-        all files are read.
+        The split of a dataset: a folder of Parquet files, one of the Hub, or a folder of images
+        whose folders are named by splits. Of several names the first that exists is taken, or the
+        only split there is. Where nothing is named by a split, all images are read.
     """
     paths = [path] if isinstance(path, str) else list(path)
     source = entries(paths, column, split)

@@ -1,8 +1,8 @@
 """The classes of images: folders by class, a column of Parquet files, an array of an NPZ file.
 
 Different values, in sorted order, are the classes 0, 1, …; integers that are these numbers already
-keep them. Names are those of the folders, those that the Hub stores with a column of class labels,
-or the values themselves.
+keep them. Names are those of the folders that hold the images, those that the Hub stores with a
+column of class labels, or the values themselves.
 """
 
 from __future__ import annotations
@@ -18,12 +18,24 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from oism.data.files import _image_arrays as image_arrays
+from oism.data.files._arrays import KINDS as REFUSED
 from oism.data.files._arrays import damage_explained
 from oism.data.files._columns import FileError, find_column
+from oism.data.files._formats import as_values
 from oism.data.files._image_folder import Folder, Shards, parquet
 
 LIKELY = ("labels", "label", "fine_label", "class", "target", "y")
 """The names of columns and arrays that are taken for labels, the first that exists."""
+
+
+KINDS = (
+    pa.types.is_integer,
+    pa.types.is_boolean,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_string_view,
+)
+"""The types of a Parquet column that may hold labels, as values or in a dictionary."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,15 +59,36 @@ def labels_of(entries: Folder | Shards | image_arrays.ImageArray, column: str | 
 def _of_folder(entries: Folder, column: str | None) -> Labels:
     if column is not None:
         raise FileError(f"{entries.source}: a folder of images has no column {column!r} of labels")
-    parts = [Path(path).relative_to(entries.source).parts for path in entries.paths]
-    outside = next((path for path, own in zip(entries.paths, parts, strict=True)
-                    if len(own) < 2), None)  # fmt: skip
-    if outside is not None:
-        raise FileError(
-            f"{outside}: the image is in no subfolder, and labels are those of subfolders, one "
-            "for each class"
-        )
-    return _numbered(np.array([own[0] for own in parts]))
+    folders = [Path(path).relative_to(entries.source).parent for path in entries.paths]
+    top = 0 if entries.split is None else 1
+    examples = dict(zip(folders, entries.paths, strict=True))
+    for folder, example in examples.items():
+        if len(folder.parts) <= top:
+            raise FileError(
+                f"{example}: the image is in no subfolder, and labels are the names of the "
+                "subfolders that hold the images, one for each class"
+            )
+    _check_classes(entries.source, list(examples))
+    return _numbered(np.array([folder.name for folder in folders]))
+
+
+def _check_classes(source: str, folders: list[Path]) -> None:
+    """Raise unless folders lie at one depth and have different names."""
+    first, known = folders[0], dict[str, Path]()
+    for folder in folders:
+        if len(folder.parts) != len(first.parts):
+            raise FileError(
+                f"{source}: labels are the names of the folders that hold the images, but {first} "
+                f"and {folder} lie at different depths: give every class one folder beside the "
+                "others"
+            )
+        other = known.setdefault(folder.name, folder)
+        if other != folder:
+            raise FileError(
+                f"{source}: labels are the names of the folders that hold the images, but {other} "
+                f"and {folder} have one name: give the path of one of {other.parent} and "
+                f"{folder.parent}, or give every class one folder"
+            )
 
 
 def _of_shards(entries: Shards, column: str | None) -> Labels:
@@ -64,12 +97,12 @@ def _of_shards(entries: Shards, column: str | None) -> Labels:
         with parquet(path) as file:
             schema: pa.Schema = file.schema_arrow
             column = _chosen(column, schema.names, path, "columns")
-            cells = file.read([column], use_threads=False).column(column)
+            cells = as_values(file.read([column], use_threads=False).column(column))
         if cells.null_count:
             row = cells.is_null().to_pylist().index(True)
             raise FileError(f"{path}: row {row + 1}: there is no label in column {column!r}")
         kind = cells.type
-        if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_boolean(kind)):
+        if not any(fits(kind) for fits in KINDS):
             raise FileError(f"{path}: column {column!r} holds {kind}, not integers or names")
         names = names or _hub_names(schema, column)
         parts.append(np.array(cells.to_pylist()))
@@ -81,16 +114,26 @@ def _of_array(entries: image_arrays.ImageArray, column: str | None) -> Labels:
         raise FileError(
             f"{entries.path}: an NPY file has no labels: an NPZ file may hold an array 'labels'"
         )
-    with damage_explained(entries.path), np.load(entries.path) as archive:
-        name = _chosen(column, archive.files, entries.path, "arrays")
-        values = archive[name]
-    if values.shape not in ((len(entries),), (len(entries), 1)):
+    found = {str(name): header for name, header in image_arrays.headers(entries.path).items()}
+    name = _chosen(column, list(found), entries.path, "arrays")
+    header = found[name]
+    if header.dtype.hasobject:
+        raise FileError(
+            f"{entries.path}, array {name!r}: the array holds {REFUSED['O']}: save "
+            f"{name}.astype(str) instead"
+        )
+    if header.shape not in ((len(entries),), (len(entries), 1)):
         raise FileError(
             f"{entries.path}: labels must be one for each of the {len(entries)} images, but the "
-            f"array {name!r} has shape {values.shape}"
+            f"array {name!r} has shape {header.shape}"
         )
-    if values.dtype.kind not in "iuUb":
-        raise FileError(f"{entries.path}: labels must be integers or names, got {values.dtype}")
+    if header.dtype.kind not in "iuUb":
+        raise FileError(
+            f"{entries.path}: labels must be integers or names, but the array {name!r} holds "
+            f"{header.dtype}"
+        )
+    with damage_explained(entries.path), np.load(entries.path) as archive:
+        values = archive[name]
     return _numbered(values.reshape(-1))
 
 

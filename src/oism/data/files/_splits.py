@@ -1,14 +1,15 @@
-"""Splits of a dataset, from the names of its Parquet files.
+"""Splits of a dataset, from the names of its Parquet files, or of its folders of images.
 
 Shards on the Hub are named ``train-00000-of-00005.parquet``, with any name of a split. In other
 names a split is a word, ``train.parquet``, ``cifar_test_1.parquet``, or a folder,
-``validation/0.parquet``; the words are those of the `datasets` library.
+``validation/0.parquet``; the words are those of the `datasets` library. A folder of images has
+splits if the folders in it are named by them, ``test/dog/1.png``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 from oism.data.files._columns import FileError
@@ -48,8 +49,26 @@ def split_of(name: str) -> str | None:
     return next((SYNONYMS[part] for part in folders if part in SYNONYMS), None)
 
 
-def chosen(names: Sequence[str], wanted: Split, source: str) -> tuple[str | None, list[str]]:
-    """Return the chosen split and its files; None and all files where none is named by a split."""
+def split_of_folder(name: str) -> str | None:
+    """Return the split that a folder is named by, or None.
+
+    >>> split_of_folder("Val"), split_of_folder("train-cars")
+    ('validation', None)
+    """
+    return SYNONYMS.get(name.lower())
+
+
+def chosen(
+    names: Sequence[str],
+    wanted: Split,
+    source: str,
+    split_of: Callable[[str], str | None] = split_of,
+    kind: str = "Parquet file",
+) -> tuple[str | None, list[str]]:
+    """Return the chosen split and its files; None and all files where none is named by a split.
+
+    ``split_of`` returns the split of a name, and ``kind`` is what messages call the files.
+    """
     found: dict[str, list[str]] = {}
     others: list[str] = []
     for name in names:
@@ -59,14 +78,14 @@ def chosen(names: Sequence[str], wanted: Split, source: str) -> tuple[str | None
     if isinstance(wanted, str):
         split = SYNONYMS.get(wanted, wanted)
         if split not in found:
-            held = f"only {known}" if found else "and no Parquet file is named by one"
+            held = f"only {known}" if found else f"and no {kind} is named by one"
             raise FileError(f"{source}: there is no split {wanted!r}, {held}")
         return split, found[split]
     if not found:
         return None, others
     if others:
         raise FileError(
-            f"{source}: some Parquet files are named by a split, {known}, and {others[0]} is not: "
+            f"{source}: some {kind}s are named by a split, {known}, and {others[0]} is not: "
             "--split chooses"
         )
     split = next(split for split in (*wanted, *found) if split in found)

@@ -1,7 +1,8 @@
 """Tables in CSV and TSV files, read whole or in batches. Cells stay text until numbers are read.
 
 So identifiers like ``007`` and dates are written as they were read. A first row of numbers is not a
-header: columns are then named "0", "1", and so on. Names that are numbers must be quoted.
+header, also where some are missing or infinite: columns are then named "0", "1", and so on. Names
+that are numbers must be quoted.
 
 A `Text` is opened anew for every purpose: for its first row, for a pass in batches, and to find the
 line of an error. So no more than a block of it is in memory at once.
@@ -26,7 +27,7 @@ import pyarrow.csv as arrow_csv
 
 from oism._core.user_warnings import warn
 from oism.data.files._columns import FileError, check_count, numbering
-from oism.data.files._sheet import Sheet, is_number
+from oism.data.files._sheet import MISSING, Sheet, is_number
 
 BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 BLOCK = 1 << 24
@@ -170,7 +171,7 @@ def _written(table: pa.Table, delimiter: str, style: str) -> bytes:
 def _header(names: list[str], delimiter: str) -> tuple[bytes, bytes]:
     """Return a header as Arrow writes it, with all names in quotes, and with as few as needed."""
     quoted = ['"' + name.replace('"', '""') + '"' for name in names]
-    numeric = all(map(is_number, names))
+    numeric = all(map(_is_cell_of_numbers, names))
     special = {*DELIMITER_NAMES, '"', "\r", "\n"}
     plain = [
         long if numeric or not name.strip() or set(name) & special else name
@@ -224,8 +225,14 @@ def _records(lines: Iterable[str], delimiter: str, source: str) -> Iterator[tupl
 
 
 def _is_header(cells: list[str], source: str) -> bool:
-    filled = [cell for cell in cells if cell.strip()]
-    if not filled or not all(is_number(cell) for cell in filled):
+    if not all(map(_is_cell_of_numbers, cells)):
+        return True
+    if not any(map(is_number, cells)):
+        if any(cell.strip() for cell in cells):
+            warn(
+                f"{source}: the first row, {','.join(cells)}, is taken as the header; if it is "
+                "data, put a row of names before it"
+            )
         return True
     if len(cells) > 1 and cells == numbering(len(cells)):
         warn(
@@ -233,6 +240,15 @@ def _is_header(cells: list[str], source: str) -> bool:
             "quote its names"
         )
     return False
+
+
+def _is_cell_of_numbers(cell: str) -> bool:
+    """Return whether a cell is a number, which may be infinite, or a word for a missing one."""
+    try:
+        float(cell)
+    except ValueError:
+        return cell.strip().lower() in MISSING
+    return True
 
 
 def _check_delimiter(cells: list[str], delimiter: str, source: str) -> None:
