@@ -25,7 +25,7 @@ def png(value: int) -> bytes:
 def folders(place: Path, **classes: int) -> str:
     value = 0
     for name, count in classes.items():
-        (place / name).mkdir(parents=True)
+        (place / name).mkdir(parents=True, exist_ok=True)
         for k in range(count):
             (place / name / f"{k}.png").write_bytes(png(value))
             value += 1
@@ -40,18 +40,26 @@ def test_folders_are_classes(tmp_path: Path) -> None:
     assert np.concatenate(list(images))[:, 0, 0, 0].tolist() == [2, 3, 4, 0, 1]
 
 
-def test_classes_are_the_folders_that_hold_the_images(tmp_path: Path) -> None:
-    path = folders(tmp_path / "root", **{"data/dog": 1, "data/cat": 2})
-    found = open_images(path).labels()
-    assert (found.numbers.tolist(), found.names) == ([0, 0, 1], ("cat", "dog"))
+@pytest.mark.parametrize(
+    ("counts", "names", "numbers"),
+    [
+        ({"data/dog": 1, "data/cat": 2}, ("cat", "dog"), [0, 0, 1]),
+        ({"cat": 1, "dog/old": 1, "dog": 1}, ("cat", "dog"), [0, 1, 1]),
+        ({"n01/images": 1, "n02/images": 2}, ("n01", "n02"), [0, 1, 1]),
+        ({"only": 2}, ("only",), [0, 0]),
+        ({"train/cat": 1, "train/dog": 1, "test/dog": 1}, ("cat", "dog"), [0, 1]),
+    ],
+)
+def test_the_class_is_the_first_folder_that_differs(
+    counts: dict[str, int], names: tuple[str, ...], numbers: list[int], tmp_path: Path
+) -> None:
+    found = open_images(folders(tmp_path / "root", **counts)).labels()
+    assert (found.names, found.numbers.tolist()) == (names, numbers)
 
 
 def test_folders_that_are_no_classes_are_named(tmp_path: Path) -> None:
-    path = folders(tmp_path / "a", **{"one/dog": 1, "two/cat": 1, "two/dog": 1})
-    with pytest.raises(FileError, match=r"but one.dog and two.dog have one name: give the path of"):
-        open_images(path).labels()
-    path = folders(tmp_path / "b", **{"cat": 1, "dog/old": 1})
-    with pytest.raises(FileError, match=r"but cat and dog.old lie at different depths: give every"):
+    path = folders(tmp_path / "b", **{"data/train/cat": 1, "data/test/cat": 1})
+    with pytest.raises(FileError, match=r"b.data: the folders in it are splits: give this path"):
         open_images(path).labels()
     path = folders(tmp_path / "c", train=1, test=1)
     with pytest.raises(FileError, match=r"train.0\.png: the image is in no subfolder"):

@@ -162,7 +162,7 @@ def test_gaps_in_training_rows_do_not_move_the_threshold() -> None:
         x[rng.random(n) < 0.5, 1] = np.nan
         return x
 
-    x, share = rows(1200), 0.1
+    x, share = rows(800), 0.1
     detector = OutlierDetector(OISM(process="mixture"), contamination=share)
     for found, labels in ((x, detector.fit_predict(x)), (new := rows(4000), detector.predict(new))):
         gaps = np.isnan(found).any(axis=1)

@@ -1,8 +1,12 @@
 """The classes of images: folders by class, a column of Parquet files, an array of an NPZ file.
 
 Different values, in sorted order, are the classes 0, 1, …; integers that are these numbers already
-keep them. Names are those of the folders that hold the images, those that the Hub stores with a
-column of class labels, or the values themselves.
+keep them. Names are those of the folders, those that the Hub stores with a column of class labels,
+or the values themselves.
+
+The class of an image in a folder is the first folder on the way to it that not all images are in,
+as in torchvision's ImageFolder if no folder holds all others: ``data/cat/1.png`` and
+``data/dog/old/2.png`` are of the classes cat and dog.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from oism.data.files._arrays import damage_explained
 from oism.data.files._columns import FileError, find_column
 from oism.data.files._formats import as_values
 from oism.data.files._image_folder import Folder, Shards, parquet
+from oism.data.files._splits import split_of_folder
 
 LIKELY = ("labels", "label", "fine_label", "class", "target", "y")
 """The names of columns and arrays that are taken for labels, the first that exists."""
@@ -59,36 +64,24 @@ def labels_of(entries: Folder | Shards | image_arrays.ImageArray, column: str | 
 def _of_folder(entries: Folder, column: str | None) -> Labels:
     if column is not None:
         raise FileError(f"{entries.source}: a folder of images has no column {column!r} of labels")
-    folders = [Path(path).relative_to(entries.source).parent for path in entries.paths]
-    top = 0 if entries.split is None else 1
+    top = 0 if entries.split is None else 1  # the folder of a split is no class
+    folders = [Path(path).relative_to(entries.source).parent.parts[top:] for path in entries.paths]
     examples = dict(zip(folders, entries.paths, strict=True))
-    for folder, example in examples.items():
-        if len(folder.parts) <= top:
-            raise FileError(
-                f"{example}: the image is in no subfolder, and labels are the names of the "
-                "subfolders that hold the images, one for each class"
-            )
-    _check_classes(entries.source, list(examples))
-    return _numbered(np.array([folder.name for folder in folders]))
-
-
-def _check_classes(source: str, folders: list[Path]) -> None:
-    """Raise unless folders lie at one depth and have different names."""
-    first, known = folders[0], dict[str, Path]()
-    for folder in folders:
-        if len(folder.parts) != len(first.parts):
-            raise FileError(
-                f"{source}: labels are the names of the folders that hold the images, but {first} "
-                f"and {folder} lie at different depths: give every class one folder beside the "
-                "others"
-            )
-        other = known.setdefault(folder.name, folder)
-        if other != folder:
-            raise FileError(
-                f"{source}: labels are the names of the folders that hold the images, but {other} "
-                f"and {folder} have one name: give the path of one of {other.parent} and "
-                f"{folder.parent}, or give every class one folder"
-            )
+    if () in examples:
+        raise FileError(
+            f"{examples[()]}: the image is in no subfolder, and labels are the names of the "
+            "subfolders, one for each class"
+        )
+    # Folders that hold all others are no classes either: data/cat and data/dog.
+    first, last = min(examples), max(examples)  # in alphabetical order, so others share as much
+    shared = next((k for k, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), None)
+    least = min(map(len, examples)) - 1
+    shared = least if shared is None else min(shared, least)
+    names = np.array([folder[shared] for folder in folders])
+    if shared and len(examples) > 1 and all(map(split_of_folder, names)):
+        inside = Path(entries.source, *folders[0][:shared])
+        raise FileError(f"{inside}: the folders in it are splits: give this path, and --split")
+    return _numbered(names)
 
 
 def _of_shards(entries: Shards, column: str | None) -> Labels:
