@@ -269,3 +269,58 @@ def test_wrong_arguments_are_named() -> None:
         prior.conditional_noise(x[:2], 0.5, torch.tensor([0, 1, 1]))
     with pytest.raises(ValueError, match="label must be from 0 to 2, got 3"):
         prior.given(3)
+
+
+@pytest.mark.parametrize("frame", [PCA(), PCA(5), IdentityFrame()], ids=["all", "five", "pixels"])
+def test_constant_entries(frame: Frame | PCA) -> None:
+    """Variances of zero, as of the margin of digits in floating point."""
+    x = torch.rand(300, 1, 4, 4, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    x[:, :, 0] = -1.0
+    prior = fit_prior(x, labels=[0, 1] * 150, frame=frame)
+    z, labels = torch.randn(4, 1, 4, 4), torch.tensor([0, 1, 2, 0])
+    for tau in (0.0, 1e-5, 0.5, 1.0):
+        assert bool(prior.noise(z, tau).isfinite().all())
+        assert bool(prior.conditional_noise(z, tau, labels).isfinite().all())
+        assert bool(prior.score_and_divergence(z, tau)[1].isfinite().all())
+        assert 0 < float(prior.expected_error(tau)) <= 1
+    assert bool(prior.log_density(x[:3]).isfinite().all())
+    sample = prior.given(1).sample(5, torch.Generator().manual_seed(1))
+    if frame != PCA(5):  # beyond the five directions entries have a variance in common
+        assert float((sample[:, :, 0] + 1).abs().max()) < 1e-4
+
+
+def test_rows_without_any_variance_beyond_the_frame() -> None:
+    x = torch.zeros(200, 6)
+    x[:, 0] = torch.randn(200, generator=torch.Generator().manual_seed(0))
+    prior = fit_prior(x, labels=[0, 1] * 100, frame=PCA(2))
+    assert bool(prior.noise(torch.randn(4, 6), 0.0).isfinite().all())
+    assert bool(prior.expected_error(torch.tensor([0.0, 0.5])).isfinite().all())
+
+
+@pytest.mark.parametrize("entries", [1, 7, 40, 1000])
+def test_sums_by_class_in_pieces_of_any_size(entries: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    fold = torch.randint(0, 2, (50,), generator=generator)
+    labels = torch.randint(0, 3, (50,), generator=generator)
+    z = torch.randint(-8, 9, (50, 2), generator=generator).double()  # their sums are exact
+    largest = 0
+    equal = Tensor.__eq__
+
+    def watched(one: Tensor, other: Tensor) -> Tensor:
+        nonlocal largest
+        found: Tensor = equal(one, other)
+        largest = max(largest, found.numel())
+        return found
+
+    monkeypatch.setattr("oism.images._classes.ENTRIES", entries)
+    monkeypatch.setattr(Tensor, "__eq__", watched)
+    moments = ClassMoments(2, 3, 2, torch.device("cpu"))
+    moments.update(z, fold, labels)
+    monkeypatch.undo()
+    assert 0 < largest <= max(entries, 6)  # a row at least, of six folds and classes
+    for f in range(2):
+        for k in range(3):
+            own = z[(fold == f) & (labels == k)]
+            assert float(moments.count[f, k]) == len(own)
+            assert torch.equal(moments.first[f, k], own.sum(dim=0))
+            assert torch.equal(moments.second[f, k], own.square().sum(dim=0))

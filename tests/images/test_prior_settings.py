@@ -92,3 +92,16 @@ def test_wrong_settings_are_named() -> None:
     for name, value in others.items():
         with pytest.raises(ValueError, match=f"{name} must not be given with labels"):
             fit_prior(skewed(), labels=torch.arange(300) % 2, **{name: value})
+
+
+def test_images_with_channels_last_are_not_mirrored() -> None:
+    x = torch.zeros(60, 5, 5, 3)
+    x[..., 0] = torch.rand(60, 5, 5, generator=torch.Generator().manual_seed(0))
+    for fit in (fit_prior, fit_mixture):
+        with pytest.raises(ValueError, match=r"images must be channels first, .* or flip=False"):
+            fit(x, flip=True)
+    red = fit_prior(x.permute(0, 3, 1, 2), flip=True, order=2).sample(300)
+    assert float(red[:, 0].mean()) > 0.4
+    assert float(red[:, 1:].abs().max()) < 0.01
+    assert fit_prior(x, order=2).shape == (5, 5, 3)
+    assert fit_prior(x.permute(0, 3, 1, 2)[..., :3], flip=True, order=2).shape == (3, 5, 3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from typing import Any
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn import functional
 
-from oism import DDPMpp
+from oism import DDPMpp, fit_prior
+from oism.nn import Combined, OperatorInformed, Parametrised, Velocity
 from oism.nn._ddpmpp import Attention, Block, Norm
 
 SMALL: dict[str, Any] = {"width": 8, "multipliers": (1, 2), "blocks": 1, "attention": (4,)}
@@ -322,7 +324,7 @@ def test_time_and_layout_and_dropout() -> None:
     torch.testing.assert_close(net(x, torch.tensor(0.5))[1], found[1])
     for i in range(3):
         torch.testing.assert_close(net(x[i : i + 1], tau[i : i + 1])[0], found[i])
-    torch.testing.assert_close(net(x.double(), tau.double()), found)
+    torch.testing.assert_close(net(x.double(), tau.double()), found.double())
 
 
 def test_the_kept_features_come_back_at_their_place() -> None:
@@ -347,6 +349,52 @@ def test_half_precision_is_nearly_the_same() -> None:
     assert found.dtype == torch.float32
     exact = net(x, tau)
     assert float((found - exact).square().mean()) < 0.01 * float(exact.square().mean())
+
+
+DTYPES = {torch.float64: 1e-9, torch.float32: 1e-9, torch.float16: 2e-5, torch.bfloat16: 1e-3}
+"""Mean squared differences from the network in float64, as shares of the mean square; the weights
+are rounded before both."""
+
+
+@pytest.mark.parametrize("kind", DTYPES)
+@pytest.mark.parametrize("own", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("classes", [None, 3])
+def test_weights_of_any_dtype(kind: torch.dtype, own: torch.dtype, classes: int | None) -> None:
+    net = stirred(small(classes=classes)).eval().requires_grad_(False).to(kind)
+    exact = copy.deepcopy(net).double()
+    x, tau = torch.randn(3, 1, 8, 8).to(own), torch.rand(3)
+    found = net(x, tau)
+    assert found.dtype == own
+    wanted = exact(x.double(), tau)
+    share = max(DTYPES[kind], DTYPES[own])
+    assert float((found - wanted).square().mean()) < share * float(wanted.square().mean())
+
+
+@pytest.mark.parametrize("kind", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("form", [Combined, OperatorInformed, None])
+def test_predictors_with_weights_of_any_dtype(
+    kind: torch.dtype, form: type[Combined | OperatorInformed] | None
+) -> None:
+    prior = fit_prior(torch.randn(80, 1, 8, 8), order=2)
+    net = stirred(small()).eval().requires_grad_(False).to(kind)
+    whole = Parametrised(net, Velocity(), prior.clock) if form is None else form(net, prior)
+    if isinstance(whole, Combined):
+        whole.share.fill_(0.5)
+    exact = copy.deepcopy(whole)
+    exact.net.double()
+    x, tau = torch.randn(3, 1, 8, 8), torch.rand(3)
+    wanted = exact(x.double(), tau)
+    for own in (torch.float32, torch.float64):
+        found = whole(x.to(own), tau)
+        assert found.dtype == own
+        assert float((found - wanted).square().mean()) < 1e-3 * float(wanted.square().mean())
+
+
+def test_norm_by_sums_has_the_dtype_of_its_weights() -> None:
+    for kind, gap in ((torch.float64, 1e-10), (torch.bfloat16, 0.05)):
+        norm, x = stirred(Norm(8)).to(kind), torch.randn(2, 8, 4, 4).to(kind)
+        assert norm.by_sums(x).dtype == kind
+        torch.testing.assert_close(norm.by_sums(x), norm(x), rtol=gap, atol=gap)
 
 
 def test_nothing_is_compiled_unless_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -193,3 +194,19 @@ def test_vectors_have_no_mirror_images() -> None:
     """Their entries would be exchanged."""
     with pytest.raises(ValueError, match=r"flip must be False for vectors, .* got True"):
         draws(flip=True)
+
+
+@pytest.mark.parametrize("shape", [(8, 8, 1), (8, 5, 3), (32, 32, 4)])
+def test_images_with_channels_last_have_no_mirror_images(shape: tuple[int, ...]) -> None:
+    rows = torch.zeros(20, *shape)
+    with pytest.raises(ValueError, match=r"images must be channels first, .*permute\(0, 3, 1, 2\)"):
+        Draws(Rows(rows), LEVELS, size=6, seed=0, flip=True)
+    Draws(Rows(rows), LEVELS, size=6, seed=0, flip=False)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 3), (3, 8, 4), (4, 8, 3), (2, 8, 3), (8, 3), (5, 8, 8)])
+def test_narrow_images_with_channels_first_are_mirrored(shape: tuple[int, ...]) -> None:
+    rows = torch.arange(20.0 * math.prod(shape)).reshape(20, *shape)
+    batch = Draws(Rows(rows), LEVELS, size=20, seed=0, flip=True).batch(0)
+    known = {tuple(x.flatten().tolist()) for x in torch.cat((rows, rows.flip(-1)))}
+    assert {tuple(x.flatten().tolist()) for x in batch.x} <= known

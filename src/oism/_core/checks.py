@@ -23,6 +23,10 @@ Frozen = TypeVar("Frozen")
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
+CHANNELS = (1, 3, 4)
+"""The numbers of channels of grey, RGB and RGBA images."""
+
+
 def is_recorded(x: Tensor) -> bool:
     """Return whether operations on a tensor are being recorded as a CUDA graph."""
     return x.is_cuda and torch.cuda.is_current_stream_capturing()
@@ -170,6 +174,25 @@ def shape(value: object, name: str = "shape", *, minimum: int = 0) -> tuple[int,
     if not result:
         raise ValueError(f"{name} must have at least one axis, got ()")
     return result
+
+
+def mirrored(shape: tuple[int, ...]) -> None:
+    """Raise where rows to be mirrored along their last axis have channels there.
+
+    These are three axes of which the last has 1, 3 or 4 entries, and the first is neither such a
+    number nor smaller than the last.
+    """
+    if (
+        len(shape) == 3
+        and shape[-1] in CHANNELS
+        and shape[0] not in CHANNELS
+        and shape[0] > shape[-1]
+    ):
+        raise ValueError(
+            "images must be channels first, because flip=True mirrors along the last axis, got "
+            f"rows of shape {shape}: use images.permute(0, 3, 1, 2), or flip=False if they shall "
+            "not be mirrored"
+        )
 
 
 def instants(

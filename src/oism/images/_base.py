@@ -12,9 +12,10 @@ time is tabulated over a clock of its own, even in log t.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from abc import abstractmethod
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor
@@ -38,10 +39,56 @@ class Prior(TensorModel, SpectralModule):
 
     error: Curve
 
+    loads: int = 0
+    """How often tensors were set by `load_state_dict`, for those who keep what follows from them.
+    """
+
     def __init__(self, spec: TensorSpec, table_clock: Clock, error: Curve) -> None:
         super().__init__(spec)
         checks.instance(table_clock, Clock, "table_clock")
         self.table_clock, self.error = table_clock, error
+
+    def get_extra_state(self) -> Tensor:
+        """Return the numbers beside the tensors that depend on the data, for `state_dict`."""
+        return torch.tensor(list(_numbers(self.table_clock).values()), dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set these numbers; raise `ValueError` where they are of another kind of prior."""
+        own, names, values = self.table_clock, list(_numbers(self.table_clock)), state.tolist()
+        clock: Clock | None = None
+        if len(names) == len(values):
+            clock = checks.changed(own, **dict(zip(names, values, strict=True)))
+        if clock is None or not math.isclose(_end(clock), _end(own), rel_tol=1e-6):
+            raise ValueError(
+                "state_dict must be that of a prior with the same noise levels, whose table is "
+                f"that of {own!r} or one with the same end, got the numbers {values}: fit the "
+                "prior with the same clock, or load it from a file (oism.load)"
+            )
+        self._set_table_clock(clock)
+
+    def _set_table_clock(self, clock: Clock) -> None:
+        """Set the clock over which everything is tabulated."""
+        self.table_clock = clock
+
+    def _load_from_state_dict(  # noqa: PLR0913, PLR0917 (torch's signature)
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        key = f"{prefix}_extra_state"
+        if key in state_dict:  # an error comes before a tensor is set
+            self.set_extra_state(state_dict[key])
+        self.loads += 1
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
+        if key in missing_keys:  # earlier versions wrote none
+            missing_keys.remove(key)
 
     @abstractmethod
     def _score(self, x: Tensor, t: Tensor) -> Tensor:
@@ -182,3 +229,13 @@ class Prior(TensorModel, SpectralModule):
 def _is_on_device(values: object) -> TypeGuard[Tensor]:
     """Return whether values are floating point on a device, where reading would wait for it."""
     return isinstance(values, Tensor) and values.is_floating_point() and values.device.type != "cpu"
+
+
+def _numbers(clock: Any) -> dict[str, float]:  # noqa: ANN401
+    """Return the numbers that state a clock, by name; none for a class that is no dataclass."""
+    fields = dataclasses.fields(clock) if dataclasses.is_dataclass(clock) else ()
+    return {field.name: float(getattr(clock, field.name)) for field in fields}
+
+
+def _end(clock: Clock) -> float:
+    return float(clock._time(torch.tensor(clock.horizon, dtype=torch.float64)))

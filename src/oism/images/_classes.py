@@ -38,8 +38,11 @@ from oism.images._framed import Directions
 from oism.images._mixture import Components, MixturePrior
 from oism.images._statistics import PCA, Passes
 from oism.process import Clock, OrnsteinUhlenbeck
-from oism.score import Curve
+from oism.score import FLOOR, Curve
 from oism.storage import storable
+
+ENTRIES = 2**23
+"""The largest number of rows times folds times classes that is held at a time."""
 
 
 @storable
@@ -125,13 +128,16 @@ class ClassMoments:
         self.second, self.count = torch.zeros_like(self.first), self.first.new_zeros(folds, classes)
 
     def update(self, z: Tensor, fold: Tensor, labels: Tensor) -> None:
-        """Add rows ``(n, k)`` with their folds and classes."""
+        """Add rows ``(n, k)`` with their folds and classes, a bounded number at a time."""
         # Products, and not `index_add_`, which adds in no fixed order on a GPU.
         cells = torch.arange(self.count.numel(), device=labels.device)[:, None]
-        chosen = (cells == fold.to(labels) * self.count.shape[1] + labels).to(self.count)
-        self.count.view(-1).add_(chosen.sum(dim=1))
-        for sums, rows in ((self.first, z), (self.second, z.square())):
-            sums.view(-1, z.shape[1]).add_(chosen @ rows.to(sums))
+        places = fold.to(labels) * self.count.shape[1] + labels
+        step = max(1, ENTRIES // len(cells))
+        for part, place in zip(torch.split(z, step), torch.split(places, step), strict=True):
+            chosen = (cells == place).to(self.count)
+            self.count.view(-1).add_(chosen.sum(dim=1))
+            for sums, rows in ((self.first, part), (self.second, part.square())):
+                sums.view(-1, z.shape[1]).add_(chosen @ rows.to(sums))
 
     def moments(self) -> tuple[Tensor, Tensor, Tensor]:
         """Return counts ``(C,)``, means and unbiased variances ``(C, k)``, 0 for a single row."""
@@ -243,12 +249,17 @@ def _within(passes: Passes, labels: Tensor, frame: PCA) -> Spectrum:
 
 
 def class_error(table: Clock, components: Components, dim: int, rest: float | None = None) -> Curve:
-    """Return the error of the noise predicted with labels: the mean of α²v/(α²v + σ²)."""
+    """Return the error of the noise predicted with labels: the mean of α²v/(α²v + σ²).
+
+    Variances count as at least 1e-12, as in the prior: at t = 0 a zero would be divided by zero.
+    """
     process = OrnsteinUhlenbeck()
     tau = torch.linspace(0, table.horizon, LEVELS, dtype=torch.float64)
     weights, variances = (
         part.double().cpu() for part in (components.log_weights.exp(), components.variances)
     )
+    variances = variances.clamp(min=FLOOR)
+    rest = None if rest is None else max(rest, FLOOR)
     errors = []
     for t in table._time(tau):
         signal, noise = process._alpha(t).square(), process._variance(t)

@@ -116,6 +116,25 @@ class FramedPrior(Prior):
         self.register_buffer("directions", None if matrix is None else matrix.float())
         self.register_buffer("mean", mean.float())
 
+    def get_extra_state(self) -> Tensor:
+        """Return the variance of the rest if there is one, and the numbers of the table's clock."""
+        numbers = super().get_extra_state()
+        return (
+            numbers if self.rest is None else torch.cat((numbers.new_tensor([self.rest]), numbers))
+        )
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Set these numbers; raise `ValueError` where they are of another kind of prior."""
+        if len(state) != len(self.get_extra_state()):
+            raise ValueError(
+                f"state_dict must be that of a prior in a frame of {self.count} of {self.dim} "
+                "directions, with as many numbers beside its tensors, "
+                f"{len(self.get_extra_state())}, got {len(state)}: fit the prior with the same "
+                "frame, or load it from a file (oism.load)"
+            )
+        super().set_extra_state(state if self.rest is None else state[1:])
+        self.rest = None if self.rest is None else float(state[0])
+
     @property
     def frame(self) -> Frame:
         """The directions of the coordinates."""

@@ -30,6 +30,7 @@ from oism.flow import (
     TensorSpec,
 )
 from oism.images._framed import FramedPrior
+from oism.process import Clock
 from oism.score import Coordinates, Curve, HermiteScore
 from oism.storage import storable
 
@@ -72,6 +73,10 @@ class HermitePrior(FramedPrior):
         config = {**super().to_config(), "lines": self.lines}
         del config["table_clock"]
         return config
+
+    def _set_table_clock(self, clock: Clock) -> None:
+        super()._set_table_clock(clock)
+        self.lines._clock = clock
 
     @property
     def order(self) -> int:

@@ -96,6 +96,8 @@ class Passes:
         self.shrinkage = SampleMeans() if shrinkage is None else shrinkage
         checks.instance(self.shrinkage, Shrinkage, "shrinkage")
         self.stream, self.order, self.flip, self.bar = stream, order, bool(flip), bar
+        if flip:
+            checks.mirrored(stream.shape)
         pixels = stream.pixels
         if dequantise and pixels is None:
             raise ValueError("dequantise must be False for data that are not integers (pixels=…)")

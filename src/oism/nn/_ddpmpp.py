@@ -54,8 +54,8 @@ class Norm(nn.GroupNorm):
         return self.by_sums(x) if torch.compiler.is_compiling() else super().forward(x)
 
     def by_sums(self, x: Tensor) -> Tensor:
-        """Return the same from the first two power sums, in float32."""
-        wide = x.float()
+        """Return the same from the first two power sums, in float32 or float64."""
+        wide = x.to(torch.promote_types(x.dtype, torch.float32))
         grouped = (len(x), self.num_groups, -1)
         mean, square = (
             part.mean(dim=(2, 3)).reshape(grouped).mean(dim=2, keepdim=True)
@@ -65,13 +65,14 @@ class Norm(nn.GroupNorm):
         own = self.weight.reshape(1, self.num_groups, -1) * slope
         shift = self.bias.reshape(1, self.num_groups, -1) - mean * own
         size = (*x.shape[:2], 1, 1)
-        return wide * own.reshape(size) + shift.reshape(size)
+        found = wide * own.reshape(size) + shift.reshape(size)
+        return found if self.weight.dtype == torch.float32 else found.to(self.weight.dtype)
 
 
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """Return the dtype in which layers compute: that of autocast, or of ``x``."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+def compute_dtype(weight: Tensor) -> torch.dtype:
+    """Return the dtype in which layers compute: that of autocast, or of their weights."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
 def _initialised(layer: Layer) -> Layer:
@@ -267,12 +268,14 @@ class DDPMpp(nn.Module):
         return dict(self._config)
 
     def forward(self, x: Tensor, tau: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Return the predicted noise for clock times ``(n,)``, in float32.
+        """Return the predicted noise for clock times ``(n,)``, in the dtype of ``x``.
 
+        It is computed in that of the weights; under autocast it is returned in that, too.
         ``labels`` ``(n,)`` are those of a network with classes, by default "no class" for all rows.
         """
         self._check(x)
-        waves = waves_of_time(one_per_row(tau, x), self.width)
+        kind = self.enter.weight.dtype
+        waves = waves_of_time(one_per_row(tau, x), self.width).to(kind)
         with torch.autocast(x.device.type, enabled=False):
             time = functional.silu(self._labelled(self.embed(waves), labels))
         now = self._entered(x)
@@ -284,8 +287,8 @@ class DDPMpp(nn.Module):
         for part, joins in zip(self.up, self.joins, strict=True):
             now = part(torch.cat((now, kept.pop()), dim=1) if joins else now, time)
         with torch.autocast(x.device.type, enabled=False):
-            result: Tensor = self.leave(functional.silu(self.leave_norm(now.float())))
-        return result
+            result: Tensor = self.leave(functional.silu(self.leave_norm(now.to(kind))))
+        return result if torch.is_autocast_enabled(x.device.type) else result.to(x.dtype)
 
     def _labelled(self, time: Tensor, labels: Tensor | None) -> Tensor:
         """Return the features of τ with those of the class added."""
@@ -301,14 +304,17 @@ class DDPMpp(nn.Module):
         return time + embedded
 
     def _entered(self, x: Tensor) -> Tensor:
-        x = x.float()
-        coarse = x.bfloat16().float()
+        weight, bias = self.enter.weight, self.enter.bias
+        assert bias is not None
+        kind, wide = compute_dtype(weight), torch.promote_types(weight.dtype, torch.float32)
+        x = x.to(wide)
+        coarse = x.bfloat16().to(wide)
         with torch.autocast(x.device.type, enabled=False):
-            weight = self.enter.weight.repeat(1, 2, 1, 1)
+            weight, bias = weight.to(wide).repeat(1, 2, 1, 1), bias.to(wide)
             parts = torch.cat((coarse, x - coarse), dim=1)
             parts = parts.contiguous(memory_format=torch.channels_last)
-            found = functional.conv2d(parts, weight, self.enter.bias, padding=1)
-        return found.to(compute_dtype(x))
+            found = functional.conv2d(parts, weight, bias, padding=1)
+        return found.to(kind)
 
     def _check(self, x: Tensor) -> None:
         channels, height, width = self.shape

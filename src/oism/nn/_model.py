@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from oism._core import checks
 from oism._core.progress import progress_bar
 from oism.flow import FIRST, OrdinaryMethod, RungeKutta4, StochasticMethod, TensorSpec
+from oism.images import Prior
 from oism.nn._contexts import eval_mode
 from oism.nn._informed import described
 from oism.nn._predictor import PredictorModel, seeded
@@ -142,8 +143,9 @@ class Diffusion(PredictorModel):
         if sampler is not None:
             checks.instance(sampler, SamplingMethod, "sampler")
             return sampler.plan(self.gaussian_part(), self.span, evaluations)
-        used = None if self.informed is None else self.informed.first_used
-        key = (evaluations, self.device, self.statistics, used)
+        informed = self.informed
+        known = None if informed is None else (informed.first_used, *_version(informed.prior))
+        key = (evaluations, self.device, self.statistics, known)
         plan = self._plans.get(key)
         if plan is None:  # the search for levels takes time: the last plan is kept
             method = best_method(self.statistics, evaluations, self._polynomial(evaluations))
@@ -300,3 +302,8 @@ class Diffusion(PredictorModel):
             return torch.cat([own.denoise_at(x[rows], level) for rows, own in parts])
 
         return denoiser
+
+
+def _version(prior: Prior) -> tuple[Prior, int]:
+    """Return what differs once a prior is another one, or has got the tensors of another one."""
+    return prior, prior.loads

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _EXTRA_STATE_KEY_SUFFIX
 from torch.overrides import TorchFunctionMode
 
 from oism.storage._entry import StorageError
@@ -52,6 +53,8 @@ def _compare(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Raise unless a module has the tensors of a state, by name and shape."""
     own, kind = module.state_dict(), type(module).__name__
     for name in (*own, *state):
+        if name not in state and name.endswith(_EXTRA_STATE_KEY_SUFFIX):
+            continue  # earlier versions wrote none for priors; `load_state_dict` decides
         if name not in state or name not in own:
             fault = "is missing" if name not in state else f"is unknown to {kind}"
             raise StorageError(f"tensor {name!r} {fault}")
@@ -63,6 +66,6 @@ def _compare(module: nn.Module, state: Mapping[str, Tensor]) -> None:
 def fill(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     _compare(module, state)
     for name, own in module.state_dict(keep_vars=True).items():
-        if own.dtype != state[name].dtype:
+        if name in state and own.dtype != state[name].dtype:
             own.data = own.data.to(state[name].dtype)  # as `Module.to` does: a copy would be cast
     module.load_state_dict(dict(state))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oism._core import checks
 from oism._core.hashing import seed_from
 from oism.objectives import NoiseLevels
 from oism.training._data import Rows
@@ -56,6 +57,8 @@ class Draws:
                 f"flip must be False for vectors, which have no mirror images, got {flip!r} and "
                 f"rows of shape {rows.shape}"
             )
+        if flip:
+            checks.mirrored(rows.shape)
         self.rows, self.levels, self.size, self.seed, self.flip = rows, levels, size, seed, flip
         self.part = slice(rank * size // world, (rank + 1) * size // world)
         self.rank, self.dropped = rank, dropped
