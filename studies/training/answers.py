@@ -102,38 +102,45 @@ def _paper(about: Summary) -> str:
     """Return how many steps are saved with the paper's settings."""
     warmup = about.study.long_warmup
     words = [f"{one.name}: {one}" for one in _pairs(about) if one.warmup == warmup]
-    if not words:
-        return ""
-    return (
+    return _sentences(
         f"**Steps saved with the paper's settings**, predicted noise and a warm-up of {warmup} "
-        f"steps, compared with the network alone. {'. '.join(words)}."
+        "steps, compared with the network alone.",
+        words,
     )
 
 
 def _others(about: Summary) -> str:
     """Return how many steps other parametrisations save without a prior."""
     warmup = about.study.warmup
-    pairs = [one for one in _pairs(about) if one.warmup == warmup and one.form == ITSELF]
-    if not pairs:
-        return ""
-    words = ". ".join(f"{_capital(one.name)}: {one}" for one in pairs)
-    return (
+    return _sentences(
         f"**Steps saved by other parametrisations**, without a prior, with a warm-up of {warmup} "
-        f"steps, compared with predicted noise. {words}."
+        "steps, compared with predicted noise.",
+        _with_form(about, warmup, ITSELF),
     )
 
 
 def _added(about: Summary) -> str:
     """Return how many steps a Gaussian saves in addition to a parametrisation."""
     warmup = about.study.warmup
-    pairs = [one for one in _pairs(about) if one.warmup == warmup and one.form == GAUSSIAN]
-    if not pairs:
-        return ""
-    words = ". ".join(f"{_capital(one.result.training.label)}: {one}" for one in pairs)
-    return (
+    return _sentences(
         f"**Steps saved by a Gaussian in addition**, with a warm-up of {warmup} steps, compared "
-        f"with the same network alone. {words}."
+        "with the same network alone.",
+        _with_form(about, warmup, GAUSSIAN),
     )
+
+
+def _with_form(about: Summary, warmup: int, form: str) -> list[str]:
+    """Return the steps saved in the comparisons of a form, each with the network it is of."""
+    return [
+        f"{_capital(one.result.training.label)}: {one}"
+        for one in _pairs(about)
+        if (one.warmup, one.form) == (warmup, form)
+    ]
+
+
+def _sentences(head: str, words: Sequence[str]) -> str:
+    """Return the head with all words, nothing without any."""
+    return f"{head} {'. '.join(words)}." if words else ""
 
 
 def _default(about: Summary) -> str:
