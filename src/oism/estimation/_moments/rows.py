@@ -57,12 +57,10 @@ def _tensor(values: object, name: str) -> Tensor:
     array = np.asarray(values)
     if array.dtype.kind not in "fiu":
         raise TypeError(f"{name} must be real numbers, got dtype {array.dtype}")
-    if array.dtype.kind in "iu" and not _is_shared(array.dtype):
-        if array.dtype == np.uint64 and array.size and int(array.max()) >= 2**63:
-            raise ValueError(f"{name} must be below 2**63, got {int(array.max())}")
-        array = array.astype(np.int64)  # integers stay integers: whether they are may matter
-    elif not _is_shared(array.dtype):
-        array = array.astype(np.float64)
+    if not _is_shared(array.dtype):
+        # Integers stay integers, which images ask for, but for those that torch has not.
+        whole = array.dtype.kind in "iu" and not (array.size and int(array.max()) >= 2**63)
+        array = array.astype(np.int64 if whole else np.float64)
     return shared_tensor(array)
 
 
