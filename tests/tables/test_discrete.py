@@ -283,3 +283,17 @@ def test_levels_of_a_periodic_column(values: list[float], levels: tuple[float, .
     columns = Columns.of(1, None, {0: 12.0}, None, None)
     rows = torch.tensor(values, dtype=torch.float64)[:, None]
     assert with_levels(columns, rows, {0}, detect=False)[0].levels == levels
+
+
+def test_marginals_on_a_grid_take_no_settings_of_a_flow() -> None:
+    rng = np.random.default_rng(0)
+    rows = np.column_stack((rng.poisson(3, 300), rng.normal(size=300)))
+    model = OISM(process="torus", max_eigenvalue=9, flow_steps=4).fit(rows)
+    assert list(model.columns_.discrete) == [0]
+    counts = model.marginal([0])
+    y = np.linspace(-30, 30, 4001)
+    for level in (1.0, 3.0):
+        joint = np.exp(model.score_samples(np.column_stack((np.full_like(y, level), y))))
+        found = float(np.exp(counts.score_samples([[level]]))[0])
+        assert found == pytest.approx(float(np.trapezoid(joint, y)), rel=2e-3)
+    assert set(counts.sample(50, random_state=0)[:, 0]) <= set(rows[:, 0])

@@ -169,6 +169,7 @@ class DiscreteModel(TabularModel):
 
     def _log_density(self, x: Tensor, **settings: Any) -> Tensor:  # noqa: ANN401 (those of inner)
         """Return log p at rows ``(n, d)``: ``(n,)``; -∞ outside of declared bounds."""
+        settings = _given(settings)
         allowed = self.columns.allows(x)
         result = x.new_full((len(x),), -math.inf)
         if not bool(allowed.any()):
@@ -191,7 +192,7 @@ class DiscreteModel(TabularModel):
         **settings: Any,  # noqa: ANN401 (those of inner)
     ) -> Tensor:
         """Return n rows with levels in discrete columns."""
-        return self.columns.quantised(self.inner.sample(n, generator, **settings))
+        return self.columns.quantised(self.inner.sample(n, generator, **_given(settings)))
 
     @torch.no_grad()
     def completed(self, rows: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -245,6 +246,11 @@ class DiscreteModel(TabularModel):
         if not picked:
             return inner
         return DiscreteModel(inner, self.columns.select(columns), self.nodes[:, picked])
+
+
+def _given(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are given: marginals on a grid, which have no flow, take none."""
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 @storable
