@@ -62,12 +62,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of a run: numbers for JSON, figures by name, claims, the text of the report."""
+    """The results of a run: numbers for JSON, figures by name, claims, the text of the report.
+
+    ``summary`` is the first paragraph of the report, before settings and figures.
+    """
 
     numbers: Mapping[str, Any]
     figures: Mapping[str, Figure]
     claims: Sequence[Claim]
     text: str
+    summary: str = ""
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,7 @@ def run_study(study: Study, folder: Path) -> Results:
         "versions": versions(),
         "seconds": round(seconds, 1),
         "claims": [{**asdict(claim), "holds": claim.holds} for claim in findings.claims],
+        **({"summary": findings.summary} if findings.summary else {}),
         **findings.numbers,
     }
     paths = [folder / "numbers.json", folder / "report.md"]
@@ -149,8 +154,10 @@ def report(study: Study, findings: Findings, seconds: float) -> str:
     claims = "\n".join(f"- {claim}" for claim in findings.claims)
     settings = ", ".join(f"{name} = {value}" for name, value in asdict(study).items())
     quick = " --quick" if study == type(study).quick(study.seed) else ""
+    summary = f"{findings.summary}\n\n" if findings.summary else ""
+    command = f"`python -m studies {study.name}{quick}`"
     return (
-        f"# {study.title}\n\n`python -m studies {study.name}{quick}`, {seconds:.0f} s; {settings}."
+        f"# {study.title}\n\n{summary}{command}, {seconds:.0f} s; {settings}."
         f"\n\n{figures}\n\n{findings.text.strip()}\n\n## Claims\n\n{claims}\n"
     )
 

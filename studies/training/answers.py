@@ -1,42 +1,32 @@
-"""The answers of the report: what is saved, by which form and prior, and what a higher order gives.
-
-*Steps saved*: a form that has some loss after k steps saves m - k steps if another network has this
-loss after m steps. m is interpolated linearly in the logarithm of steps. The same is done with bits
-per dimension and Fréchet distances.
-"""
+"""The answers of the report, one by one: steps saved, forms, priors, orders."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from studies.study import table
-from studies.training.results import Curve, Result, steps_needed
+from studies.training.results import Result
+from studies.training.savings import named, pairs
 from studies.training.summary import (
     EDM,
     PAPER_3,
     PAPER_6,
+    PAPER_GAUSSIAN,
     QUANTITIES,
     REFERENCE,
-    VELOCITY,
     WORDS,
     Summary,
 )
 from studies.training.trainings import (
     GAUSSIAN,
     ITSELF,
-    MIXTURE,
     PIXELS_3,
     PIXELS_6,
     PRINCIPAL_9,
 )
 
 DIGITS = {"loss": ".5f", "bits": ".4f", "frechet": ".1f"}
-
-PRIORS = {GAUSSIAN: "a Gaussian", MIXTURE: "a mixture"}
-
-MORE = "> "
 
 BEST = 3
 """The number of forms that are named as the best."""
@@ -48,7 +38,8 @@ HIGHER = ((PRINCIPAL_9, GAUSSIAN), (PIXELS_6, PIXELS_3))
 def answers(about: Summary) -> str:
     """Return a list that answers the questions of the study, as far as they were measured."""
     parts = [
-        _paper(about), _others(about), _added(about), _default(about), _best(about), _orders(about),
+        _paper(about), _forms(about), _others(about), _added(about), _default(about), _best(about),
+        _orders(about),
     ]  # fmt: skip
     return "\n".join(f"- {part}" for part in parts if part)
 
@@ -56,7 +47,7 @@ def answers(about: Summary) -> str:
 def saved_steps(about: Summary) -> str:
     """Return a table of the steps saved, negative where more are needed."""
     rows, steps = [], sorted({step for one in about.results for step in one.marks})
-    for pair in _pairs(about):
+    for pair in pairs(about):
         for quantity in QUANTITIES:
             savings = pair.savings(quantity)
             if savings:
@@ -82,31 +73,69 @@ def gains(about: Summary) -> str:
     return table(head, rows)
 
 
-def _pairs(about: Summary) -> list[Pair]:
-    """Return the comparisons, as far as both were run; those of the same warm-up and seed."""
-    study = about.study
-    wanted = [
-        (study.long_warmup, PAPER_3, ITSELF, REFERENCE),
-        (study.long_warmup, REFERENCE, GAUSSIAN, REFERENCE),
-        *((study.warmup, name, ITSELF, REFERENCE) for name in (VELOCITY, EDM)),
-        *((study.warmup, name, GAUSSIAN, name) for name in (REFERENCE, VELOCITY, EDM)),
-    ]
-    return [
-        Pair(result, form, base)
-        for warmup, name, form, other in wanted
-        if (result := about.get(name, warmup)) and (base := about.get(other, warmup))
-    ]
-
-
 def _paper(about: Summary) -> str:
     """Return how many steps are saved with the paper's settings."""
     warmup = about.study.long_warmup
-    words = [f"{one.name}: {one}" for one in _pairs(about) if one.warmup == warmup]
+    words = [f"{_capital(one.name)}: {one}" for one in pairs(about) if one.warmup == warmup]
+    words += _second_seeds(about)
     return _sentences(
         f"**Steps saved with the paper's settings**, predicted noise and a warm-up of {warmup} "
         "steps, compared with the network alone.",
         words,
     )
+
+
+def _second_seeds(about: Summary) -> list[str]:
+    """Return the loss of OISM(3) relative to that of the network alone, if there are two seeds."""
+    study, words = about.study, []
+    for seed in (study.seed, study.seed + 1):
+        own, base = (about.get(name, study.long_warmup, seed) for name in (PAPER_3, REFERENCE))
+        change = _compared(own, ITSELF, base, ITSELF, "loss")
+        if change:
+            words.append(f"{change} (seed {seed})")
+    if len(words) < 2:
+        return []
+    return [f"The loss of OISM(3), compared with that of DDPM: {', '.join(words)}"]
+
+
+def _forms(about: Summary) -> str:
+    """Return how the paper's form compares with `Combined`, and a Gaussian with polynomials."""
+    warmup = about.study.long_warmup
+    own = about.get(PAPER_GAUSSIAN, warmup)
+    against = (
+        (about.get(REFERENCE, warmup), GAUSSIAN, "DDPM combined with the same Gaussian"),
+        (about.get(PAPER_3, warmup), ITSELF, "OISM(3)"),
+    )
+    words = []
+    for base, form, name in against:
+        changes = [
+            f"{WORDS[quantity]} {change}"
+            for quantity in QUANTITIES
+            if (change := _compared(own, ITSELF, base, form, quantity, marks=True))
+        ]
+        if changes:
+            words.append(f"Compared with {name}: {'; '.join(changes)}")
+    return _sentences("**The paper's form with a Gaussian**, with the paper's settings.", words)
+
+
+def _compared(
+    own: Result | None,
+    form: str,
+    base: Result | None,
+    other: str,
+    quantity: str,
+    *,
+    marks: bool = False,
+) -> str:
+    """Return the changes from another form where both were measured, only at marks if so asked."""
+    if own is None or base is None:
+        return ""
+    mine, theirs = (dict(one.curve(quantity, name)) for one, name in ((own, form), (base, other)))
+    steps = [step for step in mine if step in theirs and (step in own.training.marks or not marks)]
+    if not steps:
+        return ""
+    changes = [_change(mine[step], theirs[step], quantity) for step in steps]
+    return f"{_list(changes)} after {_list(steps)} steps"
 
 
 def _others(about: Summary) -> str:
@@ -133,7 +162,7 @@ def _with_form(about: Summary, warmup: int, form: str) -> list[str]:
     """Return the steps saved in the comparisons of a form, each with the network it is of."""
     return [
         f"{_capital(one.result.training.label)}: {one}"
-        for one in _pairs(about)
+        for one in pairs(about)
         if (one.warmup, one.form) == (warmup, form)
     ]
 
@@ -164,7 +193,7 @@ def _best(about: Summary) -> str:
     last, wanted, words = study.marks[-1], (study.warmup, study.seed), []
     for quantity in QUANTITIES:
         values = {
-            _named(result, form): value
+            named(result, form): value
             for result, form, step, _ in about.measured()
             if step == last
             and (result.training.warmup, result.training.seed) == wanted
@@ -205,109 +234,18 @@ def _orders(about: Summary) -> str:
     return f"**A higher order**: {'; '.join(words)}." if words else ""
 
 
-@dataclass(frozen=True)
-class Saving:
-    """The steps that a form saves after ``step``; a bound where curves end, from below or above."""
-
-    step: int
-    count: int
-    bound: str = ""
-
-    @classmethod
-    def of(cls, other: Curve, step: int, value: float) -> Saving:
-        """Return how many steps later a curve has a value.
-
-        >>> Saving.of([(10, 3.0), (20, 2.0), (30, 1.0)], 10, 2.0)
-        Saving(step=10, count=10, bound='')
-        >>> Saving.of([(10, 3.0), (20, 2.0), (30, 1.0)], 20, 0.5).words
-        '> 10'
-        """
-        needed = steps_needed(other, value)
-        if math.isinf(needed):
-            return cls(step, other[-1][0] - step, MORE)
-        if math.isnan(needed):
-            return cls(step, other[0][0] - step, "< ")
-        return cls(step, round(needed) - step)
-
-    @property
-    def words(self) -> str:
-        """The number, with its bound."""
-        return f"{self.bound}{self.count}"
-
-    @property
-    def is_positive(self) -> bool:
-        """Whether any step is saved."""
-        return self.count > 0 or (self.count == 0 and self.bound == MORE)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A form of a training and the network alone that it is compared with."""
-
-    result: Result
-    form: str
-    other: Result
-
-    @property
-    def name(self) -> str:
-        """The form in words."""
-        return _named(self.result, self.form)
-
-    @property
-    def other_name(self) -> str:
-        """The network alone in words."""
-        return self.other.training.label
-
-    @property
-    def warmup(self) -> int:
-        """The warm-up of both."""
-        return self.result.training.warmup
-
-    def savings(self, quantity: str) -> dict[int, Saving]:
-        """Return the steps saved by step, where both were measured."""
-        other = self.other.curve(quantity)
-        own = self.result.curve(quantity, self.form) if other else []
-        return {step: Saving.of(other, step, value) for step, value in own}
-
-    def __str__(self) -> str:
-        """Return the steps saved by each quantity, in words."""
-        found = {name: list(self.savings(name).values()) for name in QUANTITIES}
-        return ", ".join(
-            _at_most(savings, WORDS[name]) for name, savings in found.items() if savings
-        )
-
-
-def _at_most(savings: Sequence[Saving], quantity: str) -> str:
-    """Return the largest number of saved steps, and from where on there are none.
-
-    >>> _at_most([Saving(10, 5), Saving(20, -1), Saving(30, -2)], "loss")
-    'up to 5 by loss (after 10; none from 20 on)'
-    """
-    some = [one for one in savings if one.is_positive]
-    if not some:
-        return f"none by {quantity}"
-    best = max(some, key=lambda one: one.count)
-    number = f"more than {best.count}" if best.bound else f"up to {best.count}"
-    after = [one.step for one in savings if one.step > some[-1].step]
-    end = f"; none from {after[0]} on" if after else ""
-    return f"{number if best.count else 'some'} by {quantity} (after {best.step}{end})"
-
-
 def _changes(result: Result, quantity: str, steps: Sequence[int]) -> Iterator[str]:
-    """Yield the change of a quantity by a Gaussian: bits as they are, others in percent."""
+    """Yield the change of a quantity by a Gaussian."""
     for step in steps:
         own, base = (result.value(step, quantity, form) for form in (GAUSSIAN, ITSELF))
-        if math.isnan(own) or math.isnan(base):
-            yield "–"
-        else:
-            digits = 2 if quantity == "loss" else 1
-            change = f"{own / base - 1:+.{digits}%}"
-            yield f"{own - base:+.4f}" if quantity == "bits" else change
+        missing = math.isnan(own) or math.isnan(base)
+        yield "–" if missing else _change(own, base, quantity)
 
 
-def _named(result: Result, form: str) -> str:
-    label, prior = result.training.label, PRIORS.get(form, form)
-    return label if form == ITSELF else f"{label} combined with {prior}"
+def _change(own: float, base: float, quantity: str) -> str:
+    """Return the change of a quantity: bits as they are, others in percent."""
+    digits = 2 if quantity == "loss" else 1
+    return f"{own - base:+.4f}" if quantity == "bits" else f"{own / base - 1:+.{digits}%}"
 
 
 def _capital(words: str) -> str:

@@ -105,6 +105,15 @@ def _parametrisation_claims(about: Summary) -> Iterator[Claim]:
         words = f"at all marks velocity alone has a lower {WORDS[quantity]} than noise alone"
         if ratios:
             yield Claim(words.replace("a lower bits", "fewer bits"), max(ratios), 1)
+    first, last = about.study.marks[0], about.study.marks[-1]
+    alone = about.get(REFERENCE, about.study.warmup)
+    others = [about.get(name, about.study.warmup) for name in (VELOCITY, EDM)]
+    if alone is not None:
+        found = [one.value(first, "frechet") for one in others if one is not None]
+        words = f"velocity and EDM alone have lower Fréchet distances after {first} steps"
+        if found:
+            base = alone.value(last, "frechet")
+            yield Claim(f"{words} than noise alone after {last}", max(found) / base, 1)
     ratios = _against(about, OPERATOR, EDM, about.study.warmup, "bits", form=GAUSSIAN)
     if ratios:
         words = "at all marks EDM has fewer bits per dimension than operator preconditioning"

@@ -29,6 +29,7 @@ from studies.training.answers import answers, gains, saved_steps
 from studies.training.claims import claims
 from studies.training.results import Result, Store
 from studies.training.running import CLASSIFIER, Runner
+from studies.training.short import short
 from studies.training.step_time import Times, step_times
 from studies.training.summary import Summary
 from studies.training.trainings import (
@@ -223,7 +224,7 @@ class TrainingStudy(Study):
         }
         if any(one.samples for one in results):
             drawn["samples"] = figures.samples(results, self)
-        return Findings(numbers, drawn, claims(about), self._text(about))
+        return Findings(numbers, drawn, claims(about), self._text(about), short(about))
 
     def _text(self, about: Summary) -> str:
         return self.text(

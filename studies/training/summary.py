@@ -27,7 +27,7 @@ QUANTITIES = ("loss", "bits", "frechet")
 WORDS = {"loss": "loss", "bits": "bits per dimension", "frechet": "Fréchet distance"}
 
 REFERENCE, VELOCITY, EDM, OPERATOR = "noise", "v", "edm-own", "operator-own"
-PAPER_3, PAPER_6 = "oism3", "oism6"
+PAPER_3, PAPER_6, PAPER_GAUSSIAN = "oism3", "oism6", "paper-principal2"
 """The names of the trainings that are compared."""
 
 

@@ -44,7 +44,8 @@ def test_the_report_has_the_words_of_the_study(name: str) -> None:
     assert figures
     assert {path.stem for path in folder.glob("*.png")} == set(figures)
     words = (folder / "text.md").read_text(encoding="utf-8").strip()
-    found = Findings({}, dict.fromkeys(figures), claims, "TEXT")  # type: ignore[arg-type]
+    summary = numbers.get("summary", "")
+    found = Findings({}, dict.fromkeys(figures), claims, "TEXT", summary)  # type: ignore[arg-type]
     page = re.escape(report(study, found, numbers["seconds"]))
     filled = "".join(
         re.escape(part) + ("" if blank is None else ".+?")

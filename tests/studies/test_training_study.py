@@ -21,11 +21,13 @@ from oism.training import Loop
 from studies.study import Results, plain, run_study
 from studies.training import __main__ as command
 from studies.training import step_time
-from studies.training.answers import Pair, Saving, answers
+from studies.training.answers import answers
 from studies.training.claims import claims
 from studies.training.measuring import Measured, Replayed
 from studies.training.results import Mark, Result, Store, steps_needed
 from studies.training.running import Pace, Runner
+from studies.training.savings import Pair, Saving
+from studies.training.short import short
 from studies.training.step_time import FAST, PLAIN, Times
 from studies.training.study import STEPS, TrainingStudy, run_some
 from studies.training.summary import Summary
@@ -270,8 +272,13 @@ def test_the_time_to_a_mark_is_that_of_steps_and_measurements() -> None:
     assert pace.until(training, 30, [30]) == 0
 
 
-def result_of(training: Training, factor: float, late: float | None = None) -> Result:
-    """Return made-up measurements, which decrease with steps; errors after 1,000 times ``late``."""
+def result_of(
+    training: Training, factor: float, late: float | None = None, distance: float = 1.0
+) -> Result:
+    """Return made-up measurements, which decrease with steps.
+
+    Errors after 1,000 steps are multiplied by ``late``, Fréchet distances by ``distance``.
+    """
     marks = {}
     for step in training.measured:
         forms = {}
@@ -284,7 +291,7 @@ def result_of(training: Training, factor: float, late: float | None = None) -> R
                 [0.01] * SIXTHS,
                 None if form == ITSELF else [0.5] * 48,
                 [3 + level, 3.1 + level] if full else None,
-                40 * level if full else None,
+                40 * level * distance if full else None,
             )
         marks[step] = Mark(step, forms, 0.04 * step, 3.0)
     drawn = np.random.default_rng(0).integers(0, 256, (16, 3, 32, 32), dtype=np.uint8)
@@ -314,7 +321,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(place, FULL.setup)
     for training in FULL.trainings[:-1]:
         late = 1.05 if training.name == "oism3" else None
-        store.write(result_of(training, FACTORS.get(training.name, 1.0), late))
+        distance = 0.8 if training.name in {"v", "edm-own"} else 1.0
+        store.write(result_of(training, FACTORS.get(training.name, 1.0), late, distance))
     step_time.write(times_of(), place / STEPS)
     content = {"accuracy": 0.93, "features": 256, "test_distance": 2.0}
     (place / "classifier.json").write_text(json.dumps(content))
@@ -351,12 +359,32 @@ def test_claims_are_those_about_what_was_measured(report: Results, stored: Path)
     words = [claim.words for claim in report.claims]
     assert sum("of EDM" in one for one in words) == 3
     assert sum("in a sixth" in one for one in words) == 6
-    assert len(words) == len(set(words)) == 6 * 3 + 2 + 3 + 3 + 3 + 3
+    assert len(words) == len(set(words)) == 6 * 3 + 2 + 3 + 4 + 3 + 3
     few = [one for one in FULL.results(stored) if one.training.name == "v"]
     about = Summary(FULL, few, None, {})
     assert claims(about) == []
     assert answers(about).startswith("- **Steps saved by a Gaussian in addition**")
     assert "- **The best forms** after 5000 steps, by loss: velocity " in answers(about)
+
+
+def test_the_first_paragraph_answers_with_figures(report: Results, stored: Path) -> None:
+    lines = (report.folder / "report.md").read_text(encoding="utf-8").splitlines()
+    results = {one.training.key: one for one in FULL.results(stored)}
+    expected = (
+        f"of the network alone after 6000 is {results['noise-0-5000'].value(6000, 'frechet'):.0f}.",
+        f"the velocity {results['v-0-500'].value(1000, 'frechet'):.0f} and EDM's preconditioning",
+        "OISM(3) ",
+        "A higher order does not pay: the loss of OISM(6) is ",
+    )
+    for words in expected:
+        assert words in lines[2]
+    assert lines[4].startswith("`python -m studies training`")
+
+
+def test_the_first_paragraph_leaves_out_what_was_not_measured(stored: Path) -> None:
+    few = [one for one in FULL.results(stored) if one.training.name == "v"]
+    assert short(Summary(FULL, few, None, {})).startswith("A Gaussian prior in addition changes")
+    assert short(Summary(FULL, [], None, {})) == ""
 
 
 def test_a_form_that_was_not_sampled_is_missing() -> None:
