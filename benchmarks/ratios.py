@@ -8,8 +8,8 @@ machines can be compared, roughly. The file has one JSON object per line, the ne
 from __future__ import annotations
 
 import json
+import math
 import platform
-import statistics
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +20,12 @@ from pathlib import Path
 
 WORSE = 4 / 3
 """By which factor a ratio may be larger than in the last record."""
+
+BLOCK = 0.1
+"""The seconds after which a block of calls ends."""
+
+SHORTEST = 1e-6
+"""The shortest time that a call is taken to have."""
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "finufft")
 
@@ -37,11 +43,15 @@ class Task:
 
 @dataclass(frozen=True)
 class Timing:
-    """The median seconds of a task and of its baseline, and the median of the ratios of rounds."""
+    """The smallest seconds of a call of a task and of its baseline, of all rounds."""
 
     own: float
     other: float
-    ratio: float
+
+    @property
+    def ratio(self) -> float:
+        """The time of the task divided by that of its baseline."""
+        return self.own / self.other
 
 
 @dataclass(frozen=True)
@@ -65,16 +75,27 @@ class Record:
 
 
 def timed(task: Task, clock: Callable[[], float] = time.perf_counter) -> Timing:
-    """Return the times of a task and its baseline, in alternate rounds."""
-    own: list[float] = []
-    other: list[float] = []
-    for _ in range(task.rounds):
-        for work, times in ((task.own, own), (task.other, other)):
-            start = clock()
-            work()
-            times.append(clock() - start)
-    ratios = [one / base for one, base in zip(own, other, strict=True)]
-    return Timing(*map(statistics.median, (own, other, ratios)))
+    """Return the times of a task and its baseline, in alternate rounds.
+
+    After the first round, each is called until ``BLOCK`` seconds have passed, and the mean counts:
+    threads that wait for the next work of the other library slow down a single short call. The
+    smallest time counts, because other programs can only make it longer.
+    """
+    works = (task.own, task.other)
+    times = [[_seconds(work, 1, clock)] for work in works]
+    counts = [max(1, math.ceil(BLOCK / max(one[0], SHORTEST))) for one in times]
+    for _ in range(task.rounds - 1):
+        for work, count, found in zip(works, counts, times, strict=True):
+            found.append(_seconds(work, count, clock))
+    return Timing(*map(min, times))
+
+
+def _seconds(work: Callable[[], object], count: int, clock: Callable[[], float]) -> float:
+    """Return the mean time of so many calls."""
+    start = clock()
+    for _ in range(count):
+        work()
+    return (clock() - start) / count
 
 
 def is_worse(ratio: float, last: float | None) -> bool:

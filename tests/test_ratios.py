@@ -37,23 +37,33 @@ class Clock:
         return run
 
 
-def test_rounds_alternate_and_medians_count(ratios: ModuleType) -> None:
+def noted(order: list[str], name: str, work: Callable[[], None]) -> Callable[[], None]:
+    """Return work that adds a name to a list."""
+
+    def run() -> None:
+        order.append(name)
+        work()
+
+    return run
+
+
+def test_rounds_alternate_and_the_smallest_times_count(ratios: ModuleType) -> None:
     clock, order = Clock(), list[str]()
-
-    def noted(name: str, *seconds: float) -> Callable[[], None]:
-        work = clock.work(*seconds)
-
-        def run() -> None:
-            order.append(name)
-            work()
-
-        return run
-
-    task = ratios.Task("t", "b", noted("own", 1.0, 9.0, 2.0), noted("other", 2.0, 2.0, 8.0))
+    own, other = clock.work(3.0, 9.0, 2.0), clock.work(4.0, 8.0, 8.0)
+    task = ratios.Task("t", "b", noted(order, "own", own), noted(order, "other", other))
     timing = ratios.timed(task, clock)
     assert order == ["own", "other"] * 3
-    assert (timing.own, timing.other) == (2.0, 2.0)
-    assert timing.ratio == 0.5, "the median of 0.5, 4.5 and 0.25"
+    assert (timing.own, timing.other, timing.ratio) == (2.0, 4.0, 0.5)
+
+
+def test_short_calls_are_timed_in_blocks(ratios: ModuleType) -> None:
+    clock, order = Clock(), list[str]()
+    task = ratios.Task(
+        "t", "b", noted(order, "own", clock.work(0.02)), noted(order, "other", clock.work(1.0)), 2
+    )
+    timing = ratios.timed(task, clock)
+    assert order == ["own", "other", *["own"] * 5, "other"], "0.1 s of each after the first round"
+    assert timing.ratio == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +74,7 @@ def test_worse_by_more_than_a_third(
     ratio: float, last: float | None, worse: bool, ratios: ModuleType
 ) -> None:
     assert ratios.is_worse(ratio, last) is worse
-    timing = ratios.Timing(ratio, 1.0, ratio)
+    timing = ratios.Timing(ratio, 1.0)
     task = ratios.Task("task", "baseline", print, print)
     assert ratios.line(task, timing, last).endswith("slower") is worse
 
@@ -77,7 +87,7 @@ def test_what_is_slower_is_named_after_two_more_measurements(
 
     def timed(task: object) -> object:
         ratio = next(left[task.name])  # type: ignore[attr-defined]
-        return ratios.Timing(ratio, 1.0, ratio)
+        return ratios.Timing(ratio, 1.0)
 
     monkeypatch.setattr(ratios, "timed", timed)
     tasks = [ratios.Task(name, "b", print, print) for name in found]
