@@ -8,7 +8,7 @@ dimension and Fréchet distances.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from studies.training.results import Curve, Result, steps_needed
@@ -117,20 +117,34 @@ def pairs(about: Summary) -> list[Pair]:
     ]
 
 
+def best(savings: Iterable[Saving]) -> Saving | None:
+    """Return the largest number of saved steps, if any are."""
+    some = [one for one in savings if one.is_positive]
+    return max(some, key=lambda one: one.count, default=None)
+
+
+def none_after(savings: Sequence[Saving]) -> int | None:
+    """Return the step from which on none are saved.
+
+    >>> none_after([Saving(10, 5), Saving(20, -1), Saving(30, -2)])
+    20
+    """
+    last = max((one.step for one in savings if one.is_positive), default=0)
+    return next((one.step for one in savings if one.step > last), None)
+
+
 def at_most(savings: Sequence[Saving], quantity: str) -> str:
     """Return the largest number of saved steps, and from where on there are none.
 
     >>> at_most([Saving(10, 5), Saving(20, -1), Saving(30, -2)], "loss")
     'up to 5 by loss (after 10; none from 20 on)'
     """
-    some = [one for one in savings if one.is_positive]
-    if not some:
+    most, after = best(savings), none_after(savings)
+    if most is None:
         return f"none by {quantity}"
-    best = max(some, key=lambda one: one.count)
-    number = f"more than {best.count}" if best.bound else f"up to {best.count}"
-    after = [one.step for one in savings if one.step > some[-1].step]
-    end = f"; none from {after[0]} on" if after else ""
-    return f"{number if best.count else 'some'} by {quantity} (after {best.step}{end})"
+    number = f"more than {most.count}" if most.bound else f"up to {most.count}"
+    end = f"; none from {after} on" if after else ""
+    return f"{number if most.count else 'some'} by {quantity} (after {most.step}{end})"
 
 
 def named(result: Result, form: str) -> str:

@@ -6,17 +6,22 @@ import math
 from collections.abc import Sequence
 
 from studies.training.results import Result
-from studies.training.savings import Pair, pairs
+from studies.training.savings import Pair, Saving, best, none_after, pairs
 from studies.training.summary import (
     EDM,
     PAPER_3,
     PAPER_6,
     PAPER_GAUSSIAN,
+    QUANTITIES,
     REFERENCE,
     VELOCITY,
+    WORDS,
     Summary,
 )
 from studies.training.trainings import GAUSSIAN, ITSELF, PRINCIPAL_9
+
+BESIDE = {VELOCITY: "the velocity", EDM: "EDM's preconditioning"}
+"""Parametrisations other than predicted noise, in words."""
 
 NAMES = {PAPER_GAUSSIAN: "the paper's form with a Gaussian"}
 """Names that need no explanation."""
@@ -24,18 +29,20 @@ NAMES = {PAPER_GAUSSIAN: "the paper's form with a Gaussian"}
 
 def short(about: Summary) -> str:
     """Return a paragraph that answers the questions of the study, as far as they were measured."""
-    parts = (_paper, _distances, _others, _added, _form, _order)
+    parts = (_paper, _distances, _others, _saved_beside, _changed, _form, _order)
     return " ".join(words for part in parts if (words := part(about)))
 
 
 def _paper(about: Summary) -> str:
     """Return how many steps a prior saves with the paper's settings, by loss."""
-    found = [_saved(one, "loss") for one in _papers(about)]
-    if not found:
+    found = _papers(about)
+    most = best(saving for one in found for saving in one.savings("loss").values())
+    if most is None:
         return ""
     return (
-        "With the paper's settings, a closed-form prior saves training steps by loss, compared "
-        f"with the network alone: {'; '.join(found)}."
+        f"With the paper's settings, a closed-form prior saves at most {most.count} training steps "
+        "by loss, compared with the network alone: "
+        f"{'; '.join(_saved(one, 'loss') for one in found)}."
     )
 
 
@@ -48,8 +55,8 @@ def _distances(about: Summary) -> str:
     if not values or math.isnan(alone):
         return ""
     return (
-        f"The Fréchet distances of these forms after {first} steps are {_span(values)}, that of "
-        f"the network alone after {last} is {alone:.0f}."
+        f"By Fréchet distance it saves more: these forms have {_span(values)} after {first} steps, "
+        f"the network alone {alone:.0f} after {last}."
     )
 
 
@@ -59,7 +66,7 @@ def _others(about: Summary) -> str:
     first, last = study.marks[0], study.marks[-1]
     found = [
         f"{name} {value:.0f}"
-        for name, key in (("the velocity", VELOCITY), ("EDM's preconditioning", EDM))
+        for key, name in BESIDE.items()
         if not math.isnan(value := _value(about.get(key, study.warmup), first))
     ]
     alone = _value(about.get(REFERENCE, study.warmup), last)
@@ -72,21 +79,41 @@ def _others(about: Summary) -> str:
     )
 
 
-def _added(about: Summary) -> str:
-    """Return what a Gaussian adds to these parametrisations, and to predicted noise."""
+def _saved_beside(about: Summary) -> str:
+    """Return how many steps a Gaussian saves in addition to these parametrisations."""
+    words = []
+    for one in pairs(about):
+        key = one.result.training.name
+        if (one.warmup, one.form) == (about.study.warmup, GAUSSIAN) and key in BESIDE:
+            found = [
+                f"{_number(most)} by {WORDS[name]}"
+                for name in QUANTITIES
+                if (most := best(one.savings(name).values())) and most.count
+            ]
+            words.append(f"{BESIDE[key]}, {', '.join(found) or 'none'}")
+    if not words:
+        return ""
+    return (
+        "The largest numbers of steps that a Gaussian saves in addition are, with "
+        f"{'; with '.join(words)}."
+    )
+
+
+def _changed(about: Summary) -> str:
+    """Return what a Gaussian changes after the last mark, also with predicted noise."""
     study, words = about.study, []
     last = study.marks[-1]
-    for name, key in (("the velocity", VELOCITY), ("EDM", EDM), ("the noise", REFERENCE)):
+    for key, name in {**BESIDE, REFERENCE: "predicted noise"}.items():
         result = about.get(key, study.warmup)
         own, alone = (_value(result, last, form) for form in (GAUSSIAN, ITSELF))
         fewer = _value(result, last, GAUSSIAN, "bits") - _value(result, last, ITSELF, "bits")
         if not any(map(math.isnan, (own, alone, fewer))):
-            words.append(f"{name} {own / alone - 1:+.1%} and {fewer:+.4f} bits")
+            words.append(f"{own / alone - 1:+.1%} and {fewer:+.4f} bits with {name}")
     if not words:
         return ""
     return (
-        "A Gaussian prior in addition changes distances and bits per dimension after "
-        f"{last} steps as follows: {', '.join(words)}."
+        f"After {last} steps it changes Fréchet distance and bits per dimension by "
+        f"{', '.join(words)}."
     )
 
 
@@ -130,14 +157,20 @@ def _papers(about: Summary) -> list[Pair]:
 def _saved(pair: Pair, quantity: str) -> str:
     """Return the largest number of steps saved, and from where on there are none."""
     savings = list(pair.savings(quantity).values())
-    some = [one for one in savings if one.is_positive]
+    most, after = best(savings), none_after(savings)
     name = NAMES.get(pair.result.training.name, pair.name)
-    if not some:
+    if most is None:
         return f"{name} none"
-    best = max(some, key=lambda one: one.count)
-    after = [one.step for one in savings if one.step > some[-1].step]
-    end = f", none from {after[0]} on" if after else ""
-    return f"{name} {'more than ' * bool(best.bound)}{best.count} after {best.step} steps{end}"
+    return f"{name} {_number(most)}" + (f", none from {after} on" if after else "")
+
+
+def _number(saving: Saving) -> str:
+    """Return a number of steps saved in words.
+
+    >>> _number(Saving(3500, 1500, "> "))
+    'more than 1500 after 3500 steps'
+    """
+    return f"{'more than ' * bool(saving.bound)}{saving.count} after {saving.step} steps"
 
 
 def _has(result: Result | None, step: int) -> bool:
