@@ -15,6 +15,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,24 +102,40 @@ def traps() -> Iterator[tuple[Any, str, int, bool]]:
     yield from ((Path, "unlink", calls, False) for calls in range(4))
 
 
+def first_traps() -> Iterator[tuple[Any, str, int, bool]]:
+    """Yield every call that brings the lock, the prior and the settings to the disk."""
+    yield from ((os, "fsync", calls, False) for calls in range(4))
+    yield from ((Path, "replace", calls, False) for calls in range(2))
+    yield from ((os, "open", calls, False) for calls in range(5))
+
+
 def killed(folder: Path) -> None:
-    """Run in ``folder/whole`` at once; in ``trapped`` and ``chance`` with many deaths."""
+    """Run in ``folder/whole`` at once; in ``trapped`` and ``chance`` with many deaths.
+
+    In ``begun-0`` and so on it dies at the start, and then runs to its end.
+    """
     prior, source = fitted(), random.Random(0)
     warmed()  # what accelerate and torch import at first use need not be imported by every child
 
-    def train(name: str) -> None:
-        short_run(folder / name, predictor(prior), resume=True, **LONG).run()
+    def train(name: str, **changes: Any) -> None:
+        settings = {**LONG, **changes}
+        short_run(folder / name, predictor(prior), resume=True, **settings).run()
 
-    def trapped(place: tuple[Any, str, int, bool]) -> None:
+    def trapped(place: tuple[Any, str, int, bool], name: str, **changes: Any) -> None:
         trap(*place)
-        train("trapped")
+        train(name, **changes)
 
     ends: dict[str, list[int]] = {"whole": [ended(forked(lambda: train("whole")))]}
     ends["trapped"] = []
     for place in traps():
-        ends["trapped"].append(ended(forked(lambda place=place: trapped(place))))  # type: ignore[misc]
+        ends["trapped"].append(ended(forked(lambda place=place: trapped(place, "trapped"))))  # type: ignore[misc]
         check_readable(folder / "trapped")
     ends["trapped"].append(ended(forked(lambda: train("trapped"))))
+    ends["begun"] = [ended(forked(lambda: train("begun", steps=2)))]
+    for k, place in enumerate(first_traps()):
+        begin = partial(trapped, place, f"begun-{k}", steps=2)
+        ends["begun"].append(ended(forked(begin)))
+        ends["begun"].append(ended(forked(partial(train, f"begun-{k}", steps=2))))
     ends["chance"] = []
     while not ends["chance"] or ends["chance"][-1] == -signal.SIGKILL:
         pid = forked(lambda: train("chance"))

@@ -203,6 +203,16 @@ def test_places(tmp_path: Path) -> None:
         load(tmp_path)
     with pytest.raises(CheckpointError, match=r"holds no run: there is no settings.json"):
         read_settings(tmp_path)
+    (tmp_path / "run.lock").write_text("process 1")
+    with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
+        check_folder(tmp_path, resume=True)
+    (tmp_path / "file").unlink()
+    for name in ("prior.safetensors", ".oism-0.part"):  # a run that was killed at its start
+        (tmp_path / name).write_text("x")
+        check_folder(tmp_path, resume=False)
+    (tmp_path / "run.lock").unlink()
+    with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
+        check_folder(tmp_path, resume=True)
     (tmp_path / "settings.json").write_text("[]")
     assert holds_run(tmp_path)
     check_folder(tmp_path, resume=False)  # of a run that has no checkpoint

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .processes import LONG, traps
+from .processes import LONG, first_traps, traps
 from .small import assert_same, steps_and_losses
 
 pytestmark = [
@@ -47,3 +47,14 @@ def test_killed_at_any_moment(name: str, runs: Path) -> None:
     assert found == steps_and_losses(runs / "whole")
     names = sorted(path.name for path in (runs / name / "checkpoints").iterdir())
     assert names == [f"step-000000{k}.safetensors" for k in (58, 60)], "no draft is left"
+
+
+def test_killed_at_the_start(runs: Path) -> None:
+    """Before there are settings, the lock of the killed run shows that the files are its own."""
+    ends = json.loads((runs / "ends.json").read_text())
+    assert ends["begun"] == [0, *[-9, 0] * len(list(first_traps()))]
+    for k in range(len(list(first_traps()))):
+        assert_same(runs / "begun", runs / f"begun-{k}")
+        names = [path.name for path in (runs / f"begun-{k}").iterdir()]
+        assert "run.lock" not in names
+        assert not any(name.startswith(".oism-") for name in names), "no draft is left"

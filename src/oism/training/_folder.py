@@ -12,6 +12,7 @@ run.lock            while a run writes to the folder: which process does
 from __future__ import annotations
 
 import errno
+import fnmatch
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from oism._core.atomic import replacing
+from oism._core.atomic import DRAFTS, replacing
 from oism._core.locking import FileLock, LockedError, check_unlocked
 from oism.training import _checkpoint as checkpoint
 from oism.training._checkpoint import CheckpointError
@@ -51,11 +52,22 @@ def check_folder(folder: Path, *, resume: bool) -> None:
         raise FileExistsError(
             f"{folder} holds a run, with {last.name}: resume it, or name another folder"
         )
-    others = folder.is_dir() and any(path.name != LOCK for path in folder.iterdir())
-    if others and not holds_run(folder):
+    if not holds_run(folder) and _has_others(folder):
         raise FileExistsError(f"{folder} is not empty, and holds no run: name another folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "no permission to write in this folder", str(there))
+
+
+def _has_others(folder: Path) -> bool:
+    """Return whether a folder has files that are not those of a run that was killed at its start.
+
+    Such a run leaves its lock, and may leave drafts and the prior, which it writes before its
+    settings.
+    """
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if LOCK in names:
+        names -= {LOCK, PRIOR, *fnmatch.filter(names, DRAFTS)}
+    return bool(names)
 
 
 def check_not_running(folder: Path) -> None:
