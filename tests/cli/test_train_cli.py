@@ -427,6 +427,28 @@ def test_images_that_moved(here: Run, place: Path, tmp_path: Path) -> None:
     assert here(f"train --resume {run} --steps 3").code == 0, "the new path is stored"
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_that_was_killed_at_its_start(here: Run, tmp_path: Path, *, resume: bool) -> None:
+    """It left its lock and drafts, or settings without a prior; the same command starts it."""
+    words = f"train digits.npz -o {tmp_path}/run --steps 2 {TINY}"
+    assert here(words).code == 0
+    expected = weights(tmp_path / "run")
+    kept = ["settings.json"] if resume else []
+    for path in (tmp_path / "run").iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name not in kept:
+            path.unlink()
+    for name in ("run.lock", ".oism-0.part"):
+        (tmp_path / "run" / name).write_text("")
+    ended = here(f"train --resume {tmp_path}/run" if resume else words)
+    assert ended.code == 0, ended.err
+    assert equal(weights(tmp_path / "run"), expected)
+    names = {path.name for path in (tmp_path / "run").iterdir()}
+    assert "prior.safetensors" in names
+    assert not names & {"run.lock", ".oism-0.part"}
+
+
 def test_a_run_of_python_is_resumed_there(here: Run, place: Path, tmp_path: Path) -> None:
     config = TrainingConfig(steps=1, batch=16, sample_every=0)
     train(unet_for((1, 8, 8), width=4), images(place), tmp_path / "run", config)

@@ -50,7 +50,9 @@ def test_a_killed_holder_holds_nothing(tmp_path: Path) -> None:
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
-    assert path.exists()  # what is left of it
+    before = path.read_text()
+    check_unlocked(path)
+    assert path.read_text() == before, "what is left of it stays"
     with FileLock(path):
         assert f"process {os.getpid()} " in path.read_text()
 

@@ -104,9 +104,9 @@ def traps() -> Iterator[tuple[Any, str, int, bool]]:
 
 def first_traps() -> Iterator[tuple[Any, str, int, bool]]:
     """Yield every call that brings the lock, the prior and the settings to the disk."""
-    yield from ((os, "fsync", calls, False) for calls in range(4))
-    yield from ((Path, "replace", calls, False) for calls in range(2))
-    yield from ((os, "open", calls, False) for calls in range(5))
+    yield from ((os, "fsync", calls, False) for calls in range(5))
+    yield from ((Path, "replace", calls, False) for calls in range(3))
+    yield from ((os, "open", calls, False) for calls in range(6))
 
 
 def killed(folder: Path) -> None:

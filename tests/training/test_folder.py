@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from oism.training import (
     TrainingConfig,
     bits_per_dim,
     check_folder,
+    check_not_running,
     holds_run,
     latest_checkpoint,
     read_settings,
@@ -149,6 +151,23 @@ def test_an_error_while_the_model_is_written_leaves_the_last_one(
     assert after == (tmp_path / "whole" / "model.safetensors").read_bytes() != before
 
 
+def test_an_error_while_a_prior_is_written_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise no run could start there: a prior without settings may be anybody's."""
+
+    def stop(self: object, path: Path) -> None:
+        path.write_text("half of it")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Prior, "save", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path)
+    assert not list(tmp_path.iterdir())
+    run(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -207,12 +226,15 @@ def test_places(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
         check_folder(tmp_path, resume=True)
     (tmp_path / "file").unlink()
-    for name in ("prior.safetensors", ".oism-0.part"):  # a run that was killed at its start
-        (tmp_path / name).write_text("x")
+    (tmp_path / ".oism-0.part").write_text("x")  # a run that was killed at its start
+    for check in (check_not_running, partial(check_folder, resume=False)):
         check_folder(tmp_path, resume=False)
-    (tmp_path / "run.lock").unlink()
-    with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
-        check_folder(tmp_path, resume=True)
+        check(tmp_path)
+    for name in ("run.lock", "prior.safetensors"):
+        path = tmp_path / name
+        path.unlink() if path.exists() else path.write_text("that of somebody else")
+        with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
+            check_folder(tmp_path, resume=True)
     (tmp_path / "settings.json").write_text("[]")
     assert holds_run(tmp_path)
     check_folder(tmp_path, resume=False)  # of a run that has no checkpoint

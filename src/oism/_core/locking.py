@@ -14,6 +14,7 @@ import errno
 import os
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -57,16 +58,7 @@ class FileLock:
         self._path = Path(path)
         self._file: IO[str] | None = None
         while self._file is None:
-            file = open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+")  # noqa: SIM115
-            try:
-                _lock(file)
-            except OSError as error:
-                file.seek(NAME_AT)
-                holder = file.read().strip("\0\n") or "another process"
-                file.close()
-                if error.errno not in BUSY:  # a file system without locks, for example
-                    raise
-                raise LockedError(f"held by {holder}") from None
+            file = _locked(self._path, os.O_CREAT)
             if self._is_at_path(file):
                 self._file = file
             else:
@@ -108,9 +100,24 @@ class FileLock:
 
 
 def check_unlocked(path: str | os.PathLike[str]) -> None:
-    """Raise `LockedError` where the lock of a path is held."""
-    if Path(path).exists():
-        FileLock(path).release()
+    """Raise `LockedError` where the lock of a path is held; the file of a dead holder remains."""
+    with suppress(FileNotFoundError):
+        _locked(path).close()
+
+
+def _locked(path: str | os.PathLike[str], flags: int = 0) -> IO[str]:
+    """Return an open file, locked until it is closed."""
+    file = open(os.open(path, os.O_RDWR | flags, 0o666), "r+")  # noqa: SIM115
+    try:
+        _lock(file)
+    except OSError as error:
+        file.seek(NAME_AT)
+        holder = file.read().strip("\0\n") or "another process"
+        file.close()
+        if error.errno not in BUSY:  # a file system without locks, for example
+            raise
+        raise LockedError(f"held by {holder}") from None
+    return file
 
 
 def _own_name() -> str:

@@ -14,18 +14,23 @@ from oism.data.files import FileError
 from oism.images import PCA, Prior, fit_mixture, fit_prior
 from oism.process import Clock, VariancePreserving
 from oism.storage import load
-from oism.training import Rows
+from oism.training import Rows, latest_checkpoint
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
 def stored_prior(plan: Plan) -> Prior | None:
-    """Return the prior of a file: that of a resumed run, or one that is named."""
+    """Return the prior of a file: that of a resumed run, or one that is named.
+
+    A run that was killed at its start has settings without a prior, and no checkpoint: its prior is
+    fitted or read again.
+    """
     if plan.form["prior"] == NONE:
         return None
-    if plan.resumes:
-        prior: Prior = load(plan.folder / "prior.safetensors", expected=Prior)
+    own = plan.folder / "prior.safetensors"
+    if plan.resumes and (own.exists() or latest_checkpoint(plan.folder) is not None):
+        prior: Prior = load(own, expected=Prior)
         return prior
     if plan.form["prior"] in FITTED:
         return None

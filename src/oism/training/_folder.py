@@ -21,8 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from oism._core.atomic import DRAFTS, replacing
+from oism._core.atomic import DRAFTS, replacing_together
 from oism._core.locking import FileLock, LockedError, check_unlocked
+from oism.images import Prior
 from oism.training import _checkpoint as checkpoint
 from oism.training._checkpoint import CheckpointError
 from oism.training._metrics import NAME
@@ -61,12 +62,11 @@ def check_folder(folder: Path, *, resume: bool) -> None:
 def _has_others(folder: Path) -> bool:
     """Return whether a folder has files that are not those of a run that was killed at its start.
 
-    Such a run leaves its lock, and may leave drafts and the prior, which it writes before its
-    settings.
+    Such a run leaves its lock, and may leave drafts of its settings and its prior.
     """
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if LOCK in names:
-        names -= {LOCK, PRIOR, *fnmatch.filter(names, DRAFTS)}
+        names -= {LOCK, *fnmatch.filter(names, DRAFTS)}
     return bool(names)
 
 
@@ -126,11 +126,18 @@ def read_settings(folder: str | os.PathLike[str]) -> Mapping[str, Any]:
     return settings
 
 
-def write_settings(folder: Path, settings: Mapping[str, Any]) -> None:
-    """Write the settings of a run, plain data, with the SHA-256 of their JSON text."""
-    with replacing(folder / SETTINGS) as draft:
+def write_settings(folder: Path, settings: Mapping[str, Any], prior: Prior | None = None) -> None:
+    """Write the settings of a run, plain data, with the SHA-256 of their JSON text, and its prior.
+
+    The settings are renamed first. A run that is killed before its prior has a name has settings
+    without a checkpoint, and begins again.
+    """
+    paths = [folder / SETTINGS] if prior is None else [folder / SETTINGS, folder / PRIOR]
+    with replacing_together(*paths) as drafts:
         content = json.dumps({**settings, "sha256": _digest(settings)}, indent=1)
-        draft.write_text(content, encoding="utf-8")
+        drafts[0].write_text(content, encoding="utf-8")
+        if prior is not None:
+            prior.save(drafts[1])
 
 
 def _digest(settings: Mapping[str, Any]) -> str:

@@ -177,7 +177,11 @@ class Run:
         self._lock: FileLock | None = None
         if self.accelerator.is_main_process:
             self._lock = self._locked(0 if found is None else found.step)
-            self._write_settings(new=found is None)
+            try:
+                self._write_settings(new=found is None)
+            except BaseException:
+                self.close()
+                raise
         self.accelerator.wait_for_everyone()
 
     def _locked(self, step: int) -> FileLock:
@@ -365,10 +369,8 @@ class Run:
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_drafts(self.folder)
         if new:
-            for name in (places.MODEL, places.METRICS):  # of a run without a checkpoint
+            for name in (places.MODEL, places.METRICS, places.PRIOR):  # of one without a checkpoint
                 (self.folder / name).unlink(missing_ok=True)
-            if self.loop.informed is not None:
-                self.loop.informed.prior.save(self.folder / places.PRIOR)
         settings = {
             "config": asdict(self.config),
             "model": self.model.facts(),
@@ -378,7 +380,9 @@ class Run:
             "torch": torch.__version__,
             "notes": self.notes,
         }
-        places.write_settings(self.folder, plain(settings))
+        informed = self.loop.informed if new else None
+        prior = None if informed is None else informed.prior
+        places.write_settings(self.folder, plain(settings), prior)
 
 
 def _restore(loop: Loop, found: Checkpoint) -> None:
