@@ -26,10 +26,10 @@ cases are drawn and judged.
 
 ABOUT = {
     "tables": "a random table through every method of `OISM`, in any frame and dtype, with "
-    "weights, gaps, bounds and periods. The log-density must be finite and at most 0.5 "
-    "nats below that of a Gaussian, the mass one, samples in range, and marginals and conditionals "
-    "consistent. A saved or pickled model must return the same bits. Wrong arguments must raise an "
-    "error that names them.",
+    "weights, missing values, bounds and periods. The log-density must be finite and at most 0.5 "
+    "nats below that of a Gaussian, its integral one where it can be computed, samples in range, "
+    "and marginals and conditionals consistent. A saved or pickled model must return the same "
+    "bits. Wrong arguments must raise an error that names them.",
     "files": "a model, checkpoint, folder of a run, table or image that is cut, extended, emptied, "
     "replaced, or has bits or blocks changed. Reading it must raise an error that names the file, "
     "or return the same content. Formats without checksums (CSV, NPY) cannot reveal a changed "
