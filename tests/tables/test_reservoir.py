@@ -67,3 +67,12 @@ def test_merging_leaves_the_parts_alone() -> None:
 def test_reservoirs_of_other_sizes_do_not_merge() -> None:
     with pytest.raises(ValueError, match="size and the columns"):
         filled(torch.arange(5)).merge(filled(torch.arange(5), size=3))
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_the_state_has_only_the_rows_that_are_held(first: int, second: int) -> None:
+    """So a small table has a small pickle, whatever the largest number of rows."""
+    found = filled(torch.arange(first)).merge(filled(torch.arange(first, first + second)))
+    held = [len(part) for part in vars(found).values() if isinstance(part, torch.Tensor)]
+    assert held == [len(found)] * 4
+    assert len(found) == min(20, first + second)

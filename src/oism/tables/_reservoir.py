@@ -19,6 +19,7 @@ from torch import Tensor
 
 from oism._core import checks
 from oism._core.hashing import GOLDEN
+from oism.estimation import across_processes
 
 EMPTY = torch.iinfo(torch.int64).max
 """The key of a slot without a row: after all others."""
@@ -52,9 +53,7 @@ def uniforms_of(positions: Tensor, count: int) -> Tensor:
 
 
 class Reservoir:
-    """At most ``size`` rows of ``dim`` columns, out of ``seen`` rows.
-
-    Slots have a fixed number, so that processes exchange tensors of the same shape.
+    """At most ``size`` rows of ``dim`` columns, out of ``seen`` rows, in the order of their keys.
 
     >>> reservoir = Reservoir(3, dim=1)
     >>> x = torch.arange(100, dtype=torch.float64)[:, None]
@@ -65,10 +64,10 @@ class Reservoir:
     def __init__(self, size: int, dim: int) -> None:
         self.size = checks.integer(size, "size", minimum=1)
         self.seen = 0
-        self._keys = torch.full((size,), EMPTY)
-        self._rows = torch.zeros(size, dim, dtype=torch.float64)
-        self._weights = torch.zeros(size, dtype=torch.float64)
-        self._positions = torch.zeros(size, dtype=torch.int64)
+        self._keys = torch.zeros(0, dtype=torch.int64)
+        self._rows = torch.zeros(0, dim, dtype=torch.float64)
+        self._weights = torch.zeros(0, dtype=torch.float64)
+        self._positions = torch.zeros(0, dtype=torch.int64)
 
     def __len__(self) -> int:
         """Return the number of rows that are held."""
@@ -78,40 +77,60 @@ class Reservoir:
         """Return self after rows ``(n, dim)`` with their weights and positions, ``(n,)``."""
         keys = keys_of(positions)
         self.seen += len(x)
-        chosen = keys < self._keys.max()
-        if bool(chosen.any()):
-            self._keep(keys[chosen], x[chosen], weights[chosen], positions[chosen])
+        if len(self._keys) == self.size:
+            chosen = keys < self._keys[-1]
+            keys, x, weights, positions = (one[chosen] for one in (keys, x, weights, positions))
+        if len(keys):
+            self._keep(keys, x, weights, positions)
         return self
 
     def merge(self, other: Self) -> Self:
         """Return the subsample of the rows of both."""
-        if self._rows.shape != other._rows.shape:
+        if (self.size, self._rows.shape[1]) != (other.size, other._rows.shape[1]):
             raise ValueError("other must have the size and the columns of this reservoir")
         result = copy.copy(self)
         result.seen += other.seen
         result._keep(other._keys, other._rows, other._weights, other._positions)
         return result
 
+    def across_processes(self) -> Self:
+        """Return the subsample of the rows of all processes."""
+        # Processes exchange tensors of the same shape, so slots without a row are sent too.
+        result = across_processes(self._resized(self.size))
+        return result._resized(len(result))
+
     def rows(self) -> Tensor:
-        """Return the rows ``(len, dim)``, in the order of their keys."""
-        return self._rows[self._order()]
+        """Return the rows ``(len, dim)``."""
+        return self._rows
 
     def weights(self) -> Tensor:
         """Return their weights."""
-        return self._weights[self._order()]
+        return self._weights
 
     def positions(self) -> Tensor:
         """Return their positions in the table."""
-        return self._positions[self._order()]
-
-    def _order(self) -> Tensor:
-        return self._keys.argsort()[: len(self)]
+        return self._positions
 
     def _keep(self, keys: Tensor, x: Tensor, weights: Tensor, positions: Tensor) -> None:
         """Replace the rows by those of the smallest keys, of these rows and the ones before."""
-        self._keys, best = torch.cat((self._keys, keys)).topk(
-            self.size, largest=False, sorted=False
-        )
+        keys = torch.cat((self._keys, keys))
+        # NumPy's sort of integers is several times as fast as torch's.
+        best = torch.from_numpy(keys.numpy().argsort()[: self.size])
+        self._keys = keys[best]
         self._rows = torch.cat((self._rows, x))[best]
         self._weights = torch.cat((self._weights, weights.to(self._weights)))[best]
         self._positions = torch.cat((self._positions, positions))[best]
+
+    def _resized(self, count: int) -> Self:
+        """Return a copy with so many slots: with empty ones at the end, or without them."""
+        more = max(0, count - len(self._keys))
+
+        def resized(held: Tensor, fill: int = 0) -> Tensor:
+            return torch.cat((held, held.new_full((more, *held.shape[1:]), fill)))[:count]
+
+        result = copy.copy(self)
+        result._keys = resized(self._keys, EMPTY)
+        result._rows = resized(self._rows)
+        result._weights = resized(self._weights)
+        result._positions = resized(self._positions)
+        return result

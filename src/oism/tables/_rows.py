@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oism.estimation import across_processes, gathered
+from oism.estimation import gathered
 from oism.tables._background import effective_count
 from oism.tables._candidates import Candidates
 from oism.tables._collector import Collector, Settings
@@ -67,7 +67,7 @@ class RowCollector(Collector):
     def across_processes(self) -> Self:
         """Return the collector of the rows of all processes."""
         result = copy.copy(self)
-        result.rows = across_processes(self.rows)
+        result.rows = self.rows.across_processes()
         result.weight = sum(gathered(self.weight))
         result.weight_squared = sum(gathered(self.weight_squared))
         return result

@@ -131,7 +131,7 @@ class Survey:
         result = copy.copy(self)
         result.totals = across_processes(self.totals)
         result.edges = across_processes(self.edges)
-        result.reservoir = across_processes(self.reservoir)
+        result.reservoir = self.reservoir.across_processes()
         return result
 
     def pilot(self) -> tuple[Tensor, Tensor]:
