@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oism.cli.exit_codes import Terminated, delayed_signals
+from oism.cli.exit_codes import Terminated, delayed_signals, exit_code_of
 
 Run = Callable[..., Any]
 SMALL = ["--max-eigenvalue", "25", "--flow-steps", "16"]
@@ -202,3 +202,43 @@ def test_signals_wait_for_an_import(number: int, error: type[BaseException]) -> 
     finally:
         signal.signal(signal.SIGINT, before[0])
         signal.signal(signal.SIGTERM, before[1])
+
+
+class Interrupts:
+    """A descriptor during whose creation a signal arrives."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        raise self.error
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt, 130), (Terminated, 143)])
+def test_a_signal_while_a_class_is_created(
+    error: type[BaseException], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As while a module is imported: Python 3.11 raises a RuntimeError from it."""
+
+    def work() -> None:
+        type("Any", (), {"part": Interrupts(error)})
+
+    assert exit_code_of(work) == code
+    words = {130: "interrupted", 143: "terminated"}
+    assert capsys.readouterr().err.startswith(f"oism: error: {words[code]}")
+
+
+def test_an_interruption_while_the_command_is_imported() -> None:
+    program = (
+        "import sys, types; "
+        "package = types.ModuleType('oism.cli'); "
+        "sys.modules['oism.cli'] = package; "
+        "find = lambda name: (_ for _ in ()).throw(error); "
+        "package.__getattr__ = find; "
+        "error = RuntimeError('while a class is created'); "
+        "error.__cause__ = KeyboardInterrupt(); "
+        "from oism.__main__ import main; "
+        "sys.exit(main())"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, b"oism: error: interrupted\n")

@@ -48,12 +48,22 @@ def exit_code_of(work: Callable[[], None]) -> int:
         # Python flushes standard output once more at exit, and nothing reads it any more.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except tuple(CODES) as error:
+    except tuple(CODES) as caught:
+        error = cause_of(caught)
         if os.environ.get("OISM_TRACEBACK", "") not in ("", "0"):
             traceback.print_exception(error)
         print(f"oism: error: {one_line(error)}", file=sys.stderr)
         return next(code for kind, code in CODES.items() if isinstance(error, kind))
     return SUCCESS
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return the signal that an error was raised from, or the error itself.
+
+    Python 3.11 raises a RuntimeError from a signal that arrives while a class is created.
+    """
+    is_signal = isinstance(error.__cause__, KeyboardInterrupt | Terminated)
+    return error.__cause__ if error.__cause__ is not None and is_signal else error
 
 
 def one_line(error: BaseException) -> str:
