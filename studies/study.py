@@ -57,7 +57,7 @@ class Claim:
 
     def __str__(self) -> str:
         answer = "yes" if self.holds else "NO"
-        return f"{answer}: {self.words} ({rounded(self.lower)} < {rounded(self.upper)})"
+        return f"{answer}: {self.words} ({' < '.join(apart(self.lower, self.upper))})"
 
 
 @dataclass(frozen=True)
@@ -230,15 +230,28 @@ def plain(value: Any, digits: int | None = None) -> Any:  # noqa: ANN401
     return value if value is None or isinstance(value, bool | int) else str(value)
 
 
-def rounded(value: float) -> str:
-    """Return a number with three significant digits.
+def rounded(value: float, digits: int = 3) -> str:
+    """Return a number with so many significant digits.
 
     >>> rounded(0.01234), rounded(1234.5), rounded(3.2e47)
     ('0.0123', '1230', '3.2e+47')
     """
     if not math.isfinite(value):
         return "not finite"
-    return f"{float(f'{value:.3g}'):g}"
+    return f"{float(f'{value:.{digits}g}'):.{max(digits, 6)}g}"
+
+
+def apart(lower: float, upper: float) -> tuple[str, str]:
+    """Return two numbers with three significant digits, or as many as tell them apart.
+
+    >>> apart(0.12345, 1.0), apart(0.99961, 1.0)
+    (('0.123', '1'), ('0.9996', '1'))
+    """
+    for digits in range(3, DIGITS + 1):
+        found = rounded(lower, digits), rounded(upper, digits)
+        if found[0] != found[1]:
+            break
+    return found
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

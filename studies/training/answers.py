@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from studies.study import table
 from studies.training.results import Result
-from studies.training.savings import named, pairs
+from studies.training.savings import named, pair, pairs
 from studies.training.summary import (
     EDM,
     PAPER_3,
@@ -15,8 +15,10 @@ from studies.training.summary import (
     PAPER_GAUSSIAN,
     QUANTITIES,
     REFERENCE,
+    VELOCITY,
     WORDS,
     Summary,
+    listed,
 )
 from studies.training.trainings import (
     GAUSSIAN,
@@ -38,8 +40,8 @@ HIGHER = ((PRINCIPAL_9, GAUSSIAN), (PIXELS_6, PIXELS_3))
 def answers(about: Summary) -> str:
     """Return a list that answers the questions of the study, as far as they were measured."""
     parts = [
-        _paper(about), _forms(about), _others(about), _added(about), _default(about), _best(about),
-        _orders(about),
+        _paper(about), _others(about), _instead(about), _added(about), _default(about),
+        _best(about), _orders(about),
     ]  # fmt: skip
     return "\n".join(f"- {part}" for part in parts if part)
 
@@ -47,13 +49,31 @@ def answers(about: Summary) -> str:
 def saved_steps(about: Summary) -> str:
     """Return a table of the steps saved, negative where more are needed."""
     rows, steps = [], sorted({step for one in about.results for step in one.marks})
-    for pair in pairs(about):
+    for one in pairs(about):
         for quantity in QUANTITIES:
-            savings = pair.savings(quantity)
+            savings = one.savings(quantity)
             if savings:
                 cells = [savings[step].words if step in savings else "" for step in steps]
-                rows.append([pair.name, pair.other_name, WORDS[quantity], *cells])
+                rows.append([one.name, one.other_name, WORDS[quantity], *cells])
     return table(["form", "compared with", "by", *(f"{step} steps" for step in steps)], rows)
+
+
+def forms(about: Summary) -> str:
+    """Return a table of the paper's form with a Gaussian, compared with other forms at marks."""
+    warmup, marks = about.study.long_warmup, about.study.long_marks
+    own = about.get(PAPER_GAUSSIAN, warmup)
+    against = (
+        (about.get(REFERENCE, warmup), GAUSSIAN, "DDPM combined with the same Gaussian"),
+        (about.get(PAPER_3, warmup), ITSELF, "OISM(3)"),
+    )
+    rows = []
+    for base, form, name in against:
+        for quantity in QUANTITIES:
+            changes = dict(_all_changes(own, ITSELF, base, form, quantity))
+            if any(step in changes for step in marks):
+                cells = [changes.get(step, "–") for step in marks]
+                rows.append([name, WORDS[quantity], *cells])
+    return table(["compared with", "by", *(f"{step} steps" for step in marks)], rows)
 
 
 def gains(about: Summary) -> str:
@@ -76,7 +96,11 @@ def gains(about: Summary) -> str:
 def _paper(about: Summary) -> str:
     """Return how many steps are saved with the paper's settings."""
     warmup = about.study.long_warmup
-    words = [f"{_capital(one.name)}: {one}" for one in pairs(about) if one.warmup == warmup]
+    words = [
+        f"{_capital(one.name)}: {one}"
+        for one in pairs(about)
+        if one.other.training.warmup == warmup
+    ]
     words += _second_seeds(about)
     return _sentences(
         f"**Steps saved with the paper's settings**, predicted noise and a warm-up of {warmup} "
@@ -98,72 +122,63 @@ def _second_seeds(about: Summary) -> list[str]:
     return [f"The loss of OISM(3), compared with that of DDPM: {', '.join(words)}"]
 
 
-def _forms(about: Summary) -> str:
-    """Return how the paper's form compares with `Combined`, and a Gaussian with polynomials."""
-    warmup = about.study.long_warmup
-    own = about.get(PAPER_GAUSSIAN, warmup)
-    against = (
-        (about.get(REFERENCE, warmup), GAUSSIAN, "DDPM combined with the same Gaussian"),
-        (about.get(PAPER_3, warmup), ITSELF, "OISM(3)"),
-    )
-    words = []
-    for base, form, name in against:
-        changes = [
-            f"{WORDS[quantity]} {change}"
-            for quantity in QUANTITIES
-            if (change := _compared(own, ITSELF, base, form, quantity, marks=True))
-        ]
-        if changes:
-            words.append(f"Compared with {name}: {'; '.join(changes)}")
-    return _sentences("**The paper's form with a Gaussian**, with the paper's settings.", words)
+def _compared(own: Result | None, form: str, base: Result | None, other: str, quantity: str) -> str:
+    """Return the changes from another form in words, where both were measured."""
+    found = _all_changes(own, form, base, other, quantity)
+    if not found:
+        return ""
+    steps, changes = zip(*found, strict=True)
+    return f"{listed(changes)} after {listed(steps)} steps"
 
 
-def _compared(
-    own: Result | None,
-    form: str,
-    base: Result | None,
-    other: str,
-    quantity: str,
-    *,
-    marks: bool = False,
-) -> str:
-    """Return the changes from another form where both were measured, only at marks if so asked."""
+def _all_changes(
+    own: Result | None, form: str, base: Result | None, other: str, quantity: str
+) -> list[tuple[int, str]]:
+    """Return the steps where two forms were measured, and the changes from the other one."""
     if own is None or base is None:
-        return ""
-    mine, theirs = (dict(one.curve(quantity, name)) for one, name in ((own, form), (base, other)))
-    steps = [step for step in mine if step in theirs and (step in own.training.marks or not marks)]
-    if not steps:
-        return ""
-    changes = [_change(mine[step], theirs[step], quantity) for step in steps]
-    return f"{_list(changes)} after {_list(steps)} steps"
+        return []
+    theirs = dict(base.curve(quantity, other))
+    return [
+        (step, _change(value, theirs[step], quantity))
+        for step, value in own.curve(quantity, form)
+        if step in theirs
+    ]
 
 
 def _others(about: Summary) -> str:
     """Return how many steps other parametrisations save without a prior."""
-    warmup = about.study.warmup
     return _sentences(
-        f"**Steps saved by other parametrisations**, without a prior, with a warm-up of {warmup} "
-        "steps, compared with predicted noise.",
-        _with_form(about, warmup, ITSELF),
+        "**Steps saved by other parametrisations**, without a prior, with a warm-up of "
+        f"{about.study.warmup} steps, compared with predicted noise.",
+        _compare(about, (VELOCITY, ITSELF, REFERENCE), (EDM, ITSELF, REFERENCE)),
+    )
+
+
+def _instead(about: Summary) -> str:
+    """Return how many steps a prior on predicted noise saves, compared with parametrisations."""
+    return _sentences(
+        "**Steps saved by predicted noise with a Gaussian**, with the same warm-up, compared with "
+        "other parametrisations without a prior.",
+        _compare(about, (REFERENCE, GAUSSIAN, VELOCITY), (REFERENCE, GAUSSIAN, EDM), other=True),
     )
 
 
 def _added(about: Summary) -> str:
     """Return how many steps a Gaussian saves in addition to a parametrisation."""
-    warmup = about.study.warmup
     return _sentences(
-        f"**Steps saved by a Gaussian in addition**, with a warm-up of {warmup} steps, compared "
-        "with the same network alone.",
-        _with_form(about, warmup, GAUSSIAN),
+        f"**Steps saved by a Gaussian in addition**, with a warm-up of {about.study.warmup} steps, "
+        "compared with the same network alone.",
+        _compare(about, *((name, GAUSSIAN, name) for name in (REFERENCE, VELOCITY, EDM))),
     )
 
 
-def _with_form(about: Summary, warmup: int, form: str) -> list[str]:
-    """Return the steps saved in the comparisons of a form, each with the network it is of."""
+def _compare(about: Summary, *wanted: tuple[str, str, str], other: bool = False) -> list[str]:
+    """Return the steps saved in comparisons, each with its network, or with the other one."""
+    found = [pair(about, *names, about.study.warmup) for names in wanted]
     return [
-        f"{_capital(one.result.training.label)}: {one}"
-        for one in pairs(about)
-        if (one.warmup, one.form) == (warmup, form)
+        f"{_capital((one.other if other else one.result).training.label)}: {one}"
+        for one in found
+        if one is not None
     ]
 
 
@@ -210,14 +225,13 @@ def _orders(about: Summary) -> str:
     """Return whether a higher order lowers the loss."""
     study, words = about.study, []
     low, high = (about.get(name, study.long_warmup) for name in (PAPER_3, PAPER_6))
-    if low is not None and high is not None:
-        steps = [step for step in study.long_marks if step in low.marks and step in high.marks]
-        changes = [high.value(step, "loss") / low.value(step, "loss") - 1 for step in steps]
-        if changes:
-            words.append(
-                f"the loss of OISM(6), compared with that of OISM(3), after {_list(steps)} steps: "
-                f"{_percents(changes)}"
-            )
+    changed = [
+        f"{WORDS[quantity]} {change}"
+        for quantity in QUANTITIES
+        if (change := _compared(high, ITSELF, low, ITSELF, quantity))
+    ]
+    if changed:
+        words.append(f"OISM(6), compared with OISM(3): {', '.join(changed)}")
     own = about.get(REFERENCE, study.warmup)
     for form, against in HIGHER if own is not None else ():
         steps = [step for step in study.marks if own and step in own.marks]
@@ -228,8 +242,8 @@ def _orders(about: Summary) -> str:
         ]
         if changes and not any(map(math.isnan, changes)):
             words.append(
-                f"that of a network combined with {form}, compared with {against}, after "
-                f"{_list(steps)}: {_percents(changes, digits=3)}"
+                f"the loss of a network combined with {form}, compared with {against}, after "
+                f"{listed(steps)}: {_percents(changes, digits=3)}"
             )
     return f"**A higher order**: {'; '.join(words)}." if words else ""
 
@@ -252,15 +266,5 @@ def _capital(words: str) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _list(values: Sequence[object]) -> str:
-    """Return values in words.
-
-    >>> _list([1, 2, 3])
-    '1, 2 and 3'
-    """
-    words = [str(value) for value in values]
-    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
-
-
 def _percents(values: Sequence[float], digits: int = 1) -> str:
-    return _list([f"{value:+.{digits}%}" for value in values])
+    return listed([f"{value:+.{digits}%}" for value in values])

@@ -109,11 +109,11 @@ def _parametrisation_claims(about: Summary) -> Iterator[Claim]:
     alone = about.get(REFERENCE, about.study.warmup)
     others = [about.get(name, about.study.warmup) for name in (VELOCITY, EDM)]
     if alone is not None:
-        found = [one.value(first, "frechet") for one in others if one is not None]
+        found = [math.nan if one is None else one.value(first, "frechet") for one in others]
         words = f"velocity and EDM alone have lower Fréchet distances after {first} steps"
-        if found:
-            base = alone.value(last, "frechet")
-            yield Claim(f"{words} than noise alone after {last}", max(found) / base, 1)
+        largest = float(np.max(found))  # NaN where one was not measured
+        ratio = largest / alone.value(last, "frechet")
+        yield Claim(f"{words} than noise alone after {last}", ratio, 1)
     ratios = _against(about, OPERATOR, EDM, about.study.warmup, "bits", form=GAUSSIAN)
     if ratios:
         words = "at all marks EDM has fewer bits per dimension than operator preconditioning"

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.isotonic import IsotonicRegression
 
 from oism.images import DEFAULT_GATE
 from studies.images import device_name
@@ -28,6 +29,10 @@ TRAININGS = "trainings"
 
 Curve = Sequence[tuple[int, float]]
 """Numbers of steps, increasing, and a number after each."""
+
+CLEAR, LEAST = 10.0, 10
+"""How many times its own scatter, and at how many points, the training loss must fall between two
+measurements to show how the loss falls there."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +91,14 @@ class Result:
         for step in sorted(self.marks):
             measured = self.marks[step].forms.get(form)
             value = None if measured is None else getattr(measured, quantity)
-            if value is not None:
-                found.append((step, float(np.mean(value))))
+            if value is not None and not math.isnan(mean := float(np.mean(value))):
+                found.append((step, mean))
         return found
+
+    def detailed(self, quantity: str) -> Curve:
+        """Return the curve of the network itself, with the points of its training loss between."""
+        curve = self.curve(quantity)
+        return refined(curve, self.losses) if quantity == "loss" else curve
 
     def value(self, step: int, quantity: str, form: str = ITSELF) -> float:
         """Return a quantity after a number of steps, NaN if it was not measured."""
@@ -173,11 +183,36 @@ def steps_needed(curve: Curve, value: float) -> float:
     """
     if not curve or math.isnan(value) or value > curve[0][1]:
         return math.nan
+    if value == curve[0][1]:
+        return float(curve[0][0])
     for (first, high), (last, low) in itertools.pairwise(curve):
         if low <= value <= high:
             part = 0.0 if high == low else (high - value) / (high - low)
             return float(first ** (1 - part) * last**part)
     return math.inf
+
+
+def refined(curve: Curve, course: Curve) -> list[tuple[int, float]]:
+    """Return a curve with more points: between two of its own it falls as another one, the course.
+
+    The course is noisy: it counts as its isotonic regression, and only between points where that
+    falls by `CLEAR` times the standard deviation of the course from it.
+
+    >>> course = [(step, 0.5 ** step) for step in range(11)]
+    >>> refined([(0, 3.0), (10, 2.0)], course)[:3]
+    [(0, 3.0), (1, 2.49...), (2, 2.24...)]
+    """
+    found = list(curve[:1])
+    for (first, high), (last, low) in itertools.pairwise(curve):
+        steps, values = np.array([one for one in course if first <= one[0] <= last] or [(0, 0.0)]).T
+        smooth = IsotonicRegression(increasing=False).fit_transform(steps, values)
+        fall, scatter = smooth[0] - smooth[-1], float(np.std(values - smooth))
+        if len(steps) >= LEAST and fall > CLEAR * scatter:
+            within = high + (smooth - smooth[0]) / fall * (high - low)
+            inner = (first < steps) & (steps < last)
+            found += list(zip(steps[inner].astype(int).tolist(), within[inner], strict=True))
+        found.append((last, low))
+    return [(step, float(value)) for step, value in found]
 
 
 def by_key(results: Iterable[Result]) -> Mapping[str, Result]:

@@ -1,8 +1,8 @@
 """Steps saved by a form of a network, compared with another network.
 
 A form that has some loss after k steps saves m - k steps if another network has this loss after m
-steps. m is interpolated linearly in the logarithm of steps. The same is done with bits per
-dimension and Fréchet distances.
+steps. m is interpolated, see `steps_needed`; where the other network's loss falls much, as its
+training loss does, see `refined`. The same is done with bits per dimension and Fréchet distances.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from studies.training.results import Curve, Result, steps_needed
 from studies.training.summary import (
     EDM,
     PAPER_3,
+    PAPER_6,
     PAPER_GAUSSIAN,
     QUANTITIES,
     REFERENCE,
@@ -26,12 +27,16 @@ from studies.training.trainings import GAUSSIAN, ITSELF, MIXTURE
 
 PRIORS = {GAUSSIAN: "a Gaussian", MIXTURE: "a mixture"}
 
-MORE = "> "
+MORE, LESS = "> ", "< "
 
 
 @dataclass(frozen=True)
 class Saving:
-    """The steps that a form saves after ``step``; a bound where curves end, from below or above."""
+    """The steps that a form saves after ``step``.
+
+    With the bound "> " the other curve ends before it has the value, with "< " it starts below it:
+    ``count`` is then a lower or an upper bound.
+    """
 
     step: int
     count: int
@@ -39,7 +44,7 @@ class Saving:
 
     @classmethod
     def of(cls, other: Curve, step: int, value: float) -> Saving:
-        """Return how many steps later a curve has a value.
+        """Return the steps saved by a form with ``value`` after ``step``, compared with a curve.
 
         >>> Saving.of([(10, 3.0), (20, 2.0), (30, 1.0)], 10, 2.0)
         Saving(step=10, count=10, bound='')
@@ -50,7 +55,7 @@ class Saving:
         if math.isinf(needed):
             return cls(step, other[-1][0] - step, MORE)
         if math.isnan(needed):
-            return cls(step, other[0][0] - step, "< ")
+            return cls(step, other[0][0] - step, LESS)
         return cls(step, round(needed) - step)
 
     @property
@@ -60,8 +65,24 @@ class Saving:
 
     @property
     def is_positive(self) -> bool:
-        """Whether any step is saved."""
-        return self.count > 0 or (self.count == 0 and self.bound == MORE)
+        """Whether any step is certainly saved."""
+        return self.count >= 0 if self.bound == MORE else self.count > 0 and not self.bound
+
+    @property
+    def is_negative(self) -> bool:
+        """Whether certainly none is saved."""
+        return self.count <= 0 and self.bound != MORE
+
+    @property
+    def number(self) -> str:
+        """The number of steps in words.
+
+        >>> Saving(3500, 1500, "> ").number, Saving(5000, 0, "> ").number
+        ('more than 1500', 'some')
+        """
+        if not self.count:
+            return "some"
+        return f"more than {self.count}" if self.bound == MORE else str(self.count)
 
 
 @dataclass(frozen=True)
@@ -74,47 +95,60 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """The form in words."""
-        return named(self.result, self.form)
+        """The form in words, with its warm-up if the other network has another one."""
+        own, other = self.result.training.warmup, self.other.training.warmup
+        more = "" if own == other else f" (warm-up {own})"
+        return named(self.result, self.form) + more
 
     @property
     def other_name(self) -> str:
         """The network alone in words."""
         return self.other.training.label
 
-    @property
-    def warmup(self) -> int:
-        """The warm-up of both."""
-        return self.result.training.warmup
-
     def savings(self, quantity: str) -> dict[int, Saving]:
-        """Return the steps saved by step, where both were measured."""
-        other = self.other.curve(quantity)
+        """Return the steps saved by step, where the form was measured; none without the other."""
+        other = self.other.detailed(quantity)
         own = self.result.curve(quantity, self.form) if other else []
         return {step: Saving.of(other, step, value) for step, value in own}
 
+    def saved(self, quantity: str) -> str:
+        """Return the steps saved by a quantity in words, nothing if that was not measured."""
+        savings = list(self.savings(quantity).values())
+        return in_words(savings, WORDS[quantity]) if savings else ""
+
     def __str__(self) -> str:
         """Return the steps saved by each quantity, in words."""
-        found = {name: list(self.savings(name).values()) for name in QUANTITIES}
-        return ", ".join(
-            at_most(savings, WORDS[name]) for name, savings in found.items() if savings
-        )
+        return "; ".join(words for name in QUANTITIES if (words := self.saved(name)))
 
 
 def pairs(about: Summary) -> list[Pair]:
-    """Return the comparisons, as far as both were run; those of the same warm-up and seed."""
-    study = about.study
+    """Return the comparisons of forms and networks alone, with the first seed, where both ran."""
+    short, long = about.study.warmup, about.study.long_warmup
     wanted = [
-        *((study.long_warmup, name, ITSELF, REFERENCE) for name in (PAPER_3, PAPER_GAUSSIAN)),
-        (study.long_warmup, REFERENCE, GAUSSIAN, REFERENCE),
-        *((study.warmup, name, ITSELF, REFERENCE) for name in (VELOCITY, EDM)),
-        *((study.warmup, name, GAUSSIAN, name) for name in (REFERENCE, VELOCITY, EDM)),
+        *((long, name, ITSELF, long, REFERENCE) for name in (PAPER_3, PAPER_6, PAPER_GAUSSIAN)),
+        (long, REFERENCE, GAUSSIAN, long, REFERENCE),
+        (short, REFERENCE, ITSELF, long, REFERENCE),
+        *((short, name, ITSELF, short, REFERENCE) for name in (VELOCITY, EDM)),
+        *((short, REFERENCE, GAUSSIAN, short, name) for name in (VELOCITY, EDM)),
+        *((short, name, GAUSSIAN, short, name) for name in (REFERENCE, VELOCITY, EDM)),
     ]
     return [
         Pair(result, form, base)
-        for warmup, name, form, other in wanted
-        if (result := about.get(name, warmup)) and (base := about.get(other, warmup))
+        for warmup, name, form, other_warmup, other in wanted
+        if (result := about.get(name, warmup)) and (base := about.get(other, other_warmup))
     ]
+
+
+def pair(
+    about: Summary, name: str, form: str, other: str, warmup: int, other_warmup: int | None = None
+) -> Pair | None:
+    """Return a comparison by the names of trainings, or None where it was not run."""
+    wanted = (name, warmup, form, other, warmup if other_warmup is None else other_warmup)
+    for one in pairs(about):
+        own, base = one.result.training, one.other.training
+        if (own.name, own.warmup, one.form, base.name, base.warmup) == wanted:
+            return one
+    return None
 
 
 def best(savings: Iterable[Saving]) -> Saving | None:
@@ -124,27 +158,32 @@ def best(savings: Iterable[Saving]) -> Saving | None:
 
 
 def none_after(savings: Sequence[Saving]) -> int | None:
-    """Return the step from which on none are saved.
+    """Return the step from which on certainly none are saved.
 
     >>> none_after([Saving(10, 5), Saving(20, -1), Saving(30, -2)])
     20
+    >>> none_after([Saving(10, 5), Saving(20, -1, "> ")])
     """
-    last = max((one.step for one in savings if one.is_positive), default=0)
+    last = max((one.step for one in savings if not one.is_negative), default=0)
     return next((one.step for one in savings if one.step > last), None)
 
 
-def at_most(savings: Sequence[Saving], quantity: str) -> str:
-    """Return the largest number of saved steps, and from where on there are none.
+def in_words(savings: Sequence[Saving], quantity: str) -> str:
+    """Return the largest number of saved steps, and whether some are saved at the end.
 
-    >>> at_most([Saving(10, 5), Saving(20, -1), Saving(30, -2)], "loss")
-    'up to 5 by loss (after 10; none from 20 on)'
+    >>> in_words([Saving(10, 5), Saving(20, -1), Saving(30, -2)], "loss")
+    '5 by loss after 10, none from 20 on'
+    >>> in_words([Saving(10, 5), Saving(20, 0, "> ")], "loss")
+    '5 by loss after 10, and some still after 20'
     """
     most, after = best(savings), none_after(savings)
     if most is None:
         return f"none by {quantity}"
-    number = f"more than {most.count}" if most.bound else f"up to {most.count}"
-    end = f"; none from {after} on" if after else ""
-    return f"{number if most.count else 'some'} by {quantity} (after {most.step}{end})"
+    end = "" if after is None else f", none from {after} on"
+    last = savings[-1]
+    if last.is_positive and last != most:
+        end = f", and {'some' if last.bound else last.count} still after {last.step}"
+    return f"{most.number} by {quantity} after {most.step}{end}"
 
 
 def named(result: Result, form: str) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from studies.training.results import Result
-from studies.training.savings import Pair, Saving, best, none_after, pairs
+from studies.training.savings import Pair, pair
 from studies.training.summary import (
     EDM,
     PAPER_3,
@@ -17,164 +17,174 @@ from studies.training.summary import (
     VELOCITY,
     WORDS,
     Summary,
+    listed,
 )
 from studies.training.trainings import GAUSSIAN, ITSELF, PRINCIPAL_9
 
 BESIDE = {VELOCITY: "the velocity", EDM: "EDM's preconditioning"}
 """Parametrisations other than predicted noise, in words."""
 
-NAMES = {PAPER_GAUSSIAN: "the paper's form with a Gaussian"}
-"""Names that need no explanation."""
+LEAST_GAIN = 0.001
+"""By how much a higher order must lower the loss, relative to it, to be worth the larger file."""
+
+BETTER = {"loss": "the lower loss", "bits": "fewer bits", "frechet": "the smaller distance"}
+"""Which of two forms is better, by each quantity."""
 
 
 def short(about: Summary) -> str:
     """Return a paragraph that answers the questions of the study, as far as they were measured."""
-    parts = (_paper, _distances, _others, _saved_beside, _changed, _form, _order)
+    parts = (_paper, _distances, _warmup, _others, _added, _form, _order)
     return " ".join(words for part in parts if (words := part(about)))
 
 
+def _papers(about: Summary) -> dict[str, Pair]:
+    """Return three forms with the paper's settings by name, compared with the network alone."""
+    wanted = {
+        "OISM(3) saves": (PAPER_3, ITSELF),
+        "with a Gaussian instead of polynomials of pixels the same form saves": (
+            PAPER_GAUSSIAN, ITSELF,
+        ),
+        "`Combined`, which averages the predictions of the network alone and of the Gaussian, "
+        "saves": (REFERENCE, GAUSSIAN),
+    }  # fmt: skip
+    warmup = about.study.long_warmup
+    found = {words: pair(about, *one, REFERENCE, warmup) for words, one in wanted.items()}
+    return {words: one for words, one in found.items() if one is not None}
+
+
 def _paper(about: Summary) -> str:
-    """Return how many steps a prior saves with the paper's settings, by loss."""
-    found = _papers(about)
-    most = best(saving for one in found for saving in one.savings("loss").values())
-    if most is None:
+    """Return the steps that a prior saves with the paper's settings, by loss."""
+    found = [f"{words} {one.saved('loss')}" for words, one in _papers(about).items()]
+    if not found:
         return ""
     return (
-        f"With the paper's settings, a closed-form prior saves at most {most.count} training steps "
-        "by loss, compared with the network alone: "
-        f"{'; '.join(_saved(one, 'loss') for one in found)}."
+        "Training steps saved with the paper's settings, compared with the network alone: "
+        f"{'; '.join(found)}."
     )
 
 
 def _distances(about: Summary) -> str:
-    """Return the Fréchet distances of the first mark, and that of the network alone at the last."""
-    study = about.study
+    """Return the Fréchet distances after the first mark, and that of the network at the last."""
+    study, found = about.study, _papers(about).values()
     first, last = study.long_marks[0], study.long_marks[-1]
-    values = _values([(one.result, one.form) for one in _papers(about)], first)
+    values = _values([(one.result, one.form) for one in found], first)
     alone = _value(about.get(REFERENCE, study.long_warmup), last)
     if not values or math.isnan(alone):
         return ""
+    savings = [one for each in found if (one := each.savings("frechet").get(first))]
+    least = min(savings, key=lambda one: one.count)
+    saved = f" each of them saves {least.number} steps after {first}:" if least.is_positive else ""
     return (
-        f"By Fréchet distance it saves more: these forms have {_span(values)} after {first} steps, "
-        f"the network alone {alone:.0f} after {last}."
+        f"By Fréchet distance{saved} they have {_span(values)} then, the network alone {alone:.0f} "
+        f"after {last}."
     )
+
+
+def _warmup(about: Summary) -> str:
+    """Return the steps that a shorter warm-up saves the network alone."""
+    short, long = about.study.warmup, about.study.long_warmup
+    found = pair(about, REFERENCE, ITSELF, REFERENCE, short, long)
+    if found is None:
+        return ""
+    return f"A warm-up of {short} steps, without a prior, saves {found.saved('loss')}."
 
 
 def _others(about: Summary) -> str:
-    """Return the distances of other parametrisations without a prior."""
+    """Return the distances after the first mark of other parametrisations without a prior."""
     study = about.study
-    first, last = study.marks[0], study.marks[-1]
+    first = study.marks[0]
+    distances = {
+        **{words: _value(about.get(key, study.warmup), first) for key, words in BESIDE.items()},
+        "predicted noise": _value(about.get(REFERENCE, study.warmup), first),
+        "predicted noise and a Gaussian": _value(
+            about.get(REFERENCE, study.warmup), first, GAUSSIAN
+        ),
+    }
     found = [
-        f"{name} {value:.0f}"
-        for key, name in BESIDE.items()
-        if not math.isnan(value := _value(about.get(key, study.warmup), first))
+        f"{value:.0f} with {name}" for name, value in distances.items() if not math.isnan(value)
     ]
-    alone = _value(about.get(REFERENCE, study.warmup), last)
-    if not found or math.isnan(alone):
-        return ""
-    return (
-        f"But other parametrisations have small distances without a prior: {' and '.join(found)} "
-        f"after {first} steps, predicted noise {alone:.0f} after {last}, with a warm-up of "
-        f"{study.warmup}."
-    )
+    return f"With it the distance after {first} steps is {listed(found)}." if found else ""
 
 
-def _saved_beside(about: Summary) -> str:
-    """Return how many steps a Gaussian saves in addition to these parametrisations."""
-    words = []
-    for one in pairs(about):
-        key = one.result.training.name
-        if (one.warmup, one.form) == (about.study.warmup, GAUSSIAN) and key in BESIDE:
-            found = [
-                f"{_number(most)} by {WORDS[name]}"
-                for name in QUANTITIES
-                if (most := best(one.savings(name).values())) and most.count
-            ]
-            words.append(f"{BESIDE[key]}, {', '.join(found) or 'none'}")
-    if not words:
-        return ""
-    return (
-        "The largest numbers of steps that a Gaussian saves in addition are, with "
-        f"{'; with '.join(words)}."
-    )
-
-
-def _changed(about: Summary) -> str:
-    """Return what a Gaussian changes after the last mark, also with predicted noise."""
-    study, words = about.study, []
-    last = study.marks[-1]
-    for key, name in {**BESIDE, REFERENCE: "predicted noise"}.items():
-        result = about.get(key, study.warmup)
-        own, alone = (_value(result, last, form) for form in (GAUSSIAN, ITSELF))
-        fewer = _value(result, last, GAUSSIAN, "bits") - _value(result, last, ITSELF, "bits")
-        if not any(map(math.isnan, (own, alone, fewer))):
-            words.append(f"{own / alone - 1:+.1%} and {fewer:+.4f} bits with {name}")
-    if not words:
-        return ""
-    return (
-        f"After {last} steps it changes Fréchet distance and bits per dimension by "
-        f"{', '.join(words)}."
-    )
+def _added(about: Summary) -> str:
+    """Return what a Gaussian saves in addition to other parametrisations, and what it changes."""
+    warmup, last = about.study.warmup, about.study.marks[-1]
+    sentences = []
+    for key, name in BESIDE.items():
+        found = pair(about, key, GAUSSIAN, key, warmup)
+        if found is None:
+            continue
+        words = f"Combined with {name}, a Gaussian saves {found}"
+        own, alone = (_value(found.result, last, form) for form in (GAUSSIAN, ITSELF))
+        bits, base = (_value(found.result, last, form, "bits") for form in (GAUSSIAN, ITSELF))
+        if not math.isnan(own - alone + bits - base):
+            words += (
+                f"; after {last} it changes bits by {bits - base:+.4f} and the distance by "
+                f"{own / alone - 1:+.1%}"
+            )
+        sentences.append(f"{words}.")
+    return " ".join(sentences)
 
 
 def _form(about: Summary) -> str:
-    """Return which form is best."""
-    if not _papers(about):
-        return ""
-    return (
-        "The best form is `Combined`, which trains the network alone and averages its prediction "
-        "with that of the prior; the best prior is a Gaussian along principal directions."
-    )
+    """Return when `Combined` is better than the paper's form with the same Gaussian."""
+    study = about.study
+    own, other = (about.get(name, study.long_warmup) for name in (REFERENCE, PAPER_GAUSSIAN))
+    better: dict[str, list[str]] = {"`Combined`": [], "the paper's form": []}
+    for quantity in QUANTITIES:
+        steps: dict[str, list[int]] = {name: [] for name in better}
+        for step in study.long_marks:
+            mine = _value(own, step, GAUSSIAN, quantity)
+            theirs = _value(other, step, ITSELF, quantity)
+            if not math.isnan(mine - theirs):
+                steps["`Combined`" if mine < theirs else "the paper's form"].append(step)
+        for name, some in steps.items():
+            if some:
+                when = (
+                    "at all marks"
+                    if len(some) == len(study.long_marks)
+                    else f"after {listed(some)}"
+                )
+                better[name].append(f"{BETTER[quantity]} {when}")
+    words = [f"{name} has {listed(some)}" for name, some in better.items() if some]
+    return f"With the same Gaussian and the paper's settings, {'; '.join(words)}." if words else ""
 
 
 def _order(about: Summary) -> str:
-    """Return whether a higher order lowers the loss."""
-    study, words = about.study, []
+    """Return what a higher order changes, and whether it pays."""
+    study = about.study
     low, high = (about.get(name, study.long_warmup) for name in (PAPER_3, PAPER_6))
-    step = max(
-        (step for step in study.long_marks if _has(low, step) and _has(high, step)), default=0
-    )
-    if step:
-        change = _value(high, step, ITSELF, "loss") / _value(low, step, ITSELF, "loss") - 1
-        words.append(
-            f"the loss of OISM(6) is {_apart(change, 1)} that of OISM(3) after {step} steps"
-        )
-    own, first = about.get(REFERENCE, study.warmup), study.marks[0]
-    change = _value(own, first, PRINCIPAL_9, "loss") / _value(own, first, GAUSSIAN, "loss") - 1
+    changes = [
+        (step, quantity, change)
+        for step in study.long_marks
+        for quantity in QUANTITIES
+        if not math.isnan(change := _apart(high, ITSELF, low, ITSELF, step, quantity))
+    ]
+    parts, worse = [], True
+    if changes:
+        last = changes[-1][0]
+        own = [(quantity, change) for step, quantity, change in changes if step == last]
+        words = ", ".join(f"{change:+.1%} {WORDS[quantity]}" for quantity, change in own)
+        parts.append(f"OISM(6) has {words} relative to OISM(3) after {last} steps")
+        worse = all(change > 0 for _, change in own)
+    alone, first = about.get(REFERENCE, study.warmup), study.marks[0]
+    change = _apart(alone, PRINCIPAL_9, alone, GAUSSIAN, first, "loss")
     if not math.isnan(change):
-        words.append(
-            f"that of a network combined with order 9 is {_apart(change, 3)} that of the same "
-            f"network with the Gaussian after {first}"
+        parts.append(
+            f"order 9 instead of a Gaussian, combined with predicted noise, changes the loss by "
+            f"{change:+.3%} after {first}"
         )
-    return f"A higher order does not pay: {'; '.join(words)}." if words else ""
+        worse = worse and change > -LEAST_GAIN
+    if not parts:
+        return ""
+    return f"{'A higher order does not pay' if worse else 'A higher order'}: {'; '.join(parts)}."
 
 
-def _papers(about: Summary) -> list[Pair]:
-    """Return the comparisons with the paper's settings."""
-    return [one for one in pairs(about) if one.warmup == about.study.long_warmup]
-
-
-def _saved(pair: Pair, quantity: str) -> str:
-    """Return the largest number of steps saved, and from where on there are none."""
-    savings = list(pair.savings(quantity).values())
-    most, after = best(savings), none_after(savings)
-    name = NAMES.get(pair.result.training.name, pair.name)
-    if most is None:
-        return f"{name} none"
-    return f"{name} {_number(most)}" + (f", none from {after} on" if after else "")
-
-
-def _number(saving: Saving) -> str:
-    """Return a number of steps saved in words.
-
-    >>> _number(Saving(3500, 1500, "> "))
-    'more than 1500 after 3500 steps'
-    """
-    return f"{'more than ' * bool(saving.bound)}{saving.count} after {saving.step} steps"
-
-
-def _has(result: Result | None, step: int) -> bool:
-    return result is not None and result.form(step) is not None
+def _apart(
+    own: Result | None, form: str, base: Result | None, other: str, step: int, quantity: str
+) -> float:
+    """Return the relative change of a quantity from another form, NaN if it was not measured."""
+    return _value(own, step, form, quantity) / _value(base, step, other, quantity) - 1
 
 
 def _value(
@@ -196,12 +206,3 @@ def _span(values: Sequence[float]) -> str:
     """
     low, high = f"{min(values):.0f}", f"{max(values):.0f}"
     return low if low == high else f"{low} to {high}"
-
-
-def _apart(change: float, digits: int) -> str:
-    """Return a relative change in words.
-
-    >>> _apart(0.0061, 1), _apart(-0.00002, 3)
-    ('0.6% above', '0.002% below')
-    """
-    return f"{abs(change):.{digits}%} {'above' if change > 0 else 'below'}"

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Self
 from studies.images import DIGITS, image_sets
 from studies.study import Findings, Study
 from studies.training import figures, step_time
-from studies.training.answers import answers, gains, saved_steps
+from studies.training.answers import answers, forms, gains, saved_steps
 from studies.training.claims import claims
 from studies.training.results import Result, Store
 from studies.training.running import CLASSIFIER, Runner
@@ -125,7 +125,7 @@ class TrainingStudy(Study):
     evaluations: int = 40
     shown: int = 32
     width: int = 32
-    rounds: int = 20
+    rounds: int = 15
 
     name: ClassVar[str] = "training"
     title: ClassVar[str] = "Training with a closed-form prior, and other parametrisations"
@@ -230,6 +230,7 @@ class TrainingStudy(Study):
         return self.text(
             answers=answers(about),
             saved=saved_steps(about),
+            forms=forms(about),
             gains=gains(about),
             data=self.data,
             device=about.results[0].device,

@@ -1,8 +1,8 @@
 """The tables of the report, from the stored numbers.
 
 *Steps saved*: a form that has some loss after k steps saves m - k steps if the network alone, which
-predicts the noise, has this loss after m steps, with the same warm-up and seed. m is interpolated
-linearly in the logarithm of steps.
+predicts the noise, has this loss after m steps, with the same warm-up and seed; see
+`studies.training.savings`.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Summary:
         other = self.reference(result.training)
         if other is None:
             return math.nan
-        return steps_needed(other.curve(quantity), result.value(step, quantity, form))
+        return steps_needed(other.detailed(quantity), result.value(step, quantity, form))
 
     def saved(self) -> list[dict[str, Any]]:
         """Return the equivalent steps of all forms at all marks for JSON."""
@@ -251,3 +251,13 @@ def _apart(one: Measured, other: Measured | None) -> str:
         return ""
     apart = np.array(one.bits) - np.array(other.bits)
     return f"{apart.mean():+.4f} ± {_error(apart):.4f}"
+
+
+def listed(values: Sequence[object]) -> str:
+    """Return values in words.
+
+    >>> listed([1, 2, 3])
+    '1, 2 and 3'
+    """
+    words = [str(value) for value in values]
+    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)

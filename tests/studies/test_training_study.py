@@ -24,7 +24,7 @@ from studies.training import step_time
 from studies.training.answers import answers
 from studies.training.claims import claims
 from studies.training.measuring import Measured, Replayed
-from studies.training.results import Mark, Result, Store, steps_needed
+from studies.training.results import Curve, Mark, Result, Store, refined, steps_needed
 from studies.training.running import Pace, Runner
 from studies.training.savings import Pair, Saving
 from studies.training.short import short
@@ -345,8 +345,8 @@ def test_the_report_is_that_of_what_is_stored(report: Results) -> None:
     assert "nan" not in words
     starts = (
         "Steps saved with the paper's settings", "Steps saved by other parametrisations",
-        "Steps saved by a Gaussian in addition", "The default of", "The best forms",
-        "A higher order",
+        "Steps saved by predicted noise with a Gaussian", "Steps saved by a Gaussian in addition",
+        "The default of", "The best forms", "A higher order",
     )  # fmt: skip
     for start in starts:
         assert words.count(f"- **{start}") == 1
@@ -372,10 +372,11 @@ def test_the_first_paragraph_answers_with_figures(report: Results, stored: Path)
     results = {one.training.key: one for one in FULL.results(stored)}
     expected = (
         f"the network alone {results['noise-0-5000'].value(6000, 'frechet'):.0f} after 6000.",
-        f"the velocity {results['v-0-500'].value(1000, 'frechet'):.0f} and EDM's preconditioning",
-        "OISM(3) ",
-        "a Gaussian saves in addition are, with the velocity, ",
-        "A higher order does not pay: the loss of OISM(6) is ",
+        f" {results['v-0-500'].value(1000, 'frechet'):.0f} with the velocity",
+        "OISM(3) saves ",
+        "Combined with the velocity, a Gaussian saves ",
+        "`Combined` has the lower loss at all marks",
+        "OISM(6) has ",
     )
     for words in expected:
         assert words in lines[2]
@@ -384,8 +385,70 @@ def test_the_first_paragraph_answers_with_figures(report: Results, stored: Path)
 
 def test_the_first_paragraph_leaves_out_what_was_not_measured(stored: Path) -> None:
     few = [one for one in FULL.results(stored) if one.training.name == "v"]
-    assert short(Summary(FULL, few, None, {})).startswith("The largest numbers of steps that a")
+    words = short(Summary(FULL, few, None, {}))
+    assert words.startswith("With it the distance after 1000 steps is ")
+    assert "Combined with the velocity, a Gaussian saves " in words
+    assert "noise" not in words
     assert short(Summary(FULL, [], None, {})) == ""
+
+
+@pytest.mark.parametrize(("factor", "pays"), [(0.8, True), (1.2, False)])
+def test_conclusions_depend_on_the_numbers(factor: float, stored: Path, *, pays: bool) -> None:
+    results = {one.training.key: one for one in FULL.results(stored)}
+    del results["noise-0-500"]  # whose made-up losses order 9 lowers
+    results["oism6-0-5000"] = result_of(results["oism6-0-5000"].training, factor)
+    words = short(Summary(FULL, list(results.values()), None, {}))
+    assert ("A higher order does not pay: OISM(6)" in words) is not pays
+    behind = results["noise-0-5000"].training
+    results["noise-0-5000"] = result_of(behind, 0.1)
+    words = short(Summary(FULL, list(results.values()), None, {}))
+    assert "OISM(3) saves none by loss" in words
+    assert "By Fréchet distance they have" in words, "no form saves steps"
+
+
+def test_a_claim_needs_all_of_its_numbers(stored: Path) -> None:
+    """Not those of some of the networks that it names."""
+    some = [one for one in FULL.results(stored) if one.training.name != "edm-own"]
+    words = [claim.words for claim in claims(Summary(FULL, some, None, {}))]
+    assert not any("velocity and EDM" in one for one in words)
+
+
+@pytest.mark.parametrize(
+    ("curve", "value", "words", "positive", "negative"),
+    [
+        ([(10, 3.0), (20, 2.0)], 2.0, "5", True, False),
+        ([(10, 3.0), (20, 2.0)], 1.0, "> 5", True, False),
+        ([(10, 3.0), (15, 2.0)], 1.0, "> 0", True, False),
+        ([(5, 3.0), (10, 2.0)], 1.0, "> -5", False, False),  # it may save some, or none
+        ([(10, 3.0), (20, 2.0)], 4.0, "< -5", False, True),
+        ([(20, 3.0), (30, 2.0)], 4.0, "< 5", False, False),
+        ([(15, 3.0)], 3.0, "0", False, True),
+    ],
+)
+def test_bounds_of_saved_steps(
+    curve: Curve, value: float, words: str, *, positive: bool, negative: bool
+) -> None:
+    saving = Saving.of(curve, 15, value)
+    assert (saving.words, saving.is_positive, saving.is_negative) == (words, positive, negative)
+
+
+def test_a_curve_falls_between_its_points_as_the_training_loss_does() -> None:
+    """Linear in the logarithm of steps, the loss would fall too late where it falls fast."""
+    truth = {step: 0.3 + math.exp(-step / 60) for step in range(250, 1001)}
+    curve, rng = (
+        [(250, truth[250]), (500, truth[500]), (1000, truth[1000])],
+        np.random.default_rng(0),
+    )
+    course = [(step, 2 * truth[step] + rng.normal(0, 1e-4)) for step in range(255, 1001, 5)]
+    fine = refined(curve, course)
+    assert [point for point in fine if point in curve] == curve
+    value = truth[320]
+    assert steps_needed(fine, value) == pytest.approx(320, abs=6)
+    assert steps_needed(curve, value) > 335
+    flat = [(step, 1 + rng.normal(0, 0.1)) for step in range(255, 1001, 5)]
+    assert refined(curve, flat) == curve, "the course shows nothing"
+    assert refined(curve, course[::20]) == curve, "the course has too few points"
+    assert refined([], course) == []
 
 
 def test_a_form_that_was_not_sampled_is_missing() -> None:
