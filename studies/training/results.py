@@ -30,7 +30,7 @@ TRAININGS = "trainings"
 Curve = Sequence[tuple[int, float]]
 """Numbers of steps, increasing, and a number after each."""
 
-CLEAR, LEAST = 10.0, 10
+CLEAR, LEAST = 15.0, 20
 """How many times its own scatter, and at how many points, the training loss must fall between two
 measurements to show how the loss falls there."""
 
@@ -198,8 +198,8 @@ def refined(curve: Curve, course: Curve) -> list[tuple[int, float]]:
     The course is noisy: it counts as its isotonic regression, and only between points where that
     falls by `CLEAR` times the standard deviation of the course from it.
 
-    >>> course = [(step, 0.5 ** step) for step in range(11)]
-    >>> refined([(0, 3.0), (10, 2.0)], course)[:3]
+    >>> course = [(step, 0.5 ** step) for step in range(21)]
+    >>> refined([(0, 3.0), (20, 2.0)], course)[:3]
     [(0, 3.0), (1, 2.49...), (2, 2.24...)]
     """
     found = list(curve[:1])
