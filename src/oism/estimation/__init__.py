@@ -16,12 +16,7 @@ from oism.estimation._moments.base import Moments
 from oism.estimation._moments.dither import dithered, uniform_averages, uniform_reach
 from oism.estimation._moments.fourier import FourierMoments
 from oism.estimation._moments.gathering import gather, moments_of, principal_frame
-from oism.estimation._moments.hermite import (
-    GaussianMoments,
-    HermiteFamilyMoments,
-    HermiteMoments,
-    TensorHermiteMoments,
-)
+from oism.estimation._moments.hermite import HermiteFamilyMoments, HermiteMoments
 from oism.estimation._moments.histogram import HistogramMoments
 from oism.estimation._moments.pairs import PairMoments
 from oism.estimation._moments.products import ProductMoments
@@ -30,6 +25,7 @@ from oism.estimation._moments.sharing import Accumulator, across_processes, gath
 from oism.estimation._moments.simulated import SimulatedMoments
 from oism.estimation._moments.spectrum import Spectrum, principal_axes, spectrum
 from oism.estimation._moments.splines import SplineMoments
+from oism.estimation._moments.tensor_hermite import GaussianMoments, TensorHermiteMoments
 from oism.estimation._ratio import DensityRatio, GaussPanels, fit_ratio
 from oism.estimation._ridge import ChosenRidge, CrossValidation, FixedRidge, Ridge
 from oism.estimation._shrinkage import JamesStein, Modulation, Monotone, SampleMeans, Shrinkage

@@ -19,7 +19,8 @@ from oism.estimation._equations.linear import check_size, start
 from oism.estimation._knots import Knots, PlacedKnots
 from oism.estimation._moments.base import Moments
 from oism.estimation._moments.gathering import gather_into
-from oism.estimation._moments.hermite import HermiteFamilyMoments, tensor_moments
+from oism.estimation._moments.hermite import HermiteFamilyMoments
+from oism.estimation._moments.tensor_hermite import tensor_moments
 from oism.estimation._ridge import Ridge, ridge_of
 from oism.estimation._shrinkage import SampleMeans, Shrinkage
 from oism.estimation._systems.linear import LinearSystem

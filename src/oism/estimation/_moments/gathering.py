@@ -24,15 +24,15 @@ from oism.basis import (
 )
 from oism.estimation._moments.base import Moments
 from oism.estimation._moments.fourier import FourierMoments
-from oism.estimation._moments.hermite import (
-    GaussianMoments,
-    HermiteMoments,
-    TensorHermiteMoments,
-    tensor_moments,
-)
+from oism.estimation._moments.hermite import HermiteMoments
 from oism.estimation._moments.products import ProductMoments
 from oism.estimation._moments.rows import batches
 from oism.estimation._moments.splines import SplineMoments
+from oism.estimation._moments.tensor_hermite import (
+    GaussianMoments,
+    TensorHermiteMoments,
+    tensor_moments,
+)
 from oism.estimation._moments.transforms import TransformMoments
 
 Accumulator = TypeVar("Accumulator", bound=Moments)
