@@ -540,7 +540,8 @@ def test_shapes_and_values_of_products(dim: int, order: int, n: int) -> None:
 def test_the_change_of_coordinates_is_the_same_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     moments = TensorHermiteMoments(TensorHermite(3, 3, OU)).update(skewed(50, 3))
     expected = moments.standardised().averages.total
-    monkeypatch.setattr(tensor_hermite, "NODE_ENTRIES", 7 * len(moments.indices))  # seven nodes at a time
+    entries = 7 * len(moments.indices)  # seven nodes at a time
+    monkeypatch.setattr(tensor_hermite, "NODE_ENTRIES", entries)
     found = moments.standardised().averages.total
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
