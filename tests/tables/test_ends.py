@@ -19,7 +19,15 @@ from oism.plot import overview
 from oism.process import Jacobi, Laguerre, Torus
 from oism.tables._column import Column
 from oism.tables._end_chart import NEAREST, EndChart
-from oism.tables._ends import beta_powers, candidates, gamma_power
+from oism.tables._ends import (
+    beta_errors,
+    beta_powers,
+    candidates,
+    gamma_error,
+    gamma_power,
+    is_steep,
+    likely_powers,
+)
 from oism.tables._stack import StackedTable
 
 PEAKS = np.random.default_rng(0).beta(0.5, 0.7, size=(600, 1))
@@ -64,12 +72,60 @@ def test_powers_are_those_of_maximal_likelihood() -> None:
     assert gamma_power(*twice) == pytest.approx(weighted)
 
 
+@pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (0.6, 1.7)])
+def test_the_errors_of_powers_are_those_of_many_estimates(a: float, b: float) -> None:
+    n, rng = 500, np.random.default_rng(0)
+    u = torch.from_numpy(rng.beta(a, b, size=(400, n)))
+    found = np.array([beta_powers(one, torch.ones(n).double()) for one in u])
+    assert beta_errors(a, b, n) == pytest.approx(found.std(axis=0), rel=0.12)
+    gaps = torch.from_numpy(rng.gamma(a, 3.0, size=(400, n)))
+    spread = np.std([gamma_power(one, torch.ones(n).double()) for one in gaps])
+    assert gamma_error(a, n) == pytest.approx(spread, rel=0.12)
+
+
+@pytest.mark.parametrize("column", [Column(low=0.0, high=1.0), Column(low=0.0)])
+def test_powers_that_may_be_one_are_one(column: Column) -> None:
+    n, rng = 1000, np.random.default_rng(0)
+    both = math.isfinite(column.high)
+    plain = rng.uniform(size=(40, n)) if both else rng.exponential(size=(40, n))
+    steep = rng.beta(0.7, 1.0, size=(5, n)) if both else rng.gamma(0.7, size=(5, n))
+    ones = torch.ones(n).double()
+    found = [likely_powers(column, torch.from_numpy(one), ones)[0] for one in plain]
+    assert sum(power == 1 for power in found) >= 36, "95% of them"
+    for one in steep:
+        assert likely_powers(column, torch.from_numpy(one), ones)[0] < 0.8
+
+
+def test_which_processes_are_steep() -> None:
+    assert is_steep(Jacobi(0.5, 0.5), (1.0, 1.0))
+    assert is_steep(Jacobi(1.0, 0.5), (0.4, 2.0))
+    assert not is_steep(Jacobi(0.5, 1.0), (0.8, 2.0))
+    assert not is_steep(Jacobi(1.0, 1.0), (2.0, 2.0))
+    assert not is_steep(Laguerre(0.7), (0.7, 1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bounds", [(0.0, 1.0), (0.0, None)])
+def test_densities_are_infinite_at_a_bound_only_if_rows_show_it(
+    bounds: tuple[float, float | None],
+) -> None:
+    """Of uniform rows several estimates had the density 400 at 0, and 1 a little above."""
+    both = bounds[1] is not None
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        plain = rng.uniform(size=(1000, 1)) if both else rng.exponential(size=(1000, 1))
+        found = OISM(bounds={0: bounds}).fit(plain)
+        assert np.exp(found.score_samples([[0.0]])) < 4
+        steep = rng.beta(0.5, 1.0, size=(1000, 1)) if both else rng.gamma(0.5, size=(1000, 1))
+        found = OISM(bounds={0: bounds}).fit(steep)
+        assert np.exp(found.score_samples([[0.0]])) > 100
+
+
 def test_rows_on_an_end_need_a_finite_density_there() -> None:
-    x = torch.tensor([0.0, 0.2, 0.3, 0.9]).double()
-    for family in candidates(Column(low=0.0, high=1.0), x, torch.ones(4).double()):
-        assert family.process.a >= 1
-    for family in candidates(Column(low=0.0), x, torch.ones(4).double()):
-        assert family.process.a >= 1
+    x, ones = torch.tensor([0.0, 0.2, 0.3, 0.9]).double(), torch.ones(4).double()
+    for column in (Column(low=0.0, high=1.0), Column(low=0.0)):
+        for family in candidates(column, x, likely_powers(column, x, ones)):
+            assert family.process.a >= 1
     data = np.concatenate((PEAKS, np.zeros((40, 1))))
     with pytest.warns(UserWarning, match="column 0 has the value 0 in .* of the rows"):
         found = OISM(bounds={0: (0, 1)}, process=Jacobi(1.0, 0.5), discrete=()).fit(data)
@@ -179,7 +235,7 @@ def test_a_mixture_is_that_of_its_members(bounded: OISM) -> None:
     assert weights == list(model.shares)
     assert "Beta kernels" in bounded.summary()
     with pytest.raises(ValueError, match="weights must be >= 0 with the sum 1"):
-        StackedTable(model.members[:2], [0.7, 0.7])
+        StackedTable([*model.members, *model.members], [0.7] * (2 * len(model.members)))
     with pytest.raises(ValueError, match="columns must be the only one"):
         model.marginal([1])
 

@@ -7,7 +7,11 @@ they are those of the data, log(ρ/π) is smooth up to the ends, also where the 
 `choose_at_ends` fits several, beside reflection on the torus and a kernel density estimate
 (`oism.tables._end_kernels`), to parts of the rows, and mixes them with the weights that give
 held-out rows the largest mean log-density, see `oism.tables._stack`. Rows on an end need a finite
-density there: then a power is at least 1.
+density there: then a power is at least 1. A density that is infinite at an end, and that rows
+hardly show, would spoil pictures and integrals over a grid for a gain in likelihood that may be
+chance. So likely powers that do not differ from 1 by two standard errors are 1; and at an end of
+likely power 1 or more the power ½ has a weight only if it improves the pool by two standard errors,
+see `oism.tables._pool.supported_weights`.
 """
 
 from __future__ import annotations
@@ -34,9 +38,9 @@ from oism.estimation import (
     fold_of,
     moments_of,
 )
-from oism.process import Clock, Jacobi, Laguerre
+from oism.process import Clock, Jacobi, Laguerre, Process
 from oism.score import OperatorScore
-from oism.tables._background import Spread
+from oism.tables._background import Spread, effective_count
 from oism.tables._collector import Settings
 from oism.tables._column import Column
 from oism.tables._columns import Columns
@@ -44,7 +48,7 @@ from oism.tables._end_chart import EndChart
 from oism.tables._end_kernels import choose_end_kernels
 from oism.tables._family import Family, MomentFamily, P, repeated
 from oism.tables._model import TableModel
-from oism.tables._pool import Densities, Single, held_out_weights
+from oism.tables._pool import Densities, Single, held_out_logs, supported_weights
 from oism.tables._stack import StackedFamily
 
 KNOT_ERROR = 1e-2
@@ -64,6 +68,9 @@ STEPS = 12
 
 POWERS = (0.25, 3.0)
 """The range of the powers a and b that are estimated."""
+
+ERRORS = 2.0
+"""The standard errors by which a likely power must differ from 1."""
 
 
 @dataclass(frozen=True)
@@ -158,21 +165,21 @@ def end_of(column: Column) -> tuple[float, float]:
     return (column.low, 1.0) if math.isfinite(column.low) else (column.high, -1.0)
 
 
-def candidates(column: Column, x: Tensor, weights: Tensor) -> list[Family[Any]]:
-    """Return families for a column with bounds and its values ``(n,)``.
+def candidates(column: Column, x: Tensor, likely: tuple[float, float]) -> list[Family[Any]]:
+    """Return families for a column with bounds, its values ``(n,)`` and their likely powers.
 
     >>> column = Column(low=0.0, high=1.0)
     >>> x = torch.linspace(0.01, 0.99, 99).double()
-    >>> [family.process for family in candidates(column, x, torch.ones(99).double())]
-    [Jacobi(a=0.5, b=0.5), Jacobi(a=1.0, b=1.0), Jacobi(a=1.068, b=1.068)]
+    >>> [family.process for family in candidates(column, x, (1.2, 1.3))]
+    [Jacobi(a=0.5, b=0.5), Jacobi(a=1.0, b=1.0), Jacobi(a=1.2, b=1.3)]
     """
-    own, least = likely_powers(column, x, weights), least_powers(column, x)
+    least = least_powers(column, x)
     if ends_of(column) == 2:
         pairs = [(max(p, least[0]), max(p, least[1])) for p in (0.5, 1.0)]
-        return [JacobiFamily(Jacobi(*pair)) for pair in dict.fromkeys([*pairs, own])]
-    near = dict.fromkeys([own[0], max(0.5, least[0])])
+        return [JacobiFamily(Jacobi(*pair)) for pair in dict.fromkeys([*pairs, likely])]
+    near = dict.fromkeys([likely[0], max(0.5, least[0])])
     boxed = [JacobiFamily(Jacobi(power, 1.0)) for power in near]
-    return [LaguerreFamily(Laguerre(own[0])), *boxed]
+    return [LaguerreFamily(Laguerre(likely[0])), *boxed]
 
 
 def least_powers(column: Column, x: Tensor) -> tuple[float, float]:
@@ -183,13 +190,45 @@ def least_powers(column: Column, x: Tensor) -> tuple[float, float]:
 
 
 def likely_powers(column: Column, x: Tensor, weights: Tensor) -> tuple[float, float]:
-    """Return the powers of maximal likelihood at the ends; 1 for an end at infinity."""
+    """Return the powers of maximal likelihood at the ends; 1 for an end at infinity.
+
+    Those that do not differ from 1 by `ERRORS` standard errors are 1.
+    """
     least = least_powers(column, x)
+    count = effective_count(float(weights.sum()), float(weights.square().sum()))
     if ends_of(column) == 2:
         a, b = beta_powers(((x - column.low) / (column.high - column.low)).clamp(0, 1), weights)
-        return max(a, least[0]), max(b, least[1])
+        errors = beta_errors(a, b, count)
+        return (
+            max(_or_one(a, errors[0]), least[0]),
+            max(_or_one(b, errors[1]), least[1]),
+        )
     bound, side = end_of(column)
-    return max(gamma_power((side * (x - bound)).clamp(min=0), weights), least[0]), 1.0
+    a = gamma_power((side * (x - bound)).clamp(min=0), weights)
+    return max(_or_one(a, gamma_error(a, count)), least[0]), 1.0
+
+
+def _or_one(power: float, error: float) -> float:
+    """Return 1 if a power may be 1, else the power."""
+    return 1.0 if abs(power - 1) <= ERRORS * error else power
+
+
+def beta_errors(a: float, b: float, n: float) -> tuple[float, float]:
+    """Return the standard errors of powers of maximal likelihood from n rows.
+
+    The information of a row about (a, b) is diag(ψ₁(a), ψ₁(b)) - ψ₁(a + b), with ψ₁ = (log Γ)″.
+    """
+    one, other, both = scipy.special.polygamma(1, [a, b, a + b])
+    size = n * ((one - both) * (other - both) - both**2)
+    return math.sqrt((other - both) / size), math.sqrt((one - both) / size)
+
+
+def gamma_error(a: float, n: float) -> float:
+    """Return the standard error of the power of maximal likelihood from n rows, any scale.
+
+    It is √(a/(n(aψ₁(a) - 1))), from the information about shape and scale.
+    """
+    return math.sqrt(a / (n * (a * float(scipy.special.polygamma(1, a)) - 1)))
 
 
 def beta_powers(u: Tensor, weights: Tensor) -> tuple[float, float]:
@@ -237,8 +276,8 @@ def choose_at_ends(
     if len(used) < 2:  # nothing can be held out
         return family
     column, x = columns[0], rows[:, 0]
-    families: list[Any] = [family, *candidates(column, x, weights)]
     powers = likely_powers(column, x, weights)
+    families: list[Any] = [family, *candidates(column, x, powers)]
     kernels = choose_end_kernels((column.low, column.high), powers, rows, weights, fold)
     quick = replace(settings, steps=STEPS, device=None)
     tasks = [(replace(one, knots=KnownKnots()), quick) for one in families]
@@ -254,5 +293,13 @@ def choose_at_ends(
         return [*models, kernels.fitted(rows[own], weights[own])]
 
     folds = [fold == one for one in used]
-    shares, _ = held_out_weights(fit, rows, weights, folds, MOST_HELD_OUT)
-    return StackedFamily.of(families, shares, kernels)
+    logs, mass, _ = held_out_logs(fit, rows, weights, folds, MOST_HELD_OUT)
+    plain = torch.tensor([*(not is_steep(one.process, powers) for one in families), True])
+    return StackedFamily.of(families, supported_weights(logs, mass, plain), kernels)
+
+
+def is_steep(process: Process, powers: tuple[float, float]) -> bool:
+    """Return whether densities are infinite at an end where by likely powers they are not."""
+    if not isinstance(process, Jacobi):
+        return False
+    return any(a < 1 <= likely for a, likely in zip((process.a, process.b), powers, strict=True))

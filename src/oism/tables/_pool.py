@@ -8,6 +8,7 @@ density first, so samples are exact for the pool.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
@@ -20,6 +21,9 @@ from oism.flow import FittedModel, RungeKutta4, log_density
 from oism.process import Process
 
 GROUPS = 5
+
+SUPPORT = 2.0
+"""The standard errors by which densities that are not plain must improve a pool."""
 
 PATH = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 """The numbers of steps for the weights of the pool that are tried."""
@@ -191,9 +195,24 @@ def held_out_weights(
 ) -> tuple[Tensor, Sequence[Densities]]:
     """Return the weights of densities by the likelihood of rows that they were fitted without.
 
+    Arguments are those of `held_out_logs`. The second result are the densities of the last fold,
+    from which a fit to all rows may start.
+    """
+    logs, mass, parts = held_out_logs(fit, rows, weights, folds, most)
+    return pool_weights(logs, mass)[0], parts
+
+
+def held_out_logs(
+    fit: Callable[[Tensor], Sequence[Densities]],
+    rows: Tensor,
+    weights: Tensor,
+    folds: Sequence[Tensor],
+    most: int,
+) -> tuple[Tensor, Tensor, Sequence[Densities]]:
+    """Return log-densities ``(k, m)`` of held-out rows, their weights, the densities of a fold.
+
     ``fit`` maps a mask ``(n,)`` of rows to the densities fitted to these. ``folds`` are masks of
-    rows to hold out, of which at most ``most`` are used, evenly spaced: rows may be sorted. The
-    second result are the densities of the last fold, from which a fit to all rows may start.
+    rows to hold out, of which at most ``most`` are used, evenly spaced: rows may be sorted.
     """
     logs, mass = [], []
     parts: Sequence[Densities] = ()
@@ -204,7 +223,40 @@ def held_out_weights(
         parts = fit(~own)
         logs.append(log_densities(parts, rows[shown]))
         mass.append(weights[shown])
-    return pool_weights(torch.cat(logs), torch.cat(mass))[0], parts
+    return torch.cat(logs), torch.cat(mass), parts
+
+
+def mean_gain(gains: Tensor, weights: Tensor) -> tuple[float, float]:
+    """Return the weighted mean D of differences d ``(n,)`` and its standard error e.
+
+        D = Σ_i w_i d_i / Σ_i w_i,    e² = m/(m - 1) Σ_i w_i² (d_i - D)² / (Σ_i w_i)²,
+
+    with the effective number of rows m = (Σ_i w_i)²/Σ_i w_i².
+
+    >>> mean_gain(torch.tensor([1.0, 2.0, 3.0]), torch.ones(3))
+    (2.0, 0.577...)
+    """
+    share = weights / weights.sum()
+    rows = 1 / float(share.square().sum())
+    mean = float(share @ gains)
+    square = float((share * (gains - mean)).square().sum())
+    return mean, math.sqrt(rows / (rows - 1) * square) if rows > 1 else math.inf
+
+
+def supported_weights(logs: Tensor, weights: Tensor, plain: Tensor) -> Tensor:
+    """Return the weights of a pool whose less plain densities need support by held-out rows.
+
+    From log-densities ``(n, m)`` of these rows. Densities that are not ``plain`` ``(m,)`` have the
+    weight 0 unless the pool with them is better than that without by `SUPPORT` standard errors.
+    """
+    chance, own = pool_weights(logs, weights)
+    if bool(plain.all()):
+        return chance
+    fewer, base = pool_weights(logs[:, plain], weights)
+    gain, error = mean_gain(own - base, weights)
+    if gain >= SUPPORT * error:
+        return chance
+    return torch.zeros_like(chance).masked_scatter(plain, fewer)
 
 
 def notable(weights: Tensor, least: float, floor: Tensor | None = None) -> tuple[Tensor, Tensor]:

@@ -6,11 +6,8 @@ mixture of Gaussians can. Both have the scores of all noise levels, marginals an
 
 Both are fitted without each fold of the rows, in which copies of a row are together; ridge and
 truncation of the torus are those of all rows, as are the weights of the mixtures in the pool. With
-the difference d_i of the log-densities of a held-out row i of weight w_i, mixture minus torus,
-
-    D = Σ_i w_i d_i / Σ_i w_i,    e² = m/(m - 1) Σ_i w_i² (d_i - D)² / (Σ_i w_i)²,
-
-where m = (Σ_i w_i)²/Σ_i w_i² is the effective number of rows. The mixture is taken if D ≥ 2e and
+the difference d_i of the log-densities of a held-out row i, mixture minus torus, its weighted mean
+D and standard error e (`oism.tables._pool.mean_gain`), the mixture is taken if D ≥ 2e and
 D ≥ 0.05 nats; so a table keeps its flow unless that costs likelihood. Of few rows in three columns
 the density on the torus is nearly uniform in the box, and many new rows lie outside of it: there
 the mixture is taken unless D < -e.
@@ -46,6 +43,7 @@ from oism.tables._family import Family, repeated
 from oism.tables._joint_family import MixtureFamily
 from oism.tables._joint_fit import cross_fit_joint
 from oism.tables._model import TableModel
+from oism.tables._pool import mean_gain
 from oism.tables._rows import MOST_ROWS, MixtureCollector
 from oism.tables._torus import TorusFamily
 from oism.tables._training_rows import problems_of
@@ -95,14 +93,11 @@ def choose(
     >>> [choose(mixture + shift, torus, torus + 1, dim=2).taken for shift in (0.0, 0.2)]
     ['torus', 'mixture']
     """
-    share = weights / weights.sum()
-    rows = 1 / float(share.square().sum())
+    rows = 1 / float((weights / weights.sum()).square().sum())
     if rows <= ROWS_PER_COLUMN * dim:
         return None
     gains = _clipped(mixture - torus)
-    gain = float(share @ gains)
-    square = float((share * (gains - gain)).square().sum())
-    error = math.sqrt(rows / (rows - 1) * square)
+    gain, error = mean_gain(gains, weights)
     least = -error if few else max(LEAST_GAIN, ERRORS * error)
     return Choice("mixture" if gain >= least else "torus", len(gains), gain, error)
 
