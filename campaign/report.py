@@ -15,12 +15,12 @@ from typing import Any
 HEAD = """# Reliability
 
 This page shows how the library handles random and damaged input. Each case is random, and a test
-judges its result; seeds of all failures are listed. `make campaign` runs the cases that have no
+judges its result; failures are listed with their seeds. `make campaign` runs the cases that have no
 record yet, for an hour at most, and writes this page; `make campaign SECONDS=600` stops after ten
 minutes. `python -m campaign --kinds tables --only 7` repeats one case. `campaign/` defines how
 cases are drawn and judged.
 
-| cases | planned | run | passed | failed, by what | CPU seconds, median and largest |
+| cases | planned | run | passed | failures by cause | CPU seconds, median and largest |
 |---|---|---|---|---|---|
 """
 
@@ -106,10 +106,14 @@ def page(records: Sequence[dict[str, Any]], planned: dict[str, int]) -> str:
 
 
 def _versions(records: Sequence[dict[str, Any]]) -> str:
-    commits = sorted({one["commit"] for one in records if one.get("commit")})
-    of_commits = (
-        f" Commits: {', '.join(commits)}; + marks a commit with local changes." if commits else ""
-    )
+    kinds: dict[str, set[str]] = {}
+    for one in records:
+        if one.get("commit"):
+            kinds.setdefault(one["commit"], set()).add(one["kind"])
+    commits = [f"{name} ({', '.join(sorted(own))})" for name, own in sorted(kinds.items())]
+    of_commits = f" Commits: {'; '.join(commits)}." if commits else ""
+    if any(name.endswith("+") for name in kinds):
+        of_commits += " + marks a commit with local changes."
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     return (
         f"Python {platform.python_version()} on {platform.system()}, {os.cpu_count()} cores; "

@@ -65,7 +65,8 @@ def test_the_page_names_seeds() -> None:
     assert "| tables | 1000 | 2 | 1 | file 1, mass 1 | 9.0, 9.0 |" in page
     assert "| files | 500 | 0 | 0 | none | 0.0, 0.0 |" in page
     assert "- tables, mass: seeds 7" in page
-    assert "Commits: abc" in page
+    assert "Commits: abc (tables)." in page
+    assert "local changes" not in page
     assert "None." in report.page(records[:1], runner.KINDS)
 
 
