@@ -208,8 +208,10 @@ def scale_of(y: Array, kind: str) -> float:
     if len(y) == 1 and kind not in SINGULAR:
         spread = max(spread, size, 1.0)  # one row says nothing of its unit
     low, high = CONFINED.get(kind, (-np.inf, np.inf))
-    if math.isfinite(high) and may_be_uniform(y, high - low):
-        spread = max(spread, high - low)
+    if math.isfinite(low):
+        width = min(high, float(y.max())) - low  # with one bound, that of the values from there
+        if may_be_uniform(y, width):
+            spread = max(spread, width)
     return spread
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from functools import cache
 from pathlib import Path
 
@@ -137,3 +138,16 @@ def test_bounds_with_every_shrinkage(shrinkage: str) -> None:
     x = np.exp(np.random.default_rng(0).normal(size=(300, 1)))
     model = OISM(bounds={0: (0.0, None)}, shrinkage=shrinkage).fit(x)
     assert model.score(x) / len(x) > -1.6  # the entropy is 1.42
+
+
+@pytest.mark.parametrize("seed", [2, 6, 11])
+def test_shrunk_averages_that_are_even_in_one_fold_only(seed: int) -> None:
+    """All averages of the training rows were 0, those of the held-out rows were not."""
+    rng = np.random.default_rng(seed)
+    n, dim = int(rng.integers(2, 5)), int(rng.integers(2, 4))
+    x = rng.normal(size=(n, dim))
+    x[:, 0] = np.exp(x[:, 0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # there are few rows
+        model = OISM(bounds={0: (0, None)}, shrinkage="james-stein").fit(x)
+    assert np.isfinite(model.score_samples(x)).all()

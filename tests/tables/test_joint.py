@@ -13,7 +13,7 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from oism import load
+from oism import OISM, load
 from oism.tables._candidates import Candidates
 from oism.tables._column import Column
 from oism.tables._joint import JointModel
@@ -22,7 +22,7 @@ from oism.tables._margin import Margin
 from oism.tables._mixture import MixtureModel
 from oism.tables._part import Identity, Part, Warp
 from oism.tables._pool import pool_weights, weight_path
-from oism.tables._whitened_rows import WhitenedRows
+from oism.tables._whitened_rows import WhitenedRows, scale_of
 from tests.elsewhere import PLACE, SimulatedDevice
 
 COLUMNS = (
@@ -255,6 +255,30 @@ def test_the_weights_of_a_pool_of_equal_models_stay_equal() -> None:
     assert float(many) < 0.5 * float(0.5 * (overfitted - 1 / 40).abs().sum())
     expected = torch.logsumexp(table, dim=1) - math.log(40)
     assert float(held_out.mean()) == pytest.approx(float(expected.mean()), abs=0.1)
+
+
+@pytest.mark.parametrize("n", [24, 100, 1000])
+def test_one_outlier_is_not_the_scale_of_a_column(n: int) -> None:
+    """Quantiles further out were interpolated between it and the other rows."""
+    y = torch.from_numpy(np.random.default_rng(n).normal(size=(n, 1)))
+    without = scale_of(y[1:])
+    y[0] = 1e7
+    assert float(scale_of(y)) == pytest.approx(float(without), rel=0.1)
+
+
+def test_scales_of_columns_with_most_rows_at_one_value() -> None:
+    y = torch.zeros(1000, 4, dtype=torch.float64)
+    y[:400, 0], y[:60, 1], y[:1, 2] = 4.0, 4.0, 4.0
+    assert scale_of(y).tolist() == [2.0, 2.0, 2.0, 0.0]
+
+
+@pytest.mark.slow
+def test_an_outlier_does_not_spoil_a_mixture() -> None:
+    rng = np.random.default_rng(0)
+    rows, new = rng.normal(size=(100, 5)), rng.normal(size=(500, 5))
+    usual = OISM(process="mixture").fit(rows).score(new) / 500
+    rows[0] += 1e6
+    assert OISM(process="mixture").fit(rows).score(new) / 500 > usual - 0.3
 
 
 def test_whitened_rows_have_unit_covariance_whatever_the_outliers() -> None:

@@ -19,8 +19,11 @@ from oism.tables._mixture import MixtureModel
 CLIP = 100.0
 """Whitened values are cut off here for the fit, so that outliers do not round others away."""
 
-TAILS = (0.1587, 0.025, 0.005)
+INSIDE, TAILS = 0.1587, (0.025, 0.005)
 """Quantiles that determine the scale of a column: of one standard deviation, and further out."""
+
+NARROW = 1e-3
+"""The share of the range further out below which a standard deviation is no scale of a column."""
 
 INNER = 10.0
 """Rows within so many robust standard deviations determine the whitening."""
@@ -56,11 +59,7 @@ class WhitenedRows:
         whether it is warped or not: so it does not decide between systems of coordinates.
         ``linear`` ``(d,)`` says which columns are not warped, for the background.
         """
-        centre = y.median(dim=0).values
-        scale = torch.zeros_like(centre)
-        for tail in TAILS:  # more than two thirds of the rows may be at one value
-            low, high = torch.quantile(y, torch.tensor([tail, 1 - tail]).to(y), dim=0)
-            scale = torch.where(scale > 1e-3 * (high - low), scale, 0.5 * (high - low))
+        centre, scale = y.median(dim=0).values, scale_of(y)
         scale = torch.where(scale == 0, torch.where(centre != 0, centre.abs(), 1.0), scale)
         constant = is_constant(y.amin(dim=0), y.amax(dim=0))
         constant |= ~linear & (y.amax(dim=0) - y.amin(dim=0) < ROUNDING)  # it is 0 up to rounding
@@ -124,3 +123,23 @@ class WhitenedRows:
             0.5 * (covariances + covariances.mT)[kept],
         )
         return mixture, levels[kept]
+
+
+def scale_of(y: Tensor) -> Tensor:
+    """Return the robust scale of each column of rows ``(n, d)``: ``(d,)``, 0 if it is constant.
+
+    Half of the range of the inner two thirds of the rows. More than two thirds may be at one value:
+    then half of the range further out, without the outermost row on each side, which may be an
+    outlier, unless there is no other.
+
+    >>> y = torch.tensor([-1.0, -0.5, 0.0, 0.5, 1.0]).repeat(20)[:, None]
+    >>> scale_of(y), scale_of(torch.cat((y, y.new_full((1, 1), 1e6))))
+    (tensor([1.]), tensor([1.]))
+    """
+    low, high = torch.quantile(y, torch.tensor([INSIDE, 1 - INSIDE]).to(y), dim=0)
+    scale, ordered, last = 0.5 * (high - low), y.sort(dim=0).values, len(y) - 1
+    for tail in TAILS:
+        inward = min(math.ceil(tail * last), last // 2)
+        reach = ordered[last - inward] - ordered[inward]
+        scale = torch.where(scale > NARROW * reach, scale, 0.5 * reach)
+    return torch.where(scale > 0, scale, 0.5 * (ordered[-1] - ordered[0]))

@@ -71,9 +71,12 @@ class FourierEquations:
         """
         return slice(None) if bool((self.means.imag != 0).any()) else slice(None, None, 2)
 
-    def active_matrix(self, t: Tensor) -> Tensor:
-        """Return A_t among the `active` functions: ``(T, *batch, size, size)``, or half of it."""
-        if self.active.step is None:
+    def active_matrix(self, t: Tensor, used: slice | None = None) -> Tensor:
+        """Return A_t among functions: ``(T, *batch, size, size)``, or half of it.
+
+        ``used`` are the `active` ones by default, or all.
+        """
+        if (self.active if used is None else used).step is None:
             return self.dense(t)
         c = self.characteristic(t).real
         c = torch.cat((c, torch.ones_like(c[..., :1])), dim=-1)

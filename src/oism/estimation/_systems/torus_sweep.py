@@ -239,11 +239,12 @@ class TorusSweep(TorusBands):
         scale = (-training.eigenvalues * penalty[0]).rsqrt()
         right, judged = -scale * training.right(t), heldout.right(t)
         if self.is_dense(band, DENSE_SWEEP):
-            used = training.active
+            # Shrinkage can make the averages of one of the two even, and not those of the other.
+            used = max(training.active, heldout.active, key=lambda one: one.step is None)
             right, judged, scale = right[..., used], judged[..., used], scale[used]
-            matrix = scale[:, None] * training.active_matrix(t) * scale
+            matrix = scale[:, None] * training.active_matrix(t, used) * scale
             alpha = scale * solved_for_all(matrix, right, ridges)
-            quadratic = ((alpha @ heldout.active_matrix(t)) * alpha).sum(dim=-1)
+            quadratic = ((alpha @ heldout.active_matrix(t, used)) * alpha).sum(dim=-1)
             dense: Tensor = quadratic + 2 * (alpha * judged[..., None, :]).sum(dim=-1)
             return dense.where(~dense.isnan(), math.inf).cpu()
         path = self._ridge_path(training, t, band, scale, right.flatten(0, 1))
