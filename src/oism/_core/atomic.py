@@ -14,7 +14,7 @@ import signal
 import stat
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -45,8 +45,8 @@ def replacing(path: StrPath) -> Iterator[Path]:
 def replacing_together(*paths: StrPath) -> Iterator[list[Path]]:
     """Yield paths to write to; at the end of the block the files there replace ``paths``.
 
-    All are on the disk before the first is renamed, and signals wait until the last is: an error or
-    an interrupt leaves all old files, or all new ones.
+    All are on the disk before the first is renamed, and signals wait until the last is. If a later
+    rename fails, earlier ones remain.
 
     >>> with replacing_together("letter.txt", "answer.txt") as (letter, answer):
     ...     sizes = letter.write_text("Dear reader"), answer.write_text("Dear author")
@@ -68,18 +68,31 @@ def replacing_together(*paths: StrPath) -> Iterator[list[Path]]:
         for folder in {draft.target.parent for draft in drafts if not draft.is_direct}:
             _flush_folder(folder)
     except OSError as error:
-        if error.errno is not None and error.filename is None:  # for example a full disk
-            error.filename = ", ".join(map(str, paths))
+        _name(error, drafts)
         raise
     finally:
         for draft in drafts:
             draft.remove()
 
 
+def _name(error: OSError, drafts: Sequence[_Draft]) -> None:
+    """Have an error name the files that were to be written, not their hidden drafts."""
+    if error.errno is None:
+        return
+    if error.filename is None:  # for example a full disk
+        error.filename = ", ".join(str(draft.name) for draft in drafts)
+    for draft in drafts:
+        if str(error.filename) == str(draft.path):
+            error.filename = str(draft.name)
+            if error.filename2 is not None:  # a rename, whose other file is the target
+                del error.filename2
+
+
 class _Draft:
     """The draft of a file; that of a pipe or a device is itself."""
 
     def __init__(self, path: StrPath) -> None:
+        self.name = path
         self.is_direct = _passes_through(path)
         self.target = Path(os.path.realpath(path))
         self.path = Path(path) if self.is_direct else _draft(self.target)
