@@ -14,7 +14,7 @@ import signal
 import stat
 import threading
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,14 @@ def replacing(path: StrPath) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing_together(*paths: StrPath) -> Iterator[list[Path]]:
+def replacing_together(*paths: StrPath, removing: Collection[StrPath] = ()) -> Iterator[list[Path]]:
     """Yield paths to write to; at the end of the block the files there replace ``paths``.
 
     All are on the disk before the first is renamed, and signals wait until the last is. If a later
     rename fails, earlier ones remain.
+
+    Files of ``removing`` that exist are removed just before the first rename. Links among them are
+    removed, not followed.
 
     >>> with replacing_together("letter.txt", "answer.txt") as (letter, answer):
     ...     sizes = letter.write_text("Dear reader"), answer.write_text("Dear author")
@@ -55,7 +58,7 @@ def replacing_together(*paths: StrPath) -> Iterator[list[Path]]:
     """
     for path in paths:
         check_writable(path)
-    drafts = [_Draft(path) for path in paths]
+    drafts = [_Draft(path, follows=path not in removing) for path in paths]
     try:
         for draft in drafts:
             draft.create()
@@ -63,6 +66,8 @@ def replacing_together(*paths: StrPath) -> Iterator[list[Path]]:
         for draft in drafts:
             draft.finish()
         with _signals_wait():
+            for path in removing:
+                Path(path).unlink(missing_ok=True)
             for draft in drafts:
                 draft.rename()
         for folder in {draft.target.parent for draft in drafts if not draft.is_direct}:
@@ -91,10 +96,10 @@ def _name(error: OSError, drafts: Sequence[_Draft]) -> None:
 class _Draft:
     """The draft of a file; that of a pipe or a device is itself."""
 
-    def __init__(self, path: StrPath) -> None:
+    def __init__(self, path: StrPath, *, follows: bool) -> None:
         self.name = path
         self.is_direct = _passes_through(path)
-        self.target = Path(os.path.realpath(path))
+        self.target = Path(os.path.realpath(path) if follows else os.path.abspath(path))
         self.path = Path(path) if self.is_direct else _draft(self.target)
         self.mode: int | None = None
 
