@@ -183,6 +183,24 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
+def test_a_run_begins_where_another_was_interrupted_before_it_removed_drafts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("run.lock", ".oism-0.part"):  # what a killed run left
+        (tmp_path / name).write_text("")
+
+    def stop(folder: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("oism.training._run.remove_drafts", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".oism-0.part"]
+    run(tmp_path)
+    assert not (tmp_path / ".oism-0.part").exists()
+
+
 @pytest.mark.parametrize("order", [None, 3])
 def test_an_error_while_a_run_begins_again_leaves_the_old_files(
     tmp_path: Path, order: int | None, monkeypatch: pytest.MonkeyPatch
@@ -290,11 +308,11 @@ def test_places(tmp_path: Path) -> None:
     for check in (check_not_running, partial(check_folder, resume=False)):
         check_folder(tmp_path, resume=False)
         check(tmp_path)
-    for name in ("run.lock", "prior.safetensors"):
-        path = tmp_path / name
-        path.unlink() if path.exists() else path.write_text("that of somebody else")
-        with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
-            check_folder(tmp_path, resume=True)
+    (tmp_path / "run.lock").unlink()  # by a run that was interrupted before it removed drafts
+    check_folder(tmp_path, resume=False)
+    (tmp_path / "prior.safetensors").write_text("that of somebody else")
+    with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
+        check_folder(tmp_path, resume=True)
     (tmp_path / "settings.json").write_text("[]")
     assert holds_run(tmp_path)
     check_folder(tmp_path, resume=False)  # of a run that has no checkpoint

@@ -61,14 +61,12 @@ def check_folder(folder: Path, *, resume: bool) -> None:
 
 
 def _has_others(folder: Path) -> bool:
-    """Return whether a folder has files that are not those of a run that was killed at its start.
+    """Return whether a folder has anything but a lock and drafts.
 
-    Such a run leaves its lock, and may leave drafts of its settings and its prior.
+    A run that is killed before it has settings leaves these.
     """
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if LOCK in names:
-        names -= {LOCK, *fnmatch.filter(names, DRAFTS)}
-    return bool(names)
+    return bool(names - {LOCK, *fnmatch.filter(names, DRAFTS)})
 
 
 def check_not_running(folder: Path) -> None:
