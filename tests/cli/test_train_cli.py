@@ -488,6 +488,18 @@ def test_a_prior_that_is_named_by_a_relative_path(
         assert equal(weights(run), expected)
 
 
+def test_the_prior_of_the_folder_can_be_named(here: Run, tmp_path: Path) -> None:
+    """The run that fitted it was stopped before its first checkpoint."""
+    words = f"train digits.npz -o {tmp_path}/run --steps 1 {TINY}"
+    assert here(words).code == 0
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    prior = tmp_path / "run" / "prior.safetensors"
+    before = prior.stat()
+    ended = here(f"{words} --prior {prior}")
+    assert ended.code == 0, ended.err
+    assert os.path.samestat(prior.stat(), before), "it was there all the time"
+
+
 def test_a_run_of_python_is_resumed_there(here: Run, place: Path, tmp_path: Path) -> None:
     config = TrainingConfig(steps=1, batch=16, sample_every=0)
     train(unet_for((1, 8, 8), width=4), images(place), tmp_path / "run", config)
