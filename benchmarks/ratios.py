@@ -8,7 +8,6 @@ machines can be compared, roughly. The file has one JSON object per line, the ne
 from __future__ import annotations
 
 import json
-import math
 import platform
 import subprocess
 import time
@@ -23,9 +22,6 @@ WORSE = 4 / 3
 
 BLOCK = 0.1
 """The seconds after which a block of calls ends."""
-
-SHORTEST = 1e-6
-"""The shortest time that a call is taken to have."""
 
 PACKAGES = ("torch", "numpy", "scipy", "scikit-learn", "finufft")
 
@@ -77,25 +73,28 @@ class Record:
 def timed(task: Task, clock: Callable[[], float] = time.perf_counter) -> Timing:
     """Return the times of a task and its baseline, in alternate rounds.
 
-    After the first round, each is called until ``BLOCK`` seconds have passed, and the mean counts:
-    threads that wait for the next work of the other library slow down a single short call. The
-    smallest time counts, because other programs can only make it longer.
+    In a round each is called until ``BLOCK`` seconds have passed, and the mean counts: threads that
+    wait for the next work of the other library slow down a single short call. Each is called once
+    before, to warm up. That call is a round if it took ``BLOCK`` seconds. The smallest time counts,
+    because other programs can only make it longer.
     """
     works = (task.own, task.other)
-    times = [[_seconds(work, 1, clock)] for work in works]
-    counts = [max(1, math.ceil(BLOCK / max(one[0], SHORTEST))) for one in times]
-    for _ in range(task.rounds - 1):
-        for work, count, found in zip(works, counts, times, strict=True):
-            found.append(_seconds(work, count, clock))
+    first = [_seconds(work, clock, until=0.0) for work in works]
+    times = [[one] if one >= BLOCK else [] for one in first]
+    for _ in range(task.rounds):
+        for work, found in zip(works, times, strict=True):
+            if len(found) < task.rounds:
+                found.append(_seconds(work, clock, until=BLOCK))
     return Timing(*map(min, times))
 
 
-def _seconds(work: Callable[[], object], count: int, clock: Callable[[], float]) -> float:
-    """Return the mean time of so many calls."""
-    start = clock()
-    for _ in range(count):
+def _seconds(work: Callable[[], object], clock: Callable[[], float], until: float) -> float:
+    """Return the mean time of a call; there are calls until so many seconds have passed."""
+    start, calls, passed = clock(), 0, 0.0
+    while calls == 0 or passed < until:
         work()
-    return (clock() - start) / count
+        calls, passed = calls + 1, clock() - start
+    return passed / calls
 
 
 def is_worse(ratio: float, last: float | None) -> bool:
@@ -123,8 +122,8 @@ HEAD = (
 def run(tasks: Sequence[Task], last: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
     """Print the table; return the ratios, and the names of tasks that have become slower.
 
-    A task that seems slower is timed twice more, and the smallest ratio counts: another program may
-    have been running.
+    A task that seems slower is timed twice more, and the smallest time of each counts: another
+    program may have been running.
     """
     print(HEAD, flush=True)
     ratios, slower = {}, []
@@ -133,7 +132,8 @@ def run(tasks: Sequence[Task], last: Mapping[str, float]) -> tuple[dict[str, flo
         timing = timed(task)
         for _ in range(2):
             if is_worse(timing.ratio, before):
-                timing = min(timing, timed(task), key=lambda one: one.ratio)
+                again = timed(task)
+                timing = Timing(min(timing.own, again.own), min(timing.other, again.other))
         ratios[task.name] = timing.ratio
         print(line(task, timing, before), flush=True)
         if is_worse(timing.ratio, before):

@@ -57,13 +57,26 @@ def test_rounds_alternate_and_the_smallest_times_count(ratios: ModuleType) -> No
 
 
 def test_short_calls_are_timed_in_blocks(ratios: ModuleType) -> None:
+    """A long task is warm after a call that counts, a short one after a call that does not."""
     clock, order = Clock(), list[str]()
-    task = ratios.Task(
-        "t", "b", noted(order, "own", clock.work(0.02)), noted(order, "other", clock.work(1.0)), 2
-    )
+    own, other = clock.work(0.03125), clock.work(1.0)
+    task = ratios.Task("t", "b", noted(order, "own", own), noted(order, "other", other), 2)
     timing = ratios.timed(task, clock)
-    assert order == ["own", "other", *["own"] * 5, "other"], "0.1 s of each after the first round"
-    assert timing.ratio == pytest.approx(0.02)
+    block = ["own"] * 4  # 0.125 s
+    assert order == ["own", "other", *block, "other", *block]
+    assert (timing.own, timing.other) == (0.03125, 1.0)
+
+
+@pytest.mark.parametrize("first", [0.015625, 0.09375])
+def test_a_cold_first_call_neither_counts_nor_decides_the_size_of_blocks(
+    first: float, ratios: ModuleType
+) -> None:
+    clock, order = Clock(), list[str]()
+    own, other = (clock.work(first, *[0.03125] * 12) for _ in range(2))
+    task = ratios.Task("t", "b", noted(order, "own", own), noted(order, "other", other))
+    timing = ratios.timed(task, clock)
+    assert order == ["own", "other", *(["own"] * 4 + ["other"] * 4) * 3]
+    assert (timing.own, timing.other) == (0.03125, 0.03125)
 
 
 @pytest.mark.parametrize(
@@ -82,12 +95,17 @@ def test_worse_by_more_than_a_third(
 def test_what_is_slower_is_named_after_two_more_measurements(
     ratios: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = {"slow": [2.0, 2.2, 1.9], "noisy": [2.0, 1.1, 9.0], "fast": [0.5], "new": [7.0]}
+    """The smallest time of each counts: a slow baseline does not hide a slow task."""
+    found = {
+        "slow": [(2.0, 1.0), (2.2, 1.5), (1.9, 2.0)],
+        "noisy": [(2.0, 1.0), (1.1, 1.0), (9.0, 1.0)],
+        "fast": [(0.5, 1.0)],
+        "new": [(7.0, 1.0)],
+    }
     left = {name: iter(values) for name, values in found.items()}
 
     def timed(task: object) -> object:
-        ratio = next(left[task.name])  # type: ignore[attr-defined]
-        return ratios.Timing(ratio, 1.0)
+        return ratios.Timing(*next(left[task.name]))  # type: ignore[attr-defined]
 
     monkeypatch.setattr(ratios, "timed", timed)
     tasks = [ratios.Task(name, "b", print, print) for name in found]

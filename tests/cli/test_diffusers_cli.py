@@ -113,6 +113,21 @@ def test_a_run_resumes_without_the_folder_and_to_the_same_weights(
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_a_run_that_was_killed_at_its_start_finds_its_network(
+    here: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder was named by a relative path, and the run is resumed elsewhere."""
+    run = tmp_path / "run"
+    assert here(f"train digits.npz --network pipeline --steps 1 {TINY} -o {run}").code == 0
+    expected = oism.load(run).net.state_dict()
+    shutil.rmtree(run / "checkpoints")
+    monkeypatch.chdir(tmp_path)
+    ended = here(f"train --resume {run}")
+    assert ended.code == 0, ended.err
+    found = oism.load(run).net.state_dict()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

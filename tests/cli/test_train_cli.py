@@ -58,6 +58,7 @@ from oism.training import (
     read_settings,
 )
 from oism.training import _checkpoint as checkpoint
+from oism.training._folder import write_settings
 
 Run = Callable[..., Any]
 
@@ -447,6 +448,56 @@ def test_a_run_that_was_killed_at_its_start(here: Run, tmp_path: Path, *, resume
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert "prior.safetensors" in names
     assert not names & {"run.lock", ".oism-0.part"}
+
+
+@pytest.mark.parametrize("kept", [(), ("prior.safetensors",)])
+def test_a_prior_that_is_named_by_a_relative_path(
+    here: Run, place: Path, tmp_path: Path, kept: tuple[str, ...]
+) -> None:
+    """The run was killed before its first checkpoint, and is resumed where a file has that name."""
+    words, run = f"train digits.npz --prior fast.safetensors --steps 1 {TINY}", tmp_path / "run"
+    assert here(f"{words} -o {run}").code == 0
+    expected, settings = weights(run), dict(read_settings(run))
+    assert settings["notes"]["form"]["prior"] == str(place / "fast.safetensors")
+
+    def begin() -> None:
+        for path in run.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name not in (*kept, "settings.json"):
+                path.unlink()
+
+    (tmp_path / "elsewhere").mkdir()
+    other = fit_prior(images(place, 50), order=2)
+    other.save(tmp_path / "elsewhere" / "fast.safetensors")
+    begin()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path / "elsewhere")
+        ended = here(f"train --resume {run}")
+        assert ended.code == 0, ended.err
+        ended = here(f"train --resume {run} --prior fast.safetensors")
+        assert "--prior" in ended.err, "that is another file"
+    assert equal(weights(run), expected)
+    assert here(f"{words} --resume {run}").code == 0, "the same file"
+    begin()
+    settings["notes"]["form"]["prior"] = "fast.safetensors"  # as in older runs
+    write_settings(run, settings)
+    for line in (words, "train"):
+        ended = here(f"{line} --resume {run}")
+        assert ended.code == 0, ended.err
+        assert equal(weights(run), expected)
+
+
+def test_the_prior_of_the_folder_can_be_named(here: Run, tmp_path: Path) -> None:
+    """The run that fitted it was stopped before its first checkpoint."""
+    words = f"train digits.npz -o {tmp_path}/run --steps 1 {TINY}"
+    assert here(words).code == 0
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
+    prior = tmp_path / "run" / "prior.safetensors"
+    before = prior.stat()
+    ended = here(f"{words} --prior {prior}")
+    assert ended.code == 0, ended.err
+    assert os.path.samestat(prior.stat(), before), "it was there all the time"
 
 
 def test_a_run_of_python_is_resumed_there(here: Run, place: Path, tmp_path: Path) -> None:

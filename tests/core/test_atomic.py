@@ -219,3 +219,78 @@ def test_the_error_of_a_full_disk_contains_the_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"table\.csv") as failure, replacing(target):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert failure.value.errno == errno.ENOSPC
+
+
+def test_the_error_of_a_nested_draft_contains_the_file(tmp_path: Path) -> None:
+    """What is written within a block is often written atomically as well."""
+    target = tmp_path / "table.csv"
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        pytest.raises(OSError, match="No space") as failure,
+        replacing_together(tmp_path / "other", target) as (_, outer),
+        replacing(outer),
+    ):
+        raise full
+    assert failure.value.filename == str(target)
+    assert ".part" not in str(failure.value)
+
+
+def test_the_error_of_a_draft_that_cannot_be_renamed_contains_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Path, target: Path) -> Path:
+        raise PermissionError(errno.EPERM, "not permitted", str(self), None, str(target))
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(PermissionError) as failure, replacing(tmp_path / "table.csv"):
+        pass
+    assert str(failure.value) == f"[Errno 1] not permitted: '{tmp_path / 'table.csv'}'"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_files_are_removed_when_all_drafts_are_on_the_disk(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stale.txt").write_text("stale")
+    (tmp_path / "far.txt").write_text("far")
+    link = tmp_path / "link.txt"
+    link.symlink_to(tmp_path / "far.txt")
+    removed = [tmp_path / "stale.txt", link, tmp_path / "missing.txt"]
+
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def write() -> None:
+        with replacing_together(tmp_path / "new.txt", link, removing=removed) as drafts:
+            for draft in drafts:
+                draft.write_text("new")
+            if fails:
+                monkeypatch.setattr("oism._core.atomic.os.fsync", full)
+
+    if fails:
+        with pytest.raises(OSError, match="No space"):
+            write()
+        assert names(tmp_path) == ["far.txt", "link.txt", "stale.txt"]
+        assert link.read_text() == "far"
+    else:
+        write()
+        assert names(tmp_path) == ["far.txt", "link.txt", "new.txt"]
+        assert link.read_text() == "new"
+    assert (tmp_path / "far.txt").read_text() == "far"
+
+
+def test_after_a_rename_that_fails_earlier_ones_remain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [tmp_path / f"{name}.txt" for name in "abc"]
+    rename = Path.replace
+
+    def fails(self: Path, target: Path) -> Path:
+        if target.name == "b.txt":
+            raise OSError(errno.EIO, "failed", str(self))
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(OSError, match=r"failed: '.*b\.txt'"):
+        write_together(paths)
+    assert names(tmp_path) == ["a.txt"]

@@ -26,7 +26,7 @@ from torch.utils import tensorboard  # noqa: F401 (once, for all that are forked
 
 from oism.images import Prior
 from oism.objectives import DenoisingScoreMatching, UniformLogSNR
-from oism.training import Loop, Rows, new_accelerator
+from oism.training import Loop, Rows, new_accelerator, read_settings
 from oism.training import _checkpoint as checkpoint
 
 from .small import PIXELS, config, fitted, images, predictor, short_run
@@ -109,10 +109,18 @@ def first_traps() -> Iterator[tuple[Any, str, int, bool]]:
     yield from ((os, "open", calls, False) for calls in range(6))
 
 
+def again_traps() -> Iterator[tuple[Any, str, int, bool]]:
+    """Yield every call that replaces the settings and the prior of a run without a checkpoint."""
+    yield from ((os, "fsync", calls, False) for calls in range(5))
+    yield from ((Path, "replace", calls, False) for calls in range(3))
+    yield from ((Path, "unlink", calls, False) for calls in range(7))
+
+
 def killed(folder: Path) -> None:
     """Run in ``folder/whole`` at once; in ``trapped`` and ``chance`` with many deaths.
 
-    In ``begun-0`` and so on it dies at the start, and then runs to its end.
+    In ``begun-0`` and so on it dies at the start, and then runs to its end. So it does in
+    ``again-0`` and so on, where another run without a checkpoint has left its settings and prior.
     """
     prior, source = fitted(), random.Random(0)
     warmed()  # what accelerate and torch import at first use need not be imported by every child
@@ -136,6 +144,15 @@ def killed(folder: Path) -> None:
         begin = partial(trapped, place, f"begun-{k}", steps=2)
         ends["begun"].append(ended(forked(begin)))
         ends["begun"].append(ended(forked(partial(train, f"begun-{k}", steps=2))))
+    other = fitted(images(seed=1))
+    ends["again"] = []
+    for k, place in enumerate(again_traps()):
+        left = folder / f"again-{k}"
+        short_run(left, predictor(other), **{**LONG, "steps": 3}).close()
+        old = (left / "prior.safetensors").read_bytes()
+        ends["again"].append(ended(forked(partial(trapped, place, left.name, steps=2))))
+        check_together(left, old)
+        ends["again"].append(ended(forked(partial(train, left.name, steps=2))))
     ends["chance"] = []
     while not ends["chance"] or ends["chance"][-1] == -signal.SIGKILL:
         pid = forked(lambda: train("chance"))
@@ -143,6 +160,14 @@ def killed(folder: Path) -> None:
         ends["chance"].append(ended(pid, file, source.randint(1, 12), source.uniform(0, 0.03)))
         check_readable(folder / "chance")
     (folder / "ends.json").write_text(json.dumps(ends))
+
+
+def check_together(folder: Path, old: bytes) -> None:
+    """Raise where new settings are beside an old prior, or old ones beside a new prior."""
+    path = folder / "prior.safetensors"
+    if path.exists():
+        is_new = read_settings(folder)["config"]["steps"] == 2
+        assert (path.read_bytes() != old) == is_new
 
 
 def check_readable(folder: Path) -> None:

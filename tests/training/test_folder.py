@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -168,6 +172,80 @@ def test_an_error_while_a_prior_is_written_leaves_no_file(
     run(tmp_path)
 
 
+def begun(folder: Path, prior: Prior | None, config: TrainingConfig) -> None:
+    """A run that ends before its first checkpoint."""
+    torch.manual_seed(0)
+    net = MLP(2, width=8) if prior is None else OperatorInformed(MLP(2, width=8), prior)
+    Run(folder, net, points(), config).close()
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_a_run_begins_where_another_was_interrupted_before_it_removed_drafts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("run.lock", ".oism-0.part"):  # what a killed run left
+        (tmp_path / name).write_text("")
+
+    def stop(folder: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("oism.training._run.remove_drafts", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".oism-0.part"]
+    run(tmp_path)
+    assert not (tmp_path / ".oism-0.part").exists()
+
+
+@pytest.mark.parametrize("order", [None, 3])
+def test_an_error_while_a_run_begins_again_leaves_the_old_files(
+    tmp_path: Path, order: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is full from one of the calls on; the new run has another prior, or none."""
+    config = TrainingConfig(batch=16, flip=False)
+    prior = None if order is None else prior_of(points(), order)
+    begun(tmp_path / "expected", prior, config)
+    begun(tmp_path / "run", prior_of(points()), TrainingConfig(steps=9, batch=16, flip=False))
+    for name in ("model.safetensors", "metrics.jsonl"):
+        (tmp_path / "run" / name).write_text("that of the old run")
+    before, flush, failures = contents(tmp_path / "run"), os.fsync, 0
+    assert "prior.safetensors" in before
+    while contents(tmp_path / "run") == before:
+        left = iter(range(failures))
+
+        def full(handle: int, left: Iterator[int] = left) -> None:
+            if next(left, None) is None:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            flush(handle)
+
+        with monkeypatch.context() as patch, suppress(OSError):
+            patch.setattr(os, "fsync", full)
+            begun(tmp_path / "run", prior, config)
+        failures += 1
+        assert failures < 9
+    assert failures > (1 if order is None else 3)
+    assert contents(tmp_path / "run") == contents(tmp_path / "expected")
+
+
+def test_a_prior_that_is_the_same_stays(tmp_path: Path) -> None:
+    """It may be the file that the prior was loaded from, so it must not be gone for a moment."""
+    config = TrainingConfig(batch=16, flip=False)
+    path = tmp_path / "prior.safetensors"
+    begun(tmp_path, prior_of(points()), config)
+    kept = path.stat()
+    begun(tmp_path, load(path), TrainingConfig(steps=9, batch=16, flip=False))
+    assert os.path.samestat(path.stat(), kept)
+    assert read_settings(tmp_path)["config"]["steps"] == 9
+    begun(tmp_path, prior_of(points(), 3), config)
+    assert load(path).order == 3
+    begun(tmp_path, None, config)
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -230,11 +308,11 @@ def test_places(tmp_path: Path) -> None:
     for check in (check_not_running, partial(check_folder, resume=False)):
         check_folder(tmp_path, resume=False)
         check(tmp_path)
-    for name in ("run.lock", "prior.safetensors"):
-        path = tmp_path / name
-        path.unlink() if path.exists() else path.write_text("that of somebody else")
-        with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
-            check_folder(tmp_path, resume=True)
+    (tmp_path / "run.lock").unlink()  # by a run that was interrupted before it removed drafts
+    check_folder(tmp_path, resume=False)
+    (tmp_path / "prior.safetensors").write_text("that of somebody else")
+    with pytest.raises(FileExistsError, match="is not empty, and holds no run"):
+        check_folder(tmp_path, resume=True)
     (tmp_path / "settings.json").write_text("[]")
     assert holds_run(tmp_path)
     check_folder(tmp_path, resume=False)  # of a run that has no checkpoint

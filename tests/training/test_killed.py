@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from .processes import LONG, first_traps, traps
+from .processes import LONG, again_traps, first_traps, traps
 from .small import assert_same, steps_and_losses
 
 pytestmark = [
@@ -49,12 +50,14 @@ def test_killed_at_any_moment(name: str, runs: Path) -> None:
     assert names == [f"step-000000{k}.safetensors" for k in (58, 60)], "no draft is left"
 
 
-def test_killed_at_the_start(runs: Path) -> None:
-    """Before there are settings, the lock of the killed run shows that the files are its own."""
-    ends = json.loads((runs / "ends.json").read_text())
-    assert ends["begun"] == [0, *[-9, 0] * len(list(first_traps()))]
-    for k in range(len(list(first_traps()))):
-        assert_same(runs / "begun", runs / f"begun-{k}")
-        names = [path.name for path in (runs / f"begun-{k}").iterdir()]
+@pytest.mark.parametrize(("name", "traps"), [("begun", first_traps), ("again", again_traps)])
+def test_killed_at_the_start(name: str, traps: Callable[[], Iterator[object]], runs: Path) -> None:
+    """The killed run has no checkpoint, and another one begins where it left its files."""
+    ends, count = json.loads((runs / "ends.json").read_text()), len(list(traps()))
+    assert ends["begun"][0] == 0
+    assert ends[name][-2 * count :] == [-9, 0] * count
+    for k in range(count):
+        assert_same(runs / "begun", runs / f"{name}-{k}")
+        names = [path.name for path in (runs / f"{name}-{k}").iterdir()]
         assert "run.lock" not in names
         assert not any(name.startswith(".oism-") for name in names), "no draft is left"

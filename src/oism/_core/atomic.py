@@ -14,7 +14,7 @@ import signal
 import stat
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,11 +42,14 @@ def replacing(path: StrPath) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing_together(*paths: StrPath) -> Iterator[list[Path]]:
+def replacing_together(*paths: StrPath, removing: Collection[StrPath] = ()) -> Iterator[list[Path]]:
     """Yield paths to write to; at the end of the block the files there replace ``paths``.
 
-    All are on the disk before the first is renamed, and signals wait until the last is: an error or
-    an interrupt leaves all old files, or all new ones.
+    All are on the disk before the first is renamed, and signals wait until the last is. If a later
+    rename fails, earlier ones remain.
+
+    Files of ``removing`` that exist are removed just before the first rename. Links among them are
+    removed, not followed.
 
     >>> with replacing_together("letter.txt", "answer.txt") as (letter, answer):
     ...     sizes = letter.write_text("Dear reader"), answer.write_text("Dear author")
@@ -55,7 +58,7 @@ def replacing_together(*paths: StrPath) -> Iterator[list[Path]]:
     """
     for path in paths:
         check_writable(path)
-    drafts = [_Draft(path) for path in paths]
+    drafts = [_Draft(path, follows=path not in removing) for path in paths]
     try:
         for draft in drafts:
             draft.create()
@@ -63,25 +66,40 @@ def replacing_together(*paths: StrPath) -> Iterator[list[Path]]:
         for draft in drafts:
             draft.finish()
         with _signals_wait():
+            for path in removing:
+                Path(path).unlink(missing_ok=True)
             for draft in drafts:
                 draft.rename()
         for folder in {draft.target.parent for draft in drafts if not draft.is_direct}:
             _flush_folder(folder)
     except OSError as error:
-        if error.errno is not None and error.filename is None:  # for example a full disk
-            error.filename = ", ".join(map(str, paths))
+        _name(error, drafts)
         raise
     finally:
         for draft in drafts:
             draft.remove()
 
 
+def _name(error: OSError, drafts: Sequence[_Draft]) -> None:
+    """Have an error name the files that were to be written, not their hidden drafts."""
+    if error.errno is None:
+        return
+    if error.filename is None:  # for example a full disk
+        error.filename = ", ".join(str(draft.name) for draft in drafts)
+    for draft in drafts:
+        if str(error.filename) == str(draft.path):
+            error.filename = str(draft.name)
+            if error.filename2 is not None:  # a rename, whose other file is the target
+                del error.filename2
+
+
 class _Draft:
     """The draft of a file; that of a pipe or a device is itself."""
 
-    def __init__(self, path: StrPath) -> None:
+    def __init__(self, path: StrPath, *, follows: bool) -> None:
+        self.name = path
         self.is_direct = _passes_through(path)
-        self.target = Path(os.path.realpath(path))
+        self.target = Path(os.path.realpath(path) if follows else os.path.abspath(path))
         self.path = Path(path) if self.is_direct else _draft(self.target)
         self.mode: int | None = None
 

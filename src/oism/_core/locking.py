@@ -5,6 +5,9 @@ system releases it when the holder ends, however it ends: nobody waits for a pro
 killed. The file holds the name of the holder, for messages only. It is removed while the lock is
 still held; so a process that has opened it before, and gets the lock of a file that is no longer at
 the path, opens the path again.
+
+A check takes the lock for a moment, where it can in a way that other checks share. Therefore a lock
+that is held is tried again for a while before there is an error.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import errno
 import os
 import socket
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +28,7 @@ if sys.platform == "win32":
 
     NAME_AT = 1  # Windows locks bytes: the first one is the lock, the name follows it
 
-    def _lock(file: IO[str]) -> None:
+    def _lock(file: IO[str], *, shared: bool) -> None:  # noqa: ARG001 (no lock is shared)
         file.seek(0)
         msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
 else:
@@ -32,11 +36,14 @@ else:
 
     NAME_AT = 0
 
-    def _lock(file: IO[str]) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def _lock(file: IO[str], *, shared: bool) -> None:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
 
 
 BUSY = (errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK)
+
+PATIENCE, PAUSE = 0.2, 0.002
+"""For how many seconds a lock that is held is tried again, and the seconds between two attempts."""
 
 
 class LockedError(BlockingIOError):
@@ -100,24 +107,44 @@ class FileLock:
 
 
 def check_unlocked(path: str | os.PathLike[str]) -> None:
-    """Raise `LockedError` where the lock of a path is held; the file of a dead holder remains."""
+    """Raise `LockedError` if the lock of a path is held.
+
+    The file that a killed holder left is not removed.
+    """
     with suppress(FileNotFoundError):
-        _locked(path).close()
+        _locked(path, shared=True).close()
 
 
-def _locked(path: str | os.PathLike[str], flags: int = 0) -> IO[str]:
-    """Return an open file, locked until it is closed."""
-    file = open(os.open(path, os.O_RDWR | flags, 0o666), "r+")  # noqa: SIM115
+def _locked(path: str | os.PathLike[str], flags: int = 0, *, shared: bool = False) -> IO[str]:
+    """Open a file and lock it, until the file is closed.
+
+    Raises `LockedError` if the lock is held.
+    """
+    handle = os.open(path, os.O_RDWR | flags, 0o666)
+    file = open(handle, "r+", encoding="utf-8", errors="replace")  # noqa: SIM115
+    last = time.monotonic() + PATIENCE
     try:
-        _lock(file)
-    except OSError as error:
-        file.seek(NAME_AT)
-        holder = file.read().strip("\0\n") or "another process"
+        while not _takes(file, shared=shared):
+            if time.monotonic() > last:
+                file.seek(NAME_AT)
+                holder = file.read().strip("\0\n") or "another process"
+                raise LockedError(f"held by {holder}")
+            time.sleep(PAUSE)
+    except BaseException:
         file.close()
+        raise
+    return file
+
+
+def _takes(file: IO[str], *, shared: bool) -> bool:
+    """Return whether the lock of a file could be taken."""
+    try:
+        _lock(file, shared=shared)
+    except OSError as error:
         if error.errno not in BUSY:  # a file system without locks, for example
             raise
-        raise LockedError(f"held by {holder}") from None
-    return file
+        return False
+    return True
 
 
 def _own_name() -> str:

@@ -57,6 +57,19 @@ def complete_form(form: Mapping[str, Any]) -> dict[str, Any]:
     return {**form, "predict": predict, "loss": loss}
 
 
+def with_absolute_paths(form: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the form with absolute paths of the prior and the network, where these are paths.
+
+    A run can be resumed from another folder.
+    """
+    prior, network = form["prior"], form["network"]
+    return {
+        **form,
+        "prior": prior if prior in (*FITTED, NONE) else os.path.abspath(prior),
+        "network": None if network is None else os.path.abspath(network),
+    }
+
+
 def check_form(form: Mapping[str, Any], found: Mapping[str, Any]) -> None:  # noqa: C901, PLR0912 (one for each option)
     """Raise if the options of the model contradict each other, before any data are read."""
 

@@ -16,7 +16,7 @@ from oism._core.progress import progress_bar
 from oism.cli.exit_codes import UsageError
 from oism.cli.options import naming_options
 from oism.cli.reports import shape_text
-from oism.cli.train_form import NOISE_LOSS, NONE, OUTPUT_LOSS, SIZES, gate_of
+from oism.cli.train_form import NOISE_LOSS, NONE, OUTPUT_LOSS, SIZES, gate_of, with_absolute_paths
 from oism.cli.train_plan import Plan
 from oism.cli.train_prior import check_prior, clock_of, fitted_prior, stored_prior
 from oism.data.files import TRAINING, FileError, Images
@@ -85,7 +85,7 @@ def prepare(plan: Plan, accelerator: Accelerator) -> Prepared:
     notes = {
         "data": os.path.abspath(plan.data) if os.path.exists(plan.data) else plan.data,
         "files": asdict(plan.files),
-        "form": form,
+        "form": form if plan.resumes else with_absolute_paths(form),
         "sizes": {name: sizes[name] for name in SIZES if name in sizes},
         "classes": names,
     }

@@ -13,7 +13,7 @@ from typing import Any
 
 from oism._core.plain import plain
 from oism.cli.options import ImageFiles, given, naming_options, option_of
-from oism.cli.train_form import BEFORE, FORM, SIZES, check_form, complete_form
+from oism.cli.train_form import BEFORE, FORM, SIZES, check_form, complete_form, with_absolute_paths
 from oism.training import (
     CHANGEABLE,
     CheckpointError,
@@ -80,8 +80,9 @@ def resumed_plan(
     before = {**form, **notes["sizes"]}
     before |= {name: settings["config"][own] for name, own in CONFIG.items()}
     before |= {name: not before[name] for name in ("no_flip", "no_dequantise")}
-    changes = {name: plain(value) for name, value in found.items() if name in before}
-    changes = {name: value for name, value in changes.items() if value != before[name]}
+    again = {name: plain(value) for name, value in found.items() if name in before}
+    old, new = with_absolute_paths(before), with_absolute_paths({**before, **again})
+    changes = {name: value for name, value in again.items() if new[name] != old[name]}
     fixed = [name for name in changes if CONFIG.get(name) not in CHANGEABLE]
     if fixed:
         words = ", ".join(

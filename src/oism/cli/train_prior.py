@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 def stored_prior(plan: Plan) -> Prior | None:
-    """Return the prior of a file: that of a resumed run, or one that is named.
+    """Return the stored prior, or None if it is to be fitted.
 
-    A run that was killed at its start has settings without a prior, and no checkpoint: its prior is
-    fitted or read again.
+    It is that in the folder of a resumed run, or the file that ``--prior`` names. A run that was
+    killed at its start may have settings, but no prior in its folder: it is then treated like a new
+    one.
     """
     if plan.form["prior"] == NONE:
         return None

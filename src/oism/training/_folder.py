@@ -24,6 +24,7 @@ from typing import Any
 from oism._core.atomic import DRAFTS, replacing_together
 from oism._core.locking import FileLock, LockedError, check_unlocked
 from oism.images import Prior
+from oism.storage import to_bytes
 from oism.training import _checkpoint as checkpoint
 from oism.training._checkpoint import CheckpointError
 from oism.training._metrics import NAME
@@ -60,14 +61,12 @@ def check_folder(folder: Path, *, resume: bool) -> None:
 
 
 def _has_others(folder: Path) -> bool:
-    """Return whether a folder has files that are not those of a run that was killed at its start.
+    """Return whether a folder has anything but a lock and drafts.
 
-    Such a run leaves its lock, and may leave drafts of its settings and its prior.
+    A run that is killed before it has settings leaves these.
     """
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if LOCK in names:
-        names -= {LOCK, *fnmatch.filter(names, DRAFTS)}
-    return bool(names)
+    return bool(names - {LOCK, *fnmatch.filter(names, DRAFTS)})
 
 
 def check_not_running(folder: Path) -> None:
@@ -126,18 +125,31 @@ def read_settings(folder: str | os.PathLike[str]) -> Mapping[str, Any]:
     return settings
 
 
-def write_settings(folder: Path, settings: Mapping[str, Any], prior: Prior | None = None) -> None:
+def write_settings(
+    folder: Path, settings: Mapping[str, Any], prior: Prior | None = None, *, begins: bool = False
+) -> None:
     """Write the settings of a run, plain data, with the SHA-256 of their JSON text, and its prior.
 
-    The settings are renamed first. A run that is killed before its prior has a name has settings
-    without a checkpoint, and begins again.
+    The settings are renamed first. A run that is killed between the two renames leaves settings,
+    but neither prior nor checkpoint, and begins again at step 0.
+
+    A run that ``begins`` may find files of one without a checkpoint. They are removed when the new
+    ones are complete. A prior that is the same stays.
     """
-    paths = [folder / SETTINGS] if prior is None else [folder / SETTINGS, folder / PRIOR]
-    with replacing_together(*paths) as drafts:
+    own = folder / PRIOR
+    stays = prior is not None and _holds(own, prior)
+    paths = [folder / SETTINGS] if prior is None or stays else [folder / SETTINGS, own]
+    before = [folder / MODEL, folder / METRICS, *([] if stays else [own])] if begins else []
+    with replacing_together(*paths, removing=before) as drafts:
         content = json.dumps({**settings, "sha256": _digest(settings)}, indent=1)
         drafts[0].write_text(content, encoding="utf-8")
-        if prior is not None:
+        if prior is not None and not stays:
             prior.save(drafts[1])
+
+
+def _holds(path: Path, prior: Prior) -> bool:
+    """Return whether a file is that of a prior, to the last bit."""
+    return path.is_file() and path.read_bytes() == to_bytes(prior)
 
 
 def _digest(settings: Mapping[str, Any]) -> str:

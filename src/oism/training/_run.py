@@ -368,9 +368,6 @@ class Run:
         """Write what a reader, or the command that resumes the run, has to know about it."""
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_drafts(self.folder)
-        if new:
-            for name in (places.MODEL, places.METRICS, places.PRIOR):  # of one without a checkpoint
-                (self.folder / name).unlink(missing_ok=True)
         settings = {
             "config": asdict(self.config),
             "model": self.model.facts(),
@@ -382,7 +379,7 @@ class Run:
         }
         informed = self.loop.informed if new else None
         prior = None if informed is None else informed.prior
-        places.write_settings(self.folder, plain(settings), prior)
+        places.write_settings(self.folder, plain(settings), prior, begins=new)
 
 
 def _restore(loop: Loop, found: Checkpoint) -> None:
