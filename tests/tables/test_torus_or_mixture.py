@@ -1,4 +1,4 @@
-"""Two or three free columns: the choice between the torus and a mixture."""
+"""At most three columns: the choice between the torus and mixtures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from oism import OISM, VarianceExploding, load
 from oism.plot import limits_of
 from oism.tables import _torus_or_mixture as choice_module
+from oism.tables._joint import JointModel
+from oism.tables._joint_family import JointFamily, MixtureFamily
 from oism.tables._torus_or_mixture import FEW_ROWS, TRIAL_ROWS, choose
 
 Array = NDArray[np.float64]
@@ -166,8 +168,75 @@ def test_a_ridge_is_modelled_by_a_mixture(n: int, dim: int) -> None:
     assert abs(gain - choice["gain"]) < 0.25 * gain + 4 * choice["error"]
 
 
+def heavy(n: int, dim: int, seed: int) -> Array:
+    """Return n rows whose first column is a count, 0 in a quarter of them and large in others."""
+    rng = np.random.default_rng(seed)
+    counts = rng.negative_binomial(0.3, 0.01, size=n)
+    found: Array = np.column_stack((counts, rng.normal(size=(n, dim - 1)))).astype(float)
+    return found
+
+
+@pytest.mark.parametrize("n", [JointFamily.trial_rows - 50, JointFamily.trial_rows + 300])
+@pytest.mark.parametrize("dim", [2, 3])
+def test_a_value_that_many_rows_have_keeps_its_probability(n: int, dim: int) -> None:
+    """On the torus, waves spread a quarter of the rows at 0 over the values up to ten."""
+    rows = heavy(n, dim, 0)
+    model = OISM().fit(rows)
+    assert taken(model) == "mixture"
+    share = float((rows[:, 0] == 0).mean())
+    drawn = model.sample(4000, random_state=0)[:, 0]
+    assert float((drawn == 0).mean()) == pytest.approx(share, abs=0.05)
+    assert set(drawn) <= set(rows[:, 0])
+    (own,) = np.exp(model.marginal([0]).score_samples([[0.0]]))
+    assert own == pytest.approx(share, abs=0.05)
+    torus = OISM(process="torus").fit(rows)
+    assert float((torus.sample(4000, random_state=0)[:, 0] == 0).mean()) < 0.5 * share
+
+
+NARROW: dict[str, tuple[Array, dict[str, Any]]] = {
+    "far bounds": (
+        np.random.default_rng(0).normal((150, 0), (10, 1), size=(400, 2)),
+        {"bounds": {0: (0.0, 1e6)}},
+    ),
+    "narrow angle": (
+        np.random.default_rng(1).normal((180, 0), (0.1, 1), size=(400, 2)),
+        {"periodic": {0: 360.0}},
+    ),
+    "one narrow angle": (
+        np.random.default_rng(2).normal(180, 0.1, size=(400, 1)),
+        {"periodic": {0: 360.0}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NARROW)
+def test_columns_that_are_narrow_in_their_range(name: str) -> None:
+    """They were up to 3 nats below a Gaussian."""
+    rows, settings = NARROW[name]
+    model = OISM(**settings).fit(rows[:300])
+    normal = scipy.stats.multivariate_normal(rows[:300].mean(axis=0), np.cov(rows[:300].T))
+    assert model.score(rows[300:]) / 100 > normal.logpdf(rows[300:]).mean() - 0.2
+    assert isinstance(model.model_, JointModel)
+    with pytest.raises(TypeError, match="process='torus'"):
+        model.score_function(rows, 0.1)
+
+
+def test_smooth_angles_and_shares_keep_the_torus() -> None:
+    rng = np.random.default_rng(1)
+    angles = rng.vonmises((0.0, 1.0), (2.0, 1.0), size=(600, 2))
+    shares = rng.beta(2, 3, size=(600, 2))
+    for rows, settings in (
+        (angles, {"periodic": dict.fromkeys((0, 1), 2 * np.pi)}),
+        (shares, {"bounds": dict.fromkeys((0, 1), (0.0, 1.0))}),
+    ):
+        model = OISM(**settings).fit(rows)
+        assert taken(model) in (None, "torus")
+        assert model.model_.steps > 0
+
+
 def test_many_rows_need_a_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     """Above a number of rows, the mixture of all is not fitted unless that of some is better."""
+    monkeypatch.setattr(MixtureFamily, "trial_rows", 200)
     monkeypatch.setattr(choice_module, "TRIAL_ROWS", 200)
     smooth = np.random.default_rng(0).uniform(size=(400, 2))
     assert taken(OISM().fit(smooth)) is None
@@ -196,8 +265,8 @@ def test_one_fold_is_held_out_of_many_rows() -> None:
         {"clock": VarianceExploding(0.01, 5.0)},
         {"device": "cpu"},
         {"process": "torus"},
-        {"bounds": {0: (-50.0, 50.0)}},
-        {"periodic": {0: 100.0}},
+        {"process": "torus", "bounds": {0: (-50.0, 50.0)}},
+        {"ridge": 1e-2, "periodic": {0: 100.0}},
     ],
     ids=lambda settings: next(iter(settings)),
 )

@@ -86,7 +86,8 @@ class JointModel(ModelWithoutProcess):
     def _no_process(self) -> NoReturn:
         raise TypeError(
             "a JointModel pools mixtures in several coordinates and has no single noising process: "
-            "OISM(process='mixture') has the scores of all noise levels in closed form"
+            "OISM(process='torus') of at most three columns, and OISM(process='mixture') of free "
+            "columns, have the scores of all noise levels"
         )
 
     @property

@@ -8,6 +8,7 @@ no single noising process. So `MixtureFamily` uses the plain system only, for fr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -29,6 +30,12 @@ class JointFamily(Family[OrnsteinUhlenbeck]):
     resolves_peaks = True
     allows_network = True
 
+    systems: ClassVar[tuple[str, ...]] = ("plain", "warped")
+    """The systems of coordinates, see `oism.tables._training_rows`."""
+
+    trial_rows: ClassVar[int] = 300
+    """The largest number of rows that are fitted without a trial, see `TorusOrMixtureFamily`."""
+
     def check(self, columns: Columns) -> None:
         """Raise unless a column is numeric."""
         if len(columns.categorical) == columns.count:
@@ -45,7 +52,7 @@ class JointFamily(Family[OrnsteinUhlenbeck]):
         settings: Settings,
     ) -> RowCollector:
         """Return a collector that keeps rows."""
-        return RowCollector(columns, settings, ("plain", "warped"))
+        return RowCollector(columns, settings, self.systems)
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,8 @@ class MixtureFamily(JointFamily):
     name = "mixture"
     example = "'mixture'"
     allows_network = False
+    systems = ("plain",)
+    trial_rows = 1500
 
     def check(self, columns: Columns) -> None:
         """Raise unless all columns are free."""
@@ -74,4 +83,4 @@ class MixtureFamily(JointFamily):
         settings: Settings,
     ) -> MixtureCollector:
         """Return a collector that keeps rows."""
-        return MixtureCollector(columns, settings, ("plain",))
+        return MixtureCollector(columns, settings, self.systems)

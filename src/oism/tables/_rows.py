@@ -22,7 +22,7 @@ from oism.tables._candidates import Candidates
 from oism.tables._collector import Collector, Settings
 from oism.tables._column import Column, turn_start
 from oism.tables._columns import Columns
-from oism.tables._contract import HeldOut
+from oism.tables._contract import HeldOut, TabularModel
 from oism.tables._folds import canonical_order
 from oism.tables._joint import JointModel
 from oism.tables._joint_fit import cross_fit_joint
@@ -72,9 +72,13 @@ class RowCollector(Collector):
         result.weight_squared = sum(gathered(self.weight_squared))
         return result
 
-    def model(self) -> JointModel:
-        """Return the pool of mixtures of all rows."""
-        return self.cross_fitted()[0]
+    def model(self) -> TabularModel:
+        """Return the model of all rows."""
+        return self.model_of(self.cross_fitted()[0])
+
+    def model_of(self, pool: JointModel) -> TabularModel:
+        """Return the model that a pool of mixtures makes: by default the pool itself."""
+        return pool
 
     def cross_fitted(self) -> tuple[JointModel, HeldOut]:
         """Return the pool of mixtures of all rows, and what held-out rows without gaps show."""
@@ -142,9 +146,9 @@ class RowCollector(Collector):
 class MixtureCollector(RowCollector):
     """Rows of free columns, for one mixture in the columns themselves."""
 
-    def model(self) -> MixtureModel:  # type: ignore[override]  # the one part of the pool
-        """Return the mixture of all rows."""
-        (part,) = super().model().parts
+    def model_of(self, pool: JointModel) -> MixtureModel:
+        """Return the mixture of the one part of the pool."""
+        (part,) = pool.parts
         return part.mixture
 
 

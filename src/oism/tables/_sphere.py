@@ -323,7 +323,7 @@ class SphereCollector(RowCollector):
         fold = folds_of_points(points, self.folds) if fold is None else fold
         super().update(torch.cat((rows, fold[:, None].double()), dim=1), weights, None, positions)
 
-    def model(self) -> SphereModel:  # type: ignore[override]
+    def model(self) -> SphereModel:
         """Return the model of all rows."""
         rows, weights = self.distinct()
         rows, fold = rows[:, :-1], rows[:, -1].long()

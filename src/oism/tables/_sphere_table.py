@@ -235,7 +235,8 @@ class SphereTableCollector(CombinedCollector[tuple[SphereCollector, RowCollector
 
     def model(self) -> SphereTable:
         """Return the model of all rows."""
-        return SphereTable(self.sphere.model(), self.others.model(), self.frame, self.place)
+        others, _ = self.others.cross_fitted()
+        return SphereTable(self.sphere.model(), others, self.frame, self.place)
 
 
 def _split(rows: Tensor, place: Sequence[int]) -> tuple[Tensor, Tensor]:

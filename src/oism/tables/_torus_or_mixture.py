@@ -1,8 +1,11 @@
-"""The torus or a mixture of Gaussians, for two or three free columns: held-out rows decide.
+"""The torus or mixtures of Gaussians, for at most three columns: held-out rows decide.
 
 On the torus, waves of bounded frequency cannot follow a density that is much narrower in one
-direction than the box: columns that nearly determine each other, or narrow clusters far apart. A
-mixture of Gaussians can. Both have the scores of all noise levels, marginals and conditionals.
+direction than the box: columns that nearly determine each other, narrow clusters far apart, or one
+value of a discrete column that most rows have. Mixtures of Gaussians can. For free columns the
+alternative is one mixture, which has the scores of all noise levels as the torus has; for other
+columns it is the pool of mixtures of `JointModel`, which has densities, samples, marginals and
+conditionals only.
 
 Both are fitted without each fold of the rows, in which copies of a row are together; ridge and
 truncation of the torus are those of all rows, as are the weights of the mixtures in the pool. With
@@ -15,10 +18,11 @@ the mixture is taken unless D < -e.
 A difference d_i is clipped to ±log(n + 1) for n rows: a model that had the other one mixed in with
 the weight 1/(n + 1) would lose no more on a row. So one outlier does not decide.
 
-A mixture of many rows takes longer than the torus. So above 1,500 different rows, a small mixture
-is tried first: fitted to at most 1,500 of the rows, with one fold held out. The full mixture is
-fitted only if the small one has a higher likelihood on that fold than the torus, although the torus
-was fitted to these rows. Above 50,000 rows the model is the torus.
+A mixture of many rows takes longer than the torus. So above 1,500 different rows, or 300 where the
+alternative is a pool, a small mixture is tried first: fitted to at most 1,500 of the rows, with one
+fold held out. The full one is fitted only if the small one has a higher likelihood on that fold
+than the torus, although the torus was fitted to these rows. Above 50,000 rows the model is the
+torus.
 """
 
 from __future__ import annotations
@@ -40,18 +44,18 @@ from oism.tables._columns import Columns
 from oism.tables._combined_collector import CombinedCollector
 from oism.tables._contract import HeldOut, TabularModel
 from oism.tables._family import Family, repeated
-from oism.tables._joint_family import MixtureFamily
+from oism.tables._joint_family import JointFamily, MixtureFamily
 from oism.tables._joint_fit import cross_fit_joint
 from oism.tables._model import TableModel
 from oism.tables._pool import mean_gain
-from oism.tables._rows import MOST_ROWS, MixtureCollector
+from oism.tables._rows import MOST_ROWS, RowCollector
 from oism.tables._torus import TorusFamily
 from oism.tables._training_rows import problems_of
 
 LEAST_GAIN, ERRORS = 0.05, 2.0
 """The nats per row, and the standard errors, by which a mixture must be better."""
 
-FEW_ROWS = {2: 0, 3: 100}
+FEW_ROWS = {1: 0, 2: 0, 3: 100}
 """By the number of columns for which held-out rows decide: up to so many distinct rows the mixture
 is taken unless the torus is better."""
 
@@ -62,8 +66,7 @@ STEPS = 8
 """The number of steps of flows that are compared: log-densities to 0.003."""
 
 TRIAL_ROWS = 1500
-"""The largest number of distinct rows whose mixture is fitted without a trial, and the largest
-number of rows of a trial."""
+"""The largest number of rows of a trial."""
 
 TRIAL, TRIAL_FOLDS = Candidates(("plain",), counts=(8, 32), starts=1, local=False), (5, 1)
 """The mixtures of a trial; the number of its folds, and of those that it holds out."""
@@ -108,19 +111,21 @@ def _clipped(gains: Tensor) -> Tensor:
     return gains.clamp(-most, most)
 
 
-class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, MixtureCollector]]):
-    """Averages for the torus, and the rows themselves for a mixture."""
+class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, RowCollector]]):
+    """Averages for the torus, and the rows themselves for mixtures."""
 
     def __init__(
         self,
-        family: TorusFamily,
+        families: tuple[TorusFamily, JointFamily],
         columns: Columns,
         torus: MomentCollector,
-        mixture: MixtureCollector,
+        mixture: RowCollector,
         settings: Settings,
     ) -> None:
         super().__init__((torus, mixture), settings)
-        self._family, self._columns = family, columns
+        (self._family, other), self._columns = families, columns
+        self._trial_rows = other.trial_rows
+        self._trial = replace(TRIAL, systems=other.systems)
         self._choice: Choice | None = None
 
     @property
@@ -128,7 +133,7 @@ class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, MixtureCo
         return self.parts[0]
 
     @property
-    def _mixture(self) -> MixtureCollector:
+    def _mixture(self) -> RowCollector:
         return self.parts[1]
 
     @property
@@ -152,14 +157,13 @@ class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, MixtureCo
         is_single = len(torus.operator_score.schedule.tau) < 2
         if is_single or count <= ROWS_PER_COLUMN * self._columns.count:
             return torus
-        if len(rows) > TRIAL_ROWS and not self._is_promising(rows, weights, torus):
+        if len(rows) > self._trial_rows and not self._is_promising(rows, weights, torus):
             return torus
         pool, held_out = self._mixture.cross_fitted()
         self._choice = self._compared(held_out, torus)
         if self._choice is None or self._choice.taken == "torus":
             return torus
-        (part,) = pool.parts
-        return part.mixture
+        return self._mixture.model_of(pool)
 
     def _is_promising(self, rows: Tensor, weights: Tensor, torus: TableModel) -> bool:
         """Return whether a mixture of some of the rows is better than the torus of all of them."""
@@ -169,7 +173,7 @@ class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, MixtureCo
         if len(train) == 1:
             return False
         _, held_out = cross_fit_joint(
-            some, list(self._columns), weights=own, candidates=TRIAL, train=train,
+            some, list(self._columns), weights=own, candidates=self._trial, train=train,
             seed=self._settings.seed, progress=False,
         )  # fmt: skip
         shown = held_out.select(~train[0])
@@ -203,20 +207,30 @@ class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, MixtureCo
 
 @dataclass(frozen=True)
 class TorusOrMixtureFamily(Family[Torus]):
-    """The torus, or a mixture if held-out rows show that it is better."""
+    """The torus, or mixtures if held-out rows show that they are better."""
 
     torus: TorusFamily = field(default_factory=lambda: TorusFamily(Torus()), kw_only=True)
+    other: JointFamily = field(
+        default_factory=lambda: JointFamily(JointFamily.process_type()), kw_only=True
+    )
 
     example = ""
     process_type = Torus
 
     @classmethod
     def of(cls, family: Family[Any], columns: Columns) -> Family[Any]:
-        """Return the choice in place of the torus, for two or three free columns."""
-        free = columns.count in FEW_ROWS and all(kind == "free" for kind in columns.kinds)
-        if not free or not family.may_be_mixture:
+        """Return the choice in place of the torus, for at most three columns.
+
+        One free column keeps the torus: its flow follows narrow peaks.
+        """
+        free = set(columns.kinds) == {"free"}
+        if columns.count not in FEW_ROWS or not family.may_be_mixture:
             return family
-        return cls(family.process, torus=cast("TorusFamily", family))
+        if free and columns.count == 1:
+            return family
+        kind = MixtureFamily if free else JointFamily
+        other = kind(kind.process_type())
+        return cls(family.process, torus=cast("TorusFamily", family), other=other)
 
     def check(self, columns: Columns) -> None:
         """Raise unless the torus can model these columns."""
@@ -227,7 +241,6 @@ class TorusOrMixtureFamily(Family[Torus]):
     ) -> TorusOrMixtureCollector:
         """Return an empty collector of averages and rows."""
         torus = self.torus.collector(columns, rows, weights, settings)
-        mixture = MixtureFamily(MixtureFamily.process_type()).collector(
-            columns, rows, weights, settings
-        )
-        return TorusOrMixtureCollector(self.torus, columns, torus, mixture, settings)
+        mixture = self.other.collector(columns, rows, weights, settings)
+        families = self.torus, self.other
+        return TorusOrMixtureCollector(families, columns, torus, mixture, settings)
