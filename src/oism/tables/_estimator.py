@@ -98,9 +98,9 @@ class OISM(Storable, FittedTable):
         with the scores of all noise levels. "ou" are polynomials of each direction under the
         Ornstein-Uhlenbeck process. A `Torus`, `OrnsteinUhlenbeck` or `Linear` process may be
         given; the latter two need free columns, and a `Linear` process one entry for each column.
-        For two or three free columns of up to 50,000 rows "auto" takes "mixture" instead of "torus"
-        if it is clearly better on held-out rows, and for up to 100 different rows of three columns
-        unless it is worse. A parameter for models with a flow, ``cv`` or ``device`` keeps "torus".
+        For up to three columns and 50,000 rows "auto" takes "mixture" instead of "torus", or
+        "joint" where a column is not free, if it is clearly better on held-out rows; for up to 100
+        different rows of three columns unless it is worse. A parameter for models with a flow, ``cv`` or ``device`` keeps "torus".
         `summary` prints the comparison.
     max_eigenvalue : "auto" or float
         The finest detail that the density may have, on the torus and the sphere: the largest

@@ -57,7 +57,7 @@ class Family(ABC, Generic[P]):
     """Whether networks can be trained beside a model, see `oism.tables._beside`."""
 
     may_be_mixture: ClassVar[bool] = False
-    """Whether a mixture may take the place of the model of two or three free columns."""
+    """Whether mixtures may take the place of the model of up to three columns."""
 
     @abstractmethod
     def check(self, columns: Columns) -> None:
