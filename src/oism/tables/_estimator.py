@@ -100,8 +100,8 @@ class OISM(Storable, FittedTable):
         given; the latter two need free columns, and a `Linear` process one entry for each column.
         For up to three columns and 50,000 rows "auto" takes "mixture" instead of "torus", or
         "joint" where a column is not free, if it is clearly better on held-out rows; for up to 100
-        different rows of three columns unless it is worse. A parameter for models with a flow, ``cv`` or ``device`` keeps "torus".
-        `summary` prints the comparison.
+        different rows of three columns unless it is worse. A parameter for models with a flow,
+        ``cv`` or ``device`` keeps "torus". `summary` prints the comparison.
     max_eigenvalue : "auto" or float
         The finest detail that the density may have, on the torus and the sphere: the largest
         squared frequency ‖ξ‖² of waves, or l(l + 1) of spherical harmonics of degree l. It is an
