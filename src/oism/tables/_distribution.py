@@ -15,7 +15,7 @@ from torch import Tensor
 from oism._core import checks
 from oism.tables._columns import Columns, by_index, index_of
 from oism.tables._contract import Density
-from oism.tables._frame import Table, check_finite, level_code, read_rows
+from oism.tables._frame import Table, check_finite, level_code, read_rows, readable
 from oism.tables._gaps import log_density
 from oism.tables._output import write_rows
 from oism.tables._parameters import RandomState, torch_generator
@@ -71,7 +71,7 @@ class TableDistribution:
         return TableDistribution(self.density.conditional(values), self.columns_.select(rest))
 
     def _rows(self, X: ArrayLike) -> Tensor:  # noqa: N803
-        table = Table.of(X)
+        table = Table.of(readable(X))
         if table is None:
             raise TypeError(f"X must be a table (n, {self.columns_.count}), got {type(X).__name__}")
         if len(table.dtypes) != self.columns_.count:

@@ -26,6 +26,7 @@ from oism.tables._comparison import Comparison, compare_with_baselines
 from oism.tables._contract import TabularModel
 from oism.tables._copies import CopyCheck, nearest_neighbour_check
 from oism.tables._distribution import TableDistribution, given_values
+from oism.tables._frame import readable
 from oism.tables._gaps import log_density
 from oism.tables._html import model_html
 from oism.tables._impute import rows_given, with_index_of
@@ -195,7 +196,8 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
         if samples is None:
             samples = self.sample(n_samples, random_state=random_state)
         rows = rows_of(self, X).numpy()
-        if isinstance(samples, np.ndarray) and samples.dtype != object:  # without column names
+        samples = readable(samples)
+        if isinstance(samples, np.ndarray) and samples.dtype.kind in "biuf":  # without names
             drawn = check_array(samples, dtype=np.float64)
             _check_n_features(self, drawn, reset=False)
         else:

@@ -99,6 +99,24 @@ class Table:
         return repr(label) if isinstance(label, str) else str(j)
 
 
+def readable(X: Any) -> Any:  # noqa: ANN401, N803
+    """Return a table as NumPy reads it, with NaN or None for the masked entries of an array.
+
+    NumPy itself would read the numbers under the mask as data.
+    """
+    if isinstance(X, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(X)
+        if not mask.any():
+            return X.data
+        if X.dtype.kind in "biu":
+            return np.where(mask, np.nan, X.data.astype(np.float64))
+        gap = np.array("NaT", X.dtype) if X.dtype.kind in TIMES else np.nan
+        plain = X.data.copy() if X.dtype.kind in "fcmM" else X.data.astype(object)
+        plain[mask] = gap if plain.dtype != object else None
+        return plain
+    return X
+
+
 def types_of(X: Any) -> dict[int, dict[str, Any]]:  # noqa: ANN401, N803
     """Return the dtypes of the columns of a frame or an array, by their text."""
     table = Table.of(X)

@@ -30,6 +30,7 @@ from oism.tables._frame import (
     check_is_table,
     read_columns,
     read_rows,
+    readable,
 )
 
 Array = NDArray[np.float64]
@@ -52,6 +53,7 @@ def learn_columns(estimator: TableEstimator, X: ArrayLike, *, detect: bool = Tru
 
     Discrete columns are detected unless ``detect`` is false.
     """
+    X = readable(X)  # noqa: N806
     table, rows = _numbers(estimator, X, reset=True)
     count = estimator.n_features_in_ if table is None else len(table.dtypes)
     labels = getattr(estimator, "feature_names_in_", None if table is None else table.labels)
@@ -66,6 +68,7 @@ def learn_columns(estimator: TableEstimator, X: ArrayLike, *, detect: bool = Tru
 
 def rows_of(estimator: TableEstimator, X: ArrayLike, *, gaps: bool = False) -> Tensor:  # noqa: N803
     """Return rows of the estimator's columns; raises where they have gaps, unless allowed."""
+    X = readable(X)  # noqa: N806
     table, rows = _numbers(estimator, X, reset=False)
     if rows is None:
         assert table is not None
@@ -79,7 +82,7 @@ def rows_of(estimator: TableEstimator, X: ArrayLike, *, gaps: bool = False) -> T
 def weights_of(sample_weight: ArrayLike | None, rows: Tensor) -> Tensor:
     """Return the weights of rows: ``(n,)``, 1 by default."""
     weights = _check_sample_weight(
-        sample_weight, rows.numpy(), dtype=np.float64, ensure_non_negative=True
+        readable(sample_weight), rows.numpy(), dtype=np.float64, ensure_non_negative=True
     )
     return shared_tensor(weights)
 
@@ -96,7 +99,7 @@ def batch_reader(estimator: TableEstimator) -> Callable[[Any], Array]:
         nonlocal first
         reset, first = first, False
         found: Array = validate_data(
-            estimator, rows, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
+            estimator, readable(rows), dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
         )
         return found
 

@@ -1,0 +1,59 @@
+"""Tables as users have them: masks, times, large integers and names of any kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oism import OISM
+
+pd = pytest.importorskip("pandas")
+QUICK: dict[str, Any] = {"process": "torus", "max_eigenvalue": 4, "flow_steps": 4, "ridge": 0.01}
+
+
+def masked(n: int = 60) -> Any:
+    values = np.random.default_rng(0).normal(size=(n, 2))
+    x = np.ma.array(values, mask=values > 1)
+    x.data[x.mask] = 999
+    return x
+
+
+def test_masked_entries_are_gaps() -> None:
+    x = masked()
+    gaps = x.filled(np.nan)
+    with pytest.raises(ValueError, match=r"contains NaN: column 0, row \d+\. .* process='joint'"):
+        OISM().fit(x)
+    model = OISM(process="joint").fit(x)
+    assert model.sample(100, random_state=0).max() < 20
+    same = OISM(process="joint").fit(gaps)
+    np.testing.assert_array_equal(model.score_samples(x), same.score_samples(gaps))
+    filled = model.impute(x, random_state=0)
+    np.testing.assert_array_equal(filled[~x.mask], x.data[~x.mask])
+    assert (filled != 999).all()
+    one = model.marginal([1])
+    np.testing.assert_array_equal(one.score_samples(x[:, 1:]), one.score_samples(gaps[:, 1:]))
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.check_copies(gaps[~x.mask.any(axis=1)], x)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "bool", "object", "float32"])
+def test_masked_entries_of_any_dtype_are_gaps(dtype: str) -> None:
+    x = np.ma.array([[0, 1], [1, 1], [1, 0]], mask=[[0, 0], [0, 1], [0, 0]]).astype(dtype)
+    model = OISM(**QUICK).fit(np.random.default_rng(0).normal(size=(50, 2)))
+    expected = model.score_samples([[0, 1], [1, np.nan], [1, 0]])
+    np.testing.assert_array_equal(model.score_samples(x), expected)
+
+
+def test_masked_batches_and_weights() -> None:
+    x = masked()
+    with pytest.raises(ValueError, match="contains NaN"):
+        OISM(**QUICK).fit_batches(lambda: [x[:30], x[30:]])
+    weights = np.ma.array(np.ones(60), mask=np.arange(60) == 3)
+    with pytest.raises(ValueError, match="contains NaN"):
+        OISM(**QUICK).fit(x.data, sample_weight=weights)
+    values = np.random.default_rng(1).normal(size=(60, 2))
+    whole = np.ma.array(values, mask=False)
+    found = OISM(**QUICK).fit(whole).score_samples(whole)
+    np.testing.assert_array_equal(found, OISM(**QUICK).fit(values).score_samples(values))
