@@ -51,9 +51,63 @@ def test_masked_batches_and_weights() -> None:
     with pytest.raises(ValueError, match="contains NaN"):
         OISM(**QUICK).fit_batches(lambda: [x[:30], x[30:]])
     weights = np.ma.array(np.ones(60), mask=np.arange(60) == 3)
-    with pytest.raises(ValueError, match="contains NaN"):
-        OISM(**QUICK).fit(x.data, sample_weight=weights)
     values = np.random.default_rng(1).normal(size=(60, 2))
+    with pytest.raises(ValueError, match="contains NaN"):
+        OISM(**QUICK).fit(values, sample_weight=weights)
     whole = np.ma.array(values, mask=False)
     found = OISM(**QUICK).fit(whole).score_samples(whole)
     np.testing.assert_array_equal(found, OISM(**QUICK).fit(values).score_samples(values))
+
+
+TIMES = {
+    "times": pd.date_range("2020-01-01", periods=3).astype("datetime64[ns]"),
+    "durations": pd.to_timedelta([1, 2, 3], unit="h"),
+    "zoned times": pd.date_range("2020-01-01", periods=3, tz="UTC"),
+    "objects": np.array([np.timedelta64(k, "h") for k in range(3)], dtype=object),
+}
+
+
+@pytest.mark.parametrize("times", TIMES.values(), ids=TIMES)
+def test_times_are_refused_at_every_door(times: Any) -> None:
+    rows = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)})
+    new = pd.DataFrame({"x": times})
+    model = OISM(**QUICK).fit(rows)
+    mixed = OISM().fit(rows.assign(kind=["a", "b"] * 30))
+    for use in (
+        OISM(**QUICK).fit,
+        model.score_samples,
+        model.impute,
+        model.marginal(["x"]).score_samples,
+        lambda x: model.score_function(x, 0.1),
+        lambda x: model.check_copies(rows, x),
+        lambda x: mixed.score_samples(x.assign(kind=["a", "b", "a"])),
+        lambda x: OISM(**QUICK).fit_batches(lambda: [x, x]),
+        lambda x: OISM(**QUICK).partial_fit(rows).partial_fit(x),
+    ):
+        with pytest.raises(TypeError, match="column 'x' holds times .*: give numbers, for insta"):
+            use(new)
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[s]", "timedelta64[s]"])
+def test_arrays_of_times_are_refused(dtype: str) -> None:
+    rows = np.random.default_rng(0).normal(size=(60, 1))
+    times = np.arange(3).reshape(3, 1).astype(dtype)
+    model = OISM(**QUICK).fit(rows)
+    for use in (
+        OISM(**QUICK).fit,
+        model.score_samples,
+        lambda x: model.check_copies(rows, x),
+        lambda x: OISM(**QUICK).fit_batches(lambda: [x, x]),
+    ):
+        with pytest.raises(TypeError, match="column 0 holds times"):
+            use(times)
+
+
+@pytest.mark.parametrize("package", ["polars", "pyarrow"])
+def test_times_of_other_frames_are_refused(package: str) -> None:
+    module = pytest.importorskip(package)
+    make = module.table if package == "pyarrow" else module.DataFrame
+    model = OISM(**QUICK).fit(make({"x": np.random.default_rng(0).normal(size=60)}))
+    times = np.arange(3).astype("datetime64[ms]")
+    with pytest.raises(TypeError, match="column 'x' holds times"):
+        model.score_samples(make({"x": times}))

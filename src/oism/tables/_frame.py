@@ -17,6 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -146,6 +147,21 @@ def common_dtype(dtypes: Mapping[str, Any]) -> Any:  # noqa: ANN401 (of any libr
         if letter == letters and bits + unsigned >= widest and not (signed and unsigned):
             return dtypes[text]
     return None
+
+
+def check_no_times(table: Table, j: int) -> None:
+    """Raise if a column holds times, which NumPy would convert to nanoseconds or the like."""
+    found = table.dtypes[j]
+    if _letter(found) not in TIMES:
+        return
+    raise _holds_times(table.name(j), found)
+
+
+def _holds_times(name: str, found: object) -> TypeError:
+    return TypeError(
+        f"column {name} holds times ({found}): give numbers, for instance the days since the "
+        "first, or leave the column out"
+    )
 
 
 def check_is_table(X: object) -> None:  # noqa: N803
@@ -302,14 +318,9 @@ def _learn(table: Table, j: int, column: Column, numeric: str) -> tuple[Column, 
     ``numeric`` is the parameter that declares it to be numeric, if one does.
     """
     entries, dtype, name = table.column(j), table.dtypes[j], table.name(j)
-    letter = _letter(dtype)
-    if letter in TIMES:
-        raise TypeError(
-            f"column {name} holds times ({dtype}): give numbers, for instance the days since the "
-            "first, or leave the column out"
-        )
-    if letter in "iuf":
+    if _letter(dtype) in "iuf":
         return column, _numbers(table, j)
+    check_no_times(table, j)
     given = [value for value in entries.tolist() if not _is_gap(value)]
     flags = bool(given) and all(isinstance(value, bool | np.bool_) for value in given)
     declared = getattr(dtype, "categories", None) is not None and table.frame == "pandas"
@@ -345,6 +356,7 @@ def _numbers(table: Table, j: int, declared: str = "") -> Array:
 
     ``declared`` is the parameter that declares it to be numeric, if one does.
     """
+    check_no_times(table, j)
     entries, name = table.column(j), table.name(j)
     if entries.dtype.kind in NUMBERS:
         return entries.astype(np.float64)
@@ -352,6 +364,8 @@ def _numbers(table: Table, j: int, declared: str = "") -> Array:
     for row, value in enumerate(entries.tolist()):
         if _is_gap(value):
             result[row] = np.nan
+        elif isinstance(value, datetime | timedelta | np.datetime64 | np.timedelta64):
+            raise _holds_times(name, type(value).__name__)
         elif _is_number(value):
             result[row] = float(value)
         elif isinstance(value, str) and declared:

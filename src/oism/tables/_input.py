@@ -28,6 +28,7 @@ from oism.tables._frame import (
     check_complete,
     check_finite,
     check_is_table,
+    check_no_times,
     read_columns,
     read_rows,
     readable,
@@ -98,8 +99,13 @@ def batch_reader(estimator: TableEstimator) -> Callable[[Any], Array]:
     def numbers(rows: Any) -> Array:  # noqa: ANN401
         nonlocal first
         reset, first = first, False
+        rows = readable(rows)
+        table = Table.of(rows)
+        if table is not None:
+            for j in range(len(table.dtypes)):
+                check_no_times(table, j)
         found: Array = validate_data(
-            estimator, readable(rows), dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
+            estimator, rows, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
         )
         return found
 
