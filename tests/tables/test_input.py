@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from oism import OISM
+from oism import OISM, load
+from oism.tables import Column
 
 pd = pytest.importorskip("pandas")
 QUICK: dict[str, Any] = {"process": "torus", "max_eigenvalue": 4, "flow_steps": 4, "ridge": 0.01}
@@ -84,7 +86,7 @@ def test_times_are_refused_at_every_door(times: Any) -> None:
         lambda x: OISM(**QUICK).fit_batches(lambda: [x, x]),
         lambda x: OISM(**QUICK).partial_fit(rows).partial_fit(x),
     ):
-        with pytest.raises(TypeError, match="column 'x' holds times .*: give numbers, for insta"):
+        with pytest.raises(TypeError, match=r"column 'x' holds times .*: give numbers, for insta"):
             use(new)
 
 
@@ -111,3 +113,63 @@ def test_times_of_other_frames_are_refused(package: str) -> None:
     times = np.arange(3).astype("datetime64[ms]")
     with pytest.raises(TypeError, match="column 'x' holds times"):
         model.score_samples(make({"x": times}))
+
+
+LARGE = {
+    "int64": 9223372036854775000 - np.arange(100) * 10**13,
+    "uint64": np.uint64(2**64 - 1) - np.arange(100, dtype=np.uint64) * np.uint64(10**13),
+}
+
+
+@pytest.mark.parametrize("dtype", LARGE)
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+def test_large_integers_do_not_wrap(package: str, dtype: str) -> None:
+    module = pytest.importorskip(package)
+    data = module.DataFrame({"i": LARGE[dtype], "x": np.random.default_rng(0).normal(size=100)})
+    samples = OISM(**QUICK).fit(data).sample(200, random_state=0)["i"]
+    assert str(samples.dtype).lower() == dtype
+    # The box is wider than the range of the rows, by less than one half on either side.
+    assert min(samples.to_numpy()) > int(LARGE[dtype].min()) - 10**15
+
+
+def test_ends_of_dtypes() -> None:
+    for dtype in ("int64", "UInt64", "int8", "int32[pyarrow]", "Int128"):
+        whole = Column(dtype=dtype).whole(np.array([-1e300, 1e300, 2.6, np.nan]))
+        limits = np.iinfo(whole.dtype)
+        assert whole.tolist() == [limits.min, limits.max, 3, 0], dtype
+
+
+ARROW = ["int64[pyarrow]", "uint8[pyarrow]", "double[pyarrow]", "bool[pyarrow]"]
+
+
+@pytest.mark.parametrize("dtype", ARROW)
+def test_numbers_of_arrow_in_pandas(dtype: str) -> None:
+    pytest.importorskip("pyarrow")
+    values = pd.Series(np.random.default_rng(0).integers(0, 2, 60)).astype(dtype)
+    data = pd.DataFrame({"a": values, "x": np.random.default_rng(1).normal(size=60)})
+    samples = OISM().fit(data).sample(5, random_state=0)
+    assert dict(samples.dtypes) == dict(data.dtypes)
+    assert set(samples["a"]) <= {0, 1}
+
+
+def test_dictionaries_of_arrow_in_pandas() -> None:
+    arrow = pytest.importorskip("pyarrow")
+    dtype = pd.ArrowDtype(arrow.dictionary(arrow.int32(), arrow.string()))
+    data = pd.DataFrame({"a": pd.Series(["u", "v"] * 30).astype(dtype), "x": np.arange(60.0)})
+    samples = OISM().fit(data).sample(5, random_state=0)
+    assert dict(samples.dtypes) == dict(data.dtypes)
+    assert set(samples["a"]) <= {"u", "v"}
+
+
+def test_an_enum_of_polars_keeps_its_categories(tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars")
+    kind = polars.Series("kind", ["a", "b"] * 30, dtype=polars.Enum(["b", "a", "c"]))
+    code = polars.Series("code", ["2", "1"] * 30, dtype=polars.Enum(["2", "1"]))
+    free = polars.Series("free", ["v", "u"] * 30, dtype=polars.Categorical)
+    data = polars.DataFrame([kind, code, free, polars.Series("x", np.arange(60.0))])
+    model = OISM().fit(data)
+    model.save(tmp_path / "model.safetensors")
+    for one in (model, load(tmp_path / "model.safetensors")):
+        samples = one.sample(5, random_state=0)
+        assert samples.schema == data.schema
+        assert len(polars.concat([data, samples])) == 65

@@ -5,7 +5,7 @@ new rows of such a table into numbers: a level of a category becomes its index, 
 pandas' NA) becomes NaN.
 
 Tables of numbers are read by scikit-learn; those here have other columns as well. A column is
-*categorical* if its dtype is bool or "category", or if it holds text; text that all parses as
+*categorical* if its dtype is bool, "category" or polars' Enum, or if it holds text; text that all parses as
 numbers is read as numbers. Text is an error in a column that is declared to be numeric, or half of
 which parses as numbers. `oism.tables._levels` finds discrete columns.
 """
@@ -323,7 +323,8 @@ def _learn(table: Table, j: int, column: Column, numeric: str) -> tuple[Column, 
     check_no_times(table, j)
     given = [value for value in entries.tolist() if not _is_gap(value)]
     flags = bool(given) and all(isinstance(value, bool | np.bool_) for value in given)
-    declared = getattr(dtype, "categories", None) is not None and table.frame == "pandas"
+    categories = _categories(dtype)
+    declared = bool(categories)
     parsed = sum(map(_is_number, given))
     if numeric or not (declared or flags or 2 * parsed < len(given)):
         return replace(column, dtype="float64"), _numbers(table, j, numeric)
@@ -334,12 +335,20 @@ def _learn(table: Table, j: int, column: Column, numeric: str) -> tuple[Column, 
             f"{levels[0]!r}: these are no levels of a category; leave the column out, or give "
             "numbers"
         )
-    categories: tuple[Any, ...] = ()
     if declared:
-        categories = tuple(_plain(value) for value in dtype.categories)
         levels = tuple(value for value in categories if value in set(levels))
     column = replace(column, levels=levels, categorical=True, categories=categories)
     return column, _codes(entries, column, name)
+
+
+def _categories(dtype: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """Return the categories that a dtype declares, in its order: "category", or polars' Enum."""
+    found = getattr(dtype, "categories", None)
+    if found is None or str(dtype).startswith(
+        "Categorical"
+    ):  # of polars, which collects them as they come
+        return ()
+    return tuple(_plain(value) for value in found)
 
 
 REMEDIES = {
