@@ -42,7 +42,8 @@ def test_masked_entries_are_gaps() -> None:
 
 @pytest.mark.parametrize("dtype", ["int64", "bool", "object", "float32"])
 def test_masked_entries_of_any_dtype_are_gaps(dtype: str) -> None:
-    x = np.ma.array([[0, 1], [1, 1], [1, 0]], mask=[[0, 0], [0, 1], [0, 0]]).astype(dtype)
+    mask = np.array([[0, 0], [0, 1], [0, 0]], dtype=bool)
+    x = np.ma.array([[0, 1], [1, 1], [1, 0]], mask=mask).astype(dtype)
     model = OISM(**QUICK).fit(np.random.default_rng(0).normal(size=(50, 2)))
     expected = model.score_samples([[0, 1], [1, np.nan], [1, 0]])
     np.testing.assert_array_equal(model.score_samples(x), expected)
@@ -173,3 +174,53 @@ def test_an_enum_of_polars_keeps_its_categories(tmp_path: Path) -> None:
         samples = one.sample(5, random_state=0)
         assert samples.schema == data.schema
         assert len(polars.concat([data, samples])) == 65
+
+
+@pytest.mark.parametrize("package", ["pandas", "polars"])
+@pytest.mark.parametrize("gap", [False, True])
+def test_impute_keeps_large_integers(package: str, gap: bool) -> None:
+    module = pytest.importorskip(package)
+    keys: list[Any] = [2**53 + (10**13 + 1) * k for k in range(60)]
+    x = np.random.default_rng(0).normal(size=60)
+    data = module.DataFrame({"key": keys, "x": x})
+    model = OISM(process="joint", discrete=()).fit(data)
+    gaps = data
+    x[3] = np.nan
+    if gap:
+        keys[5] = None
+        kind = "Int64" if package == "pandas" else module.Int64
+        gaps = module.DataFrame({"key": module.Series(keys, dtype=kind), "x": x})
+    else:
+        gaps = module.DataFrame({"key": keys, "x": x})
+    found = model.impute(gaps, random_state=0)
+    assert [new for new, old in zip(found["key"], keys, strict=True) if old is not None] == [
+        key for key in keys if key is not None
+    ]
+    assert str(found["key"].dtype).lower() == "int64"
+    assert np.isfinite(found["x"].to_numpy()).all()
+
+
+def test_impute_keeps_fractions_in_a_column_of_integers() -> None:
+    r = np.random.default_rng(0)
+    data = pd.DataFrame({"i": r.integers(0, 10**6, 60), "x": r.normal(size=60)})
+    model = OISM(process="joint").fit(data)
+    new = pd.DataFrame({"i": [2.5, np.nan, 4.0], "x": [0.1, 0.2, np.nan]}, index=[7, 8, 9])
+    found = model.impute(new, random_state=0)
+    assert list(found.index) == [7, 8, 9]
+    assert found["i"].dtype == float
+    assert found["i"].tolist()[::2] == [2.5, 4.0]
+    assert found["i"][8] == round(found["i"][8]), "what is drawn is whole"
+    whole = model.impute(new.assign(i=[2.0, np.nan, 4.0]), random_state=0)
+    assert whole["i"].dtype == np.int64
+
+
+def test_impute_keeps_entries_of_arrays_and_of_float32() -> None:
+    r = np.random.default_rng(0)
+    x = 2**60 + r.integers(0, 10**9, (60, 2))
+    found = OISM(process="joint").fit(x).impute(x)
+    assert found.dtype == np.int64
+    assert (found == x).all()
+    narrow = pd.DataFrame({"x": r.normal(size=60).astype("float32"), "y": r.normal(size=60)})
+    wide = pd.DataFrame({"x": [0.1, np.nan], "y": [0.0, 0.1]})
+    filled = OISM(process="joint").fit(narrow).impute(wide, random_state=0)
+    assert filled["x"][0] == 0.1

@@ -5,9 +5,9 @@ new rows of such a table into numbers: a level of a category becomes its index, 
 pandas' NA) becomes NaN.
 
 Tables of numbers are read by scikit-learn; those here have other columns as well. A column is
-*categorical* if its dtype is bool, "category" or polars' Enum, or if it holds text; text that all parses as
-numbers is read as numbers. Text is an error in a column that is declared to be numeric, or half of
-which parses as numbers. `oism.tables._levels` finds discrete columns.
+*categorical* if its dtype is bool, "category" or polars' Enum, or if it holds text; text that all
+parses as numbers is read as numbers. Text is an error in a column that is declared to be numeric,
+or half of which parses as numbers. `oism.tables._levels` finds discrete columns.
 """
 
 from __future__ import annotations
@@ -41,12 +41,17 @@ NUMBERS, TIMES = "iufb", "mM"
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table that are not all numbers, or that have dtypes to be kept."""
+    """The columns of a table that are not all numbers, or that have dtypes to be kept.
+
+    ``column`` returns the entries of a column as an array, in which integers beside gaps may be
+    rounded, and ``cells`` as objects that are exact.
+    """
 
     frame: str | None
     labels: tuple[str | int, ...] | None
     dtypes: tuple[Any, ...]
     column: Callable[[int], Array]
+    cells: Callable[[int], list[Any]]
 
     @classmethod
     def of(cls, X: Any) -> Table | None:  # noqa: ANN401, N803
@@ -56,11 +61,23 @@ class Table:
             raise ValueError(f"X must have at least one column, got a table of shape {X.shape}")
         if frame == "pandas" and hasattr(X, "iloc") and getattr(X, "ndim", 0) == 2:
             labels, dtypes = list(X.columns), list(X.dtypes)
-            return cls(frame, _labels(labels), tuple(dtypes), lambda j: np.asarray(X.iloc[:, j]))
+            return cls(
+                frame,
+                _labels(labels),
+                tuple(dtypes),
+                lambda j: np.asarray(X.iloc[:, j]),
+                lambda j: list(X.iloc[:, j].tolist()),
+            )
         if frame == "polars" and hasattr(X, "schema") and hasattr(X, "get_columns"):
             series = X.get_columns()
             labels, dtypes = [one.name for one in series], [one.dtype for one in series]
-            return cls(frame, _labels(labels), tuple(dtypes), lambda j: np.asarray(series[j]))
+            return cls(
+                frame,
+                _labels(labels),
+                tuple(dtypes),
+                lambda j: np.asarray(series[j]),
+                lambda j: list(series[j].to_list()),
+            )
         if frame == "pyarrow" and hasattr(X, "schema"):
             parts, labels = list(X.columns), list(X.schema.names)
             dtypes = [one.type for one in parts]
@@ -69,6 +86,7 @@ class Table:
                 _labels(labels),
                 tuple(dtypes),
                 lambda j: np.asarray(parts[j].to_pylist(), dtype=object),
+                lambda j: list(parts[j].to_pylist()),
             )
         return cls._of_array(X)
 
@@ -86,13 +104,23 @@ class Table:
             return None
         if array.ndim != 2:
             return None
-        return cls(None, None, (array.dtype,) * array.shape[1], lambda j: array[:, j])
+        return cls(
+            None,
+            None,
+            (array.dtype,) * array.shape[1],
+            lambda j: array[:, j],
+            lambda j: list(array[:, j].tolist()),
+        )
 
     @property
     def is_numeric(self) -> bool:
         """Whether scikit-learn reads this table: all dtypes are those of numbers."""
         letters = {_letter(dtype) for dtype in self.dtypes}
         return letters <= set("iufc") or (self.frame is None and letters == {"b"})
+
+    def letter(self, j: int) -> str:
+        """Return NumPy's letter for the kind of a column's dtype."""
+        return _letter(self.dtypes[j])
 
     def name(self, j: int) -> str:
         """Return what messages call a column."""
