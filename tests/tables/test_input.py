@@ -224,3 +224,64 @@ def test_impute_keeps_entries_of_arrays_and_of_float32() -> None:
     wide = pd.DataFrame({"x": [0.1, np.nan], "y": [0.0, 0.1]})
     filled = OISM(process="joint").fit(narrow).impute(wide, random_state=0)
     assert filled["x"][0] == 0.1
+
+
+NAMES = {
+    "swapped numbers": [1, 0],
+    "pairs": [("a", "x"), ("a", "y")],
+    "fractions": [1.5, 2.5],
+    "times": [pd.Timestamp("2020"), pd.Timestamp("2021")],
+}
+
+
+@pytest.mark.parametrize("names", NAMES.values(), ids=NAMES)
+def test_names_that_are_no_text_are_matched_and_kept(names: list[Any]) -> None:
+    r = np.random.default_rng(0)
+    data = pd.DataFrame({names[0]: r.normal(size=60), names[1]: r.normal(10, size=60)})
+    model = OISM(**QUICK, bounds={names[1]: (0, None)} if names[0] != 1 else None).fit(data)
+    samples = model.sample(5, random_state=0)
+    assert list(samples.columns) == names
+    assert type(samples.columns) is type(data.columns)
+    assert np.isfinite(model.score_samples(samples)).all()
+    for table in (data[names[::-1]], data.rename(columns=lambda name: 7 if name == 1 else name)):
+        if list(table.columns) == names:
+            continue
+        with pytest.raises(ValueError, match=r"X must have the columns \[.* in this order, as the"):
+            model.score_samples(table)
+    part = model.marginal(names[:1]) if names[0] != 1 else model.marginal([-1])
+    assert list(part.sample(2).columns) == [names[0] if names[0] != 1 else 0]
+    np.testing.assert_array_equal(model.score_samples(data), model.score_samples(data.to_numpy()))
+
+
+def test_numbers_as_names_and_as_indices() -> None:
+    r = np.random.default_rng(0)
+    data = pd.DataFrame(r.uniform(size=(60, 2)), columns=[1, 0])
+    message = "periodic has 1, which is the name of column 0 and also the index of column 1, whose"
+    with pytest.raises(ValueError, match=message):
+        OISM(periodic={1: 1.0}).fit(data)
+    both = OISM(**QUICK, periodic=1.0).fit(data)
+    assert both.columns_.kinds == ("periodic", "periodic")
+    others = OISM(**QUICK, periodic={5: 1.0}).fit(data.set_axis([5, 6], axis=1))
+    assert others.columns_.kinds == ("periodic", "free")
+    usual = OISM(**QUICK, periodic={1: 1.0}).fit(data.set_axis([0, 1], axis=1))
+    assert usual.columns_.kinds == ("free", "periodic")
+    pairs = data.set_axis(pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")]), axis=1)
+    with pytest.raises(ValueError, match=r"periodic names column \('b', 'x'\); the columns are"):
+        OISM(periodic={("b", "x"): 1.0}).fit(pairs)
+
+
+def test_numbers_of_columns_without_names_agree_with_any() -> None:
+    data = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=[3, 4])
+    model = OISM(**QUICK).fit(data)
+    plain = pd.DataFrame(data.to_numpy())
+    np.testing.assert_array_equal(model.score_samples(plain), model.score_samples(data))
+
+
+def test_names_that_are_pairs_are_stored(tmp_path: Path) -> None:
+    data = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)))
+    data.columns = pd.MultiIndex.from_tuples([("a", 1), ("a", 2)])
+    OISM(**QUICK).fit(data).save(tmp_path / "model.safetensors")
+    loaded = load(tmp_path / "model.safetensors")
+    assert list(loaded.sample(2).columns) == [("a", 1), ("a", 2)]
+    with pytest.raises(ValueError, match="in this order"):
+        loaded.score_samples(data[data.columns[::-1]])

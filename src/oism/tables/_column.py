@@ -51,13 +51,14 @@ def turn_start(low: float, high: float, period: float) -> float:
 class Column:
     """What is known about one column; `kind` follows from it.
 
+    ``name`` is any hashable object, as in a frame of pandas, or None for a column without a name.
     ``start`` is where the range of a periodic column begins, if that is given. ``levels`` are
     sorted; those of a discrete column are numbers, and ``closed`` says which of the two ends are.
     ``dtype`` is the type of the column in the table
     that was fitted, as text, and ``categories`` are those of the dtype "category".
     """
 
-    name: str | int | None = field(default=None, compare=False)
+    name: Any = field(default=None, compare=False)
     period: float | None = None
     start: float | None = None
     low: float = -math.inf

@@ -70,7 +70,8 @@ class OISM(Storable, FittedTable):
     ----------
     periodic : dict of column -> period, or float, optional
         Columns that are angles or the like; they count modulo the period. A column is given by its
-        index, or by its name where the data are a frame. One number is the period of all columns.
+        index, or by its name where the data are a frame; a number that is the name of one column
+        and the index of another one is an error. One number is the period of all columns.
     bounds : dict of column -> (low, high), optional
         Columns that cannot leave an interval. One end may be None: (0, None) for positive numbers.
         A single such column with at least 100 rows is modelled, for process="auto", by a pool of
@@ -404,6 +405,6 @@ class OISM(Storable, FittedTable):
             )
         estimator._model, estimator.columns_, estimator._choice = model, columns, choice
         estimator.n_features_in_ = model.dim
-        if columns.names is not None:
-            estimator.feature_names_in_ = np.array(columns.names, dtype=object)
+        if columns.texts is not None:
+            estimator.feature_names_in_ = columns.texts
         return estimator

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -48,7 +48,7 @@ class Table:
     """
 
     frame: str | None
-    labels: tuple[str | int, ...] | None
+    labels: tuple[Hashable, ...] | None
     dtypes: tuple[Any, ...]
     column: Callable[[int], Array]
     cells: Callable[[int], list[Any]]
@@ -125,7 +125,7 @@ class Table:
     def name(self, j: int) -> str:
         """Return what messages call a column."""
         label = None if self.labels is None else self.labels[j]
-        return repr(label) if isinstance(label, str) else str(j)
+        return str(j) if label is None or isinstance(label, int) else repr(label)
 
 
 def readable(X: Any) -> Any:  # noqa: ANN401, N803
@@ -213,11 +213,9 @@ def read_columns(
 
     ``rows`` are those of a table of numbers, which scikit-learn has read, and None otherwise.
     """
-    names = [one.name for one in declared]
-    labels = None if any(name is None for name in names) else [n for n in names if n is not None]
     listed: set[int] = set()
     if not isinstance(discrete, str):
-        listed = {index_of(key, declared.count, labels, "discrete") for key in discrete}
+        listed = {index_of(key, declared.count, declared.names, "discrete") for key in discrete}
     found: list[Column] = []
     values: list[Array] = []
     for j, given in enumerate(declared):
@@ -288,12 +286,39 @@ def check_complete(columns: Columns, rows: Tensor, advice: str = "") -> None:
         )
 
 
-def _labels(labels: list[Any]) -> tuple[str | int, ...]:
-    """Return the names of columns, which have to be distinct."""
-    twice = [label for k, label in enumerate(labels) if label in labels[:k]]
+def check_labels(columns: Columns, table: Table | None) -> None:
+    """Raise if a frame has other names than the fit, or the same in another order.
+
+    Scikit-learn does so for names that are text. The numbers from 0 that pandas gives to columns
+    without names agree with names that are no text, unless these are numbers in another order.
+    """
+    known, labels = columns.names, None if table is None else table.labels
+    if known is None or labels is None or known == labels:
+        return
+    nameless = labels == tuple(range(len(labels)))
+    if nameless and columns.texts is None and set(known) != set(labels):
+        return
+    raise ValueError(
+        f"X must have the columns {list(known)} in this order, as the fit, got {list(labels)}"
+    )
+
+
+def _labels(labels: list[Any]) -> tuple[Hashable, ...]:
+    """Return the names of columns, which have to be distinct; those of NumPy as Python's."""
+    names = [_name(label) for label in labels]
+    twice = [label for k, label in enumerate(names) if label in names[:k]]
     if twice:
         raise ValueError(f"columns must have distinct names, but {twice[0]!r} is there twice")
-    return tuple(label if isinstance(label, str | int) else str(label) for label in labels)
+    return tuple(names)
+
+
+def _name(label: Any) -> Hashable:  # noqa: ANN401
+    """Return a name that equals itself and is no mark of a column without a name."""
+    if isinstance(label, tuple):
+        return tuple(map(_name, label))
+    label = _plain(label)
+    name: Hashable = str(label) if label is None or label != label else label  # noqa: PLR0124
+    return name
 
 
 def _letter(dtype: Any) -> str:  # noqa: ANN401

@@ -28,6 +28,7 @@ from oism.tables._frame import (
     check_complete,
     check_finite,
     check_is_table,
+    check_labels,
     check_no_times,
     read_columns,
     read_rows,
@@ -71,6 +72,8 @@ def rows_of(estimator: TableEstimator, X: ArrayLike, *, gaps: bool = False) -> T
     """Return rows of the estimator's columns; raises where they have gaps, unless allowed."""
     X = readable(X)  # noqa: N806
     table, rows = _numbers(estimator, X, reset=False)
+    if estimator.columns_.texts is None:
+        check_labels(estimator.columns_, table)
     if rows is None:
         assert table is not None
         rows = read_rows(table, estimator.columns_)
