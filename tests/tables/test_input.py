@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -285,3 +286,28 @@ def test_names_that_are_pairs_are_stored(tmp_path: Path) -> None:
     assert list(loaded.sample(2).columns) == [("a", 1), ("a", 2)]
     with pytest.raises(ValueError, match="in this order"):
         loaded.score_samples(data[data.columns[::-1]])
+
+
+LEVELS = {
+    "Interval": pd.cut(np.arange(60.0), 3),
+    "bytes": pd.Series([b"u", b"v"] * 30, dtype=object),
+    "date": pd.Series([date(2020, 1, 1), date(2021, 1, 1)] * 30, dtype=object),
+    "Timestamp": pd.Categorical([pd.Timestamp("2020"), pd.Timestamp("2021")] * 30),
+}
+
+
+@pytest.mark.parametrize("kind", LEVELS)
+def test_levels_that_cannot_be_saved_are_named(kind: str, tmp_path: Path) -> None:
+    data = pd.DataFrame({"x": np.random.default_rng(0).normal(size=60), "level": LEVELS[kind]})
+    model = OISM().fit(data)
+    message = f"column 'level' has the level .*, a {kind}, .*: convert the column to text before"
+    with pytest.raises(TypeError, match=message):
+        model.save(tmp_path / "model.safetensors")
+    text = OISM().fit(data.assign(level=data["level"].astype(str)))
+    text.save(tmp_path / "model.safetensors")
+
+
+def test_names_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
+    data = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=NAMES["times"])
+    with pytest.raises(TypeError, match=r"the name of column Timestamp\('2020.* name that is text"):
+        OISM(**QUICK).fit(data).save(tmp_path / "model.safetensors")

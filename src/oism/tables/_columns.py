@@ -44,6 +44,9 @@ extend than that of 200: times 1/√n - 1/√200.
 UNSEEN = 1e-3
 """The probability of a new level beyond a closed end, in that of the outer level."""
 
+STORED = str | bool | int | float
+"""The types of levels, and of names, that a file holds."""
+
 FAR_TURNS = 2.0
 """A periodic column further than this many periods from zero, or from the box, gives a warning."""
 
@@ -185,6 +188,23 @@ class Columns:
     def select(self, columns: Sequence[int]) -> Columns:
         """Return some of the columns, in the order given."""
         return Columns(tuple(self.items[j] for j in columns), self.frame)
+
+    def check_storable(self) -> None:
+        """Raise if a file cannot hold a level or a name: only text, numbers, True and False."""
+        for j, column in enumerate(self.items):
+            bad = [level for level in column.levels if not isinstance(level, STORED)]
+            if bad:
+                raise TypeError(
+                    f"column {self.label(j)} has the level {bad[0]!r}, a {type(bad[0]).__name__}, "
+                    "which cannot be saved: convert the column to text before the fit, as by "
+                    "X[column].astype(str)"
+                )
+            names = column.name if isinstance(column.name, tuple) else (column.name,)
+            if not all(name is None or isinstance(name, STORED) for name in names):
+                raise TypeError(
+                    f"the name of column {self.label(j)} cannot be saved: give the column a name "
+                    "that is text before the fit"
+                )
 
     def label(self, j: int) -> str:
         """Return what messages call a column: its name in quotes, or its index."""

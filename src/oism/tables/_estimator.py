@@ -380,6 +380,7 @@ class OISM(Storable, FittedTable):
 
     def to_config(self) -> dict[str, Any]:
         """Return the parameters, the fitted model and the columns, to be stored."""
+        self.columns_.check_storable()
         config = {
             "parameters": to_plain(self.get_params(deep=False)),
             "model": self.model_,
