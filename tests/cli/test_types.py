@@ -83,3 +83,22 @@ def test_imputed_columns_keep_their_type(tmp_path: Path, command: Run) -> None:
     )
     fitted = command(f"fit {tmp_path}/g.parquet --missing use --process joint -o {tmp_path}/m")
     assert fitted.code == 0, fitted.err
+
+
+def test_a_folder_of_tables_is_no_folder_of_images(tmp_path: Path, command: Run) -> None:
+    (tmp_path / "some" / "deeper").mkdir(parents=True)
+    (tmp_path / "some" / "deeper" / "t.csv").write_text("x\n1\n2\n")
+    ended = command(f"fit {tmp_path}/some -o {tmp_path}/m")
+    assert ended.code == 1
+    assert f"a folder, not a table: name one of its files, as {tmp_path}/some/deeper" in ended.err
+    (tmp_path / "some" / "0.png").write_bytes(b"")
+    assert "holds images, not a table" in command(f"fit {tmp_path}/some -o {tmp_path}/m").err
+
+
+def test_more_rows_than_the_memory_holds(table: Path, command: Run) -> None:
+    model = table.with_name("m3")
+    assert command(f"fit {table} --columns size -o {model}").code == 0
+    ended = command(f"sample {model} -n 99999999999999")
+    assert ended.code == 1
+    assert "GiB are needed at once: ask for fewer rows" in ended.err
+    assert "alloc_cpu" not in ended.err

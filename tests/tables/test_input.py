@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from sklearn.model_selection import GroupKFold, KFold, StratifiedGroupKFold
 
 from oism import OISM, load
 from oism.tables import Column
@@ -311,3 +313,56 @@ def test_names_that_cannot_be_saved_are_named(tmp_path: Path) -> None:
     data = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=NAMES["times"])
     with pytest.raises(TypeError, match=r"the name of column Timestamp\('2020.* name that is text"):
         OISM(**QUICK).fit(data).save(tmp_path / "model.safetensors")
+
+
+def test_tensors_of_bfloat16_are_read() -> None:
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0)).bfloat16()
+    model = OISM(**QUICK).fit(x)
+    np.testing.assert_array_equal(model.score_samples(x), model.score_samples(x.float()))
+
+
+def test_sparse_columns_of_pandas_are_read() -> None:
+    r = np.random.default_rng(0)
+    dense = pd.DataFrame({"a": r.normal(size=60), "b": r.normal(size=60)})
+    model = OISM(**QUICK).fit(dense)
+    for sparse in (
+        dense.astype("Sparse[float64]"),
+        dense.astype({"b": pd.SparseDtype("float64", 0)}),
+    ):
+        found = OISM(**QUICK).fit(sparse)
+        np.testing.assert_array_equal(found.score_samples(sparse), model.score_samples(dense))
+        assert list(found.sample(2).dtypes) == [np.float64, np.float64]
+
+
+def test_values_that_are_no_levels_are_named() -> None:
+    x = np.random.default_rng(0).normal(size=60)
+    model = OISM().fit(pd.DataFrame({"d": ["a", "b"] * 30, "x": x}))
+    new = pd.DataFrame({"d": [["a"], "b"], "x": [0.0, 1.0]})
+    with pytest.raises(ValueError, match=r"column 'd' has the level \['a'\] in row 0"):
+        model.score_samples(new)
+    with pytest.raises(ValueError, match=r"given\['d'\] must be a level .*'b', got array\(\['a'"):
+        model.sample(2, given={"d": np.array(["a", "b"])})
+    with pytest.raises(TypeError, match=r"columns must be a list of names or indices .*, got None"):
+        model.marginal(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"cv": [1, 2]}, r"cv must be a number of folds, .* or pairs \(train, test\), got \[1, 2"),
+        ({"cv": GroupKFold(3)}, r"GroupKFold.*: give cv=list\(splitter\.split\(X, groups=groups"),
+        ({"cv": StratifiedGroupKFold(3)}, r"cv must be splits where rows come in groups"),
+        ({"process": "ou", "order": 200}, "order must be at most 86 for process='ou', got 200"),
+    ],
+)
+def test_wrong_parameters_are_named(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        OISM(**settings).fit(np.random.default_rng(0).normal(size=(60, 1)))
+
+
+def test_groups_are_given_as_splits() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 1))
+    splits = list(GroupKFold(3).split(x, groups=np.arange(60) // 4))
+    settings: dict[str, Any] = {"process": "torus", "max_eigenvalue": 4, "flow_steps": 4}
+    assert np.isfinite(OISM(**settings, cv=splits).fit(x).score(x))
+    assert np.isfinite(OISM(**settings, cv=KFold(3)).fit(x).score(x))

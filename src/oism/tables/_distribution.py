@@ -5,7 +5,7 @@ They read and write rows as the estimator does: frames with names and levels, or
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,8 @@ def chosen_columns(columns: Columns, keys: Sequence[Any]) -> list[int]:
     """Return the indices of distinct columns that are given by name or index."""
     if isinstance(keys, str | int):
         keys = [keys]
+    if not isinstance(keys, Iterable):
+        raise TypeError(f"columns must be a list of names or indices of columns, got {keys!r}")
     found = [index_of(key, columns.count, columns.names, "columns") for key in keys]
     if not found or len(set(found)) < len(found):
         raise ValueError(f"columns must name at least one column, each once, got {list(keys)}")

@@ -39,7 +39,7 @@ from oism.tables._columns import Columns, check_periodic
 from oism.tables._contract import TabularModel
 from oism.tables._family import Family
 from oism.tables._fitted_table import FittedTable
-from oism.tables._input import batch_reader, learn_columns, rows_of, weights_of
+from oism.tables._input import batch_reader, check_folds, learn_columns, rows_of, weights_of
 from oism.tables._parameters import RandomState, from_plain, to_plain
 from oism.tables._streaming import Batches, Stream
 from oism.tables._table_fit import TableFit, spread_out
@@ -128,8 +128,9 @@ class OISM(Storable, FittedTable):
         cutoff.
     cv : int or cross-validation splitter
         Models with a flow: the number of folds, to which rows are assigned by their content; or a
-        splitter of scikit-learn, or its splits, whose test sets hold every row once. Joint models
-        hold out folds of their own.
+        splitter of scikit-learn, or its splits, whose test sets hold every row once. For rows in
+        groups give splits, as list(GroupKFold(5).split(X, groups=groups)). Joint models hold out
+        folds of their own.
     shrinkage : {"none", "james-stein", "modulation", "monotone"}
         Models with a flow: whether averages of functions over the rows are multiplied by factors
         below 1 that reduce their sampling error: one factor for all ("james-stein"), one for each
@@ -366,6 +367,7 @@ class OISM(Storable, FittedTable):
 
     def _validate_params(self) -> None:
         check_periodic(self.periodic)
+        check_folds(self.cv)
         super()._validate_params()
 
     def __sklearn_tags__(self) -> Tags:

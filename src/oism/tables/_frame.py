@@ -131,8 +131,14 @@ class Table:
 def readable(X: Any) -> Any:  # noqa: ANN401, N803
     """Return a table as NumPy reads it, with NaN or None for the masked entries of an array.
 
-    NumPy itself would read the numbers under the mask as data.
+    NumPy itself would read the numbers under the mask as data. It has no bfloat16, and for sparse
+    columns of pandas scikit-learn needs zeros as the values that are left out.
     """
+    if isinstance(X, Tensor):
+        return X.float() if X.dtype == torch.bfloat16 else X
+    if type(X).__module__.partition(".")[0] == "pandas" and hasattr(X, "columns"):
+        sparse = [one for one in X.dtypes if str(one).startswith("Sparse[")]
+        return X.astype(_dense(X)) if sparse else X
     if isinstance(X, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(X)
         if not mask.any():
@@ -144,6 +150,13 @@ def readable(X: Any) -> Any:  # noqa: ANN401, N803
         plain[mask] = gap if plain.dtype != object else None
         return plain
     return X
+
+
+def _dense(frame: Any) -> dict[Any, Any]:  # noqa: ANN401
+    """Return the dtypes that the sparse columns of a frame of pandas have when they are dense."""
+    _labels(list(frame.columns))  # one dtype for each name
+    dtypes = frame.dtypes.items()
+    return {name: one.subtype for name, one in dtypes if str(one).startswith("Sparse[")}
 
 
 def types_of(X: Any) -> dict[int, dict[str, Any]]:  # noqa: ANN401, N803
@@ -253,7 +266,7 @@ def read_rows(table: Table, columns: Columns) -> Tensor:
 
 def level_code(column: Column, value: object, what: str) -> float:
     """Return the index of one level of a categorical column; ``what`` is named in the message."""
-    if value not in column.levels:
+    if not _is_hashable(value) or value not in column.levels:
         raise ValueError(
             f"{what} must be a level that the fit has seen, one of {_listed(column)}, got {value!r}"
         )
@@ -456,7 +469,7 @@ def _codes(entries: Array, column: Column, name: str) -> Array:
         if _is_gap(value):
             result[row] = np.nan
             continue
-        code = index.get(value)
+        code = index.get(value) if _is_hashable(value) else None
         if code is None:
             raise ValueError(
                 f"column {name} has the level {value!r} in row {row}, which the fit has not seen: "

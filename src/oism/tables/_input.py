@@ -91,6 +91,20 @@ def weights_of(sample_weight: ArrayLike | None, rows: Tensor) -> Tensor:
     return shared_tensor(weights)
 
 
+def check_folds(cv: object) -> None:
+    """Raise for folds that need the groups of the rows, and for a list that is none of splits."""
+    routing = getattr(cv, "get_metadata_routing", None)
+    if routing is not None and routing().split.requests.get("groups"):
+        raise ValueError(
+            f"cv must be splits where rows come in groups, got {cv!r}: give "
+            "cv=list(splitter.split(X, groups=groups))"
+        )
+    if isinstance(cv, list | tuple) and not all(isinstance(one, list | tuple) for one in cv):
+        raise ValueError(
+            f"cv must be a number of folds, a splitter, or pairs (train, test), got {cv!r}"
+        )
+
+
 def batch_reader(estimator: TableEstimator) -> Callable[[Any], Array]:
     """Return a function of batches: their numbers, with NaN for gaps.
 
