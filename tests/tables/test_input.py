@@ -343,7 +343,7 @@ def test_values_that_are_no_levels_are_named() -> None:
     with pytest.raises(ValueError, match=r"given\['d'\] must be a level .*'b', got array\(\['a'"):
         model.sample(2, given={"d": np.array(["a", "b"])})
     with pytest.raises(TypeError, match=r"columns must be a list of names or indices .*, got None"):
-        model.marginal(None)  # type: ignore[arg-type]
+        model.marginal(None)
 
 
 @pytest.mark.parametrize(
