@@ -102,3 +102,6 @@ def test_more_rows_than_the_memory_holds(table: Path, command: Run) -> None:
     assert ended.code == 1
     assert "GiB are needed at once: ask for fewer rows" in ended.err
     assert "alloc_cpu" not in ended.err
+    ended = command(f"sample {model} -n {10**26}")
+    assert ended.code == 2
+    assert "-n: expected at most 1000000000000000, got 1" in ended.err

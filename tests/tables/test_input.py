@@ -94,6 +94,14 @@ def test_times_are_refused_at_every_door(times: Any) -> None:
             use(new)
 
 
+def test_dates_are_no_numbers() -> None:
+    model = OISM(**QUICK).fit(pd.DataFrame({"x": np.random.default_rng(0).normal(size=60)}))
+    days = pd.DataFrame({"x": np.array([None, date(2020, 1, 1)], dtype=object)})
+    with pytest.raises(TypeError, match=r"column 'x' holds times \(date\)"):
+        model.score_samples(days)
+    assert np.isfinite(model.score_samples(pd.DataFrame({"x": [0.1, pd.NaT]}, dtype=object))).all()
+
+
 @pytest.mark.parametrize("dtype", ["datetime64[s]", "timedelta64[s]"])
 def test_arrays_of_times_are_refused(dtype: str) -> None:
     rows = np.random.default_rng(0).normal(size=(60, 1))

@@ -17,7 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -439,7 +439,7 @@ def _numbers(table: Table, j: int, declared: str = "") -> Array:
     for row, value in enumerate(entries.tolist()):
         if _is_gap(value):
             result[row] = np.nan
-        elif isinstance(value, datetime | timedelta | np.datetime64 | np.timedelta64):
+        elif isinstance(value, date | timedelta | np.datetime64 | np.timedelta64):
             raise _holds_times(name, type(value).__name__)
         elif _is_number(value):
             result[row] = float(value)
