@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from oism._core.batches import Batch
 from oism.process import Clock, Process
@@ -382,6 +383,7 @@ class OISM(Storable, FittedTable):
 
     def to_config(self) -> dict[str, Any]:
         """Return the parameters, the fitted model and the columns, to be stored."""
+        check_is_fitted(self)
         self.columns_.check_storable()
         config = {
             "parameters": to_plain(self.get_params(deep=False)),
