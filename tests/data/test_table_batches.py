@@ -139,7 +139,7 @@ def test_texts_of_few_levels_are_kept(tmp_path: Path) -> None:
     sheet = files.read(str(path))
     found = sheet.frame(["sex", "flag", "x"])
     assert found.column("sex").to_pylist()[:2] == ["f", "m"]
-    assert [str(kind) for kind in found.schema.types] == ["string", "double", "double"]
+    assert [str(kind) for kind in found.schema.types] == ["string", "bool", "double"]
     with pytest.raises(files.FileError, match="line 2, column 'id': 'r0' is not a number"):
         sheet.frame(["id"])  # 60 different ones
     path.write_text("x\n" + "1\n" * 30 + "oops\n")

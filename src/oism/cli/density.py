@@ -85,10 +85,10 @@ class Density(Command):
         if kind == "npy":
             files.write_array(densities, self.output)
         else:
-            # Cells of a text are copied as they are; other formats get numbers.
+            # Cells are copied as they are, but other formats get numbers instead of text.
             numbers = {}
             if kind not in files.TEXT_FORMATS:
-                numeric = read.numeric
+                numeric = [name for name in read.numeric if sheet.holds_text(name)]
                 numbers = dict(zip(numeric, sheet.numbers(numeric).T, strict=True))
             files.write(_extended(sheet, numbers, self.name, densities), self.output, kind)
         if self.output != STANDARD:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import traceback
@@ -76,7 +77,15 @@ def one_line(error: BaseException) -> str:
         return text if error.filename is None else f"{error.filename}: {text}"
     if isinstance(error, MemoryError):
         return f"out of memory: {error}" if str(error) else "out of memory"
+    refused = ALLOCATION.search(str(error)) if isinstance(error, RuntimeError) else None
+    if refused is not None:
+        size = int(refused["bytes"]) / 2**30
+        return f"out of memory: {size:,.1f} GiB are needed at once: ask for fewer rows"
     return " ".join(in_shell_words(str(error)).split()) or type(error).__name__
+
+
+ALLOCATION = re.compile(r"allocate memory: you tried to allocate (?P<bytes>\d+) bytes")
+"""What torch says when memory is refused, in a RuntimeError."""
 
 
 @contextmanager

@@ -236,8 +236,27 @@ def check_is_table(data: str, columns: tuple[str, ...]) -> None:
         return
     if not data.startswith(files.HUB_PREFIX):
         os.stat(data)  # a missing file is an error of its own
+    if os.path.isdir(data):
+        _check_holds_images(data)
     if named.endswith(files.IMAGE_SUFFIXES) or files.is_images(data):
         raise files.FileError(f"{data}: holds images, not a table; `oism fit-images` fits images")
+
+
+def _check_holds_images(folder: str) -> None:
+    """Raise for a folder of tables, of which one has to be named."""
+    from oism.data import files
+
+    suffixes = tuple(f".{name}" for name in files.FORMATS)
+    tables = []
+    for place, _, names in os.walk(folder):
+        if any(name.lower().endswith(files.IMAGE_SUFFIXES) for name in names):
+            return
+        tables += [os.path.join(place, name) for name in names if name.lower().endswith(suffixes)]
+    tables = sorted(path for path in tables if not files.is_images(path))
+    if tables:
+        raise files.FileError(
+            f"{folder}: a folder, not a table: name one of its files, as {tables[0]}"
+        )
 
 
 def _domain(table: Table, sheet: Sheet, columns: list[str], *, named: bool) -> dict[str, Any]:

@@ -54,23 +54,26 @@ class FitRows:
     def whole(self) -> tuple[Any, NDArray[np.float64] | None]:
         """Return all rows, where text with few levels is allowed, and their weights."""
         import numpy as np
+        import pyarrow as pa
 
         from oism.cli import models
 
         sheet = self.table.whole()
         found = sheet.frame(self.columns, self.advice)
-        levels = [name for name in self.columns if str(found.schema.field(name).type) != "double"]
+        types = {name: found.schema.field(name).type for name in self.columns}
+        numeric = (pa.types.is_integer, pa.types.is_floating)
+        levels = [name for name in types if not any(test(types[name]) for test in numeric)]
         numbers = [name for name in self.columns if name not in levels]
         used = [*numbers, *([] if self.weights is None else [self.weights])]
         rows = np.column_stack(
-            [found.column(name).to_numpy() for name in numbers]
+            [found.column(name).to_numpy().astype(np.float64) for name in numbers]
             + ([] if self.weights is None else [sheet.numbers([self.weights], self.advice)])
             or [np.empty((found.num_rows, 0))]
         )
         gaps = [found.column(name).is_null().to_numpy() for name in levels]
         kept = self._kept(sheet, rows, used, dict(zip(levels, gaps, strict=True)))
         weight = None if self.weights is None else rows[kept, -1]
-        if not levels:
+        if not levels and not (self.named and any(map(pa.types.is_integer, types.values()))):
             rows = rows[kept, : len(numbers)]
             return models.frame(rows, self.columns if self.named else None), weight
         return found.filter(kept), weight
@@ -91,10 +94,21 @@ class FitRows:
             places = sheet.first + np.flatnonzero(kept)
             weight = None if self.weights is None else rows[kept, -1]
             names = self.columns if self.named else None
-            yield Batch(models.frame(rows[kept, : len(self.columns)], names), weight, places)
+            batch = models.frame(rows[kept, : len(self.columns)], names)
+            yield Batch(self._typed(sheet, batch, kept), weight, places)
         if self.shard.count == 1 and not self.used:
             what = f"no row is complete in {', '.join(used)}" if self.total else "it has no rows"
             raise FileError(f"{self.table.head.source}: {what}")
+
+    def _typed(self, sheet: Sheet, batch: Any, kept: NDArray[np.bool_]) -> Any:  # noqa: ANN401
+        """Return a batch in which integers, True and False have their type, if none is missing."""
+        if not self.named or self.missing == "use":  # a later batch may have gaps
+            return batch
+        for j, name in enumerate(self.columns):
+            cells = sheet.typed(name)
+            if cells is not None:
+                batch = batch.set_column(j, name, cells.filter(kept))
+        return batch
 
     def _kept(
         self,

@@ -98,6 +98,11 @@ def _filled(
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    whole = pa.types.is_integer(cells.type) and all(float(x).is_integer() for x in drawn[gaps])
+    if not text and whole:
+        old = cells.to_pylist()  # beyond 2⁵³ a float64 does not hold them
+        merged = [int(x) if gap else y for x, y, gap in zip(drawn, old, gaps, strict=True)]
+        return pa.array(merged, cells.type)
     if not text:
         return pa.array(drawn.astype(float))
     if pa.types.is_boolean(cells.type):

@@ -188,7 +188,7 @@ def _cells(values: NDArray[Any], column: Column) -> pa.Array:
     if not column.is_integer:
         return pa.array(numbers)
     whole = column.whole(numbers)
-    return pa.array(whole if column.dtype.lower() == "uint64" else whole.astype(np.int64))
+    return pa.array(whole if whole.dtype == np.uint64 else whole.astype(np.int64))
 
 
 def _one_type(column: Column) -> bool:

@@ -373,10 +373,16 @@ def check_not_given(group: object, names: Iterable[str], why: str) -> None:
             raise UsageError(f"{option_of(name)}: {why}")
 
 
+MOST = 10**15
+"""The largest number of rows or the like that is tried."""
+
+
 def check_count(n: int, minimum: int, option: str = "-n") -> None:
-    """Raise unless a number is at least ``minimum``."""
+    """Raise unless a number is at least ``minimum``, and one that a memory could hold."""
     if n < minimum:
         raise UsageError(f"{option}: expected at least {minimum}, got {n}")
+    if n > MOST:
+        raise UsageError(f"{option}: expected at most {MOST}, got {n}")
 
 
 def rows_text(n: int) -> str:

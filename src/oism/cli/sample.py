@@ -196,7 +196,9 @@ def _by_column(
         if levels is not None:  # levels of a model that Python has fitted need not be text
             level = level_of(text, levels)
             value = text if level is None else level
-        found[j if model.columns_.names is None else names[j]] = value
+        # Numbers may be names of other columns; counted from the end they are none.
+        place = j if model.columns_.names is None else j - len(names)
+        found[place if model.columns_.texts is None else names[j]] = value
     return found
 
 

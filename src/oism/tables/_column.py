@@ -18,6 +18,7 @@ bound of the spread values. Otherwise, as for large counts, there may be further
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from oism.storage import storable
+
+WHOLE = re.compile(r"(?P<word>u?int)(?P<bits>\d+)\b", re.IGNORECASE)
+"""How the text of a dtype of integers begins, in every library."""
 
 
 def turn_start(low: float, high: float, period: float) -> float:
@@ -47,13 +51,14 @@ def turn_start(low: float, high: float, period: float) -> float:
 class Column:
     """What is known about one column; `kind` follows from it.
 
+    ``name`` is any hashable object, as in a frame of pandas, or None for a column without a name.
     ``start`` is where the range of a periodic column begins, if that is given. ``levels`` are
     sorted; those of a discrete column are numbers, and ``closed`` says which of the two ends are.
     ``dtype`` is the type of the column in the table
     that was fitted, as text, and ``categories`` are those of the dtype "category".
     """
 
-    name: str | int | None = field(default=None, compare=False)
+    name: Any = field(default=None, compare=False)
     period: float | None = None
     start: float | None = None
     low: float = -math.inf
@@ -108,12 +113,24 @@ class Column:
     @property
     def is_integer(self) -> bool:
         """Whether the table that was fitted has a dtype of integers here."""
-        return self.is_numeric and self.dtype.lower().startswith(("int", "uint"))
+        return self.is_numeric and WHOLE.match(self.dtype) is not None
 
-    def whole(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return values of a column of integers, rounded and within the range of its dtype."""
-        limits = np.iinfo(self.dtype.lower())
-        return np.clip(np.rint(values), float(limits.min), float(limits.max))
+    def whole(self, values: NDArray[np.float64]) -> NDArray[Any]:
+        """Return values of a column of integers, rounded and in its dtype; 0 for gaps.
+
+        Values beyond the range of the dtype become its ends.
+        """
+        found = WHOLE.match(self.dtype)
+        assert found is not None
+        bits = min(int(found["bits"]), 64)  # polars has 128, and a float64 no more digits
+        dtype = np.dtype(f"{found['word'].lower()}{bits}")
+        limits = np.iinfo(dtype)
+        rounded = np.rint(np.where(np.isnan(values), 0.0, values))
+        # The largest integers are no float64: the nearest one is beyond the range.
+        low, high = rounded <= float(limits.min), rounded >= float(limits.max)
+        result = np.where(low | high, 0.0, rounded).astype(dtype)
+        result[low], result[high] = limits.min, limits.max
+        return result
 
     @property
     def continuous(self) -> Column:

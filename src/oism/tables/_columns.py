@@ -12,12 +12,14 @@ bound begins there, and its other end is set as that of a free column.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from oism._core import checks
@@ -41,6 +43,9 @@ extend than that of 200: times 1/√n - 1/√200.
 
 UNSEEN = 1e-3
 """The probability of a new level beyond a closed end, in that of the outer level."""
+
+STORED = str | bool | int | float
+"""The types of levels, and of names, that a file holds."""
 
 FAR_TURNS = 2.0
 """A periodic column further than this many periods from zero, or from the box, gives a warning."""
@@ -70,7 +75,7 @@ class Columns:
     def of(
         cls,
         count: int,
-        names: Sequence[str | int] | None,
+        names: Sequence[Hashable] | None,
         periodic: Mapping[Any, float] | float | None,
         bounds: Mapping[Any, tuple[float | None, float | None]] | None,
         box: Sequence[float] | None,
@@ -80,14 +85,15 @@ class Columns:
         ``periodic`` may be one period for all columns. Raises where declarations are wrong.
         """
         labels = [None] * count if names is None else [_label(name) for name in names]
+        shared: float | None = None
         if isinstance(periodic, int | float | Real):
-            periodic = dict.fromkeys(range(count), checks.positive(periodic, "periodic"))
-        if box is not None and (periodic or bounds):
+            shared, periodic = checks.positive(periodic, "periodic"), None
+        if box is not None and (shared or periodic or bounds):
             raise ValueError("box must be None where periodic or bounds are given: it sets both")
         if box is not None:
             low, high = _interval(box, "box")
             return cls(tuple(Column(name, period=high - low, start=low) for name in labels))
-        found = [Column(name) for name in labels]
+        found = [Column(name, period=shared) for name in labels]
         for column, key, period in by_index(periodic or {}, count, names, "periodic"):
             found[column] = replace(
                 found[column], period=checks.positive(period, f"periodic[{key!r}]")
@@ -118,11 +124,18 @@ class Columns:
         return len(self.items)
 
     @property
-    def names(self) -> tuple[str, ...] | None:
-        """The names of the columns, or None where not all have names that are text."""
-        names = [column.name for column in self.items]
-        texts = tuple(name for name in names if isinstance(name, str))
-        return texts if names and len(texts) == len(names) else None
+    def names(self) -> tuple[Hashable, ...] | None:
+        """The names of the columns, of any kind, or None where not all have names."""
+        names = tuple(column.name for column in self.items)
+        return None if not names or None in names else names
+
+    @property
+    def texts(self) -> NDArray[np.object_] | None:
+        """The names of the columns as scikit-learn has them; None where not all are text."""
+        names = self.names
+        if names is None or not all(isinstance(name, str) for name in names):
+            return None
+        return np.array(names, dtype=object)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -175,6 +188,23 @@ class Columns:
     def select(self, columns: Sequence[int]) -> Columns:
         """Return some of the columns, in the order given."""
         return Columns(tuple(self.items[j] for j in columns), self.frame)
+
+    def check_storable(self) -> None:
+        """Raise if a file cannot hold a level or a name: only text, numbers, True and False."""
+        for j, column in enumerate(self.items):
+            bad = [level for level in column.levels if not isinstance(level, STORED)]
+            if bad:
+                raise TypeError(
+                    f"column {self.label(j)} has the level {bad[0]!r}, a {type(bad[0]).__name__}, "
+                    "which cannot be saved: convert the column to text before the fit, as by "
+                    "X[column].astype(str)"
+                )
+            names = column.name if isinstance(column.name, tuple) else (column.name,)
+            if not all(name is None or isinstance(name, STORED) for name in names):
+                raise TypeError(
+                    f"the name of column {self.label(j)} cannot be saved: give the column a name "
+                    "that is text before the fit"
+                )
 
     def label(self, j: int) -> str:
         """Return what messages call a column: its name in quotes, or its index."""
@@ -316,13 +346,13 @@ class Columns:
         return BoxChart(centre, scale, start, periodic, bounded, opening)
 
 
-def _label(name: object) -> str | int:
-    """Return a name as it is stored: integers, as pandas gives them, or text."""
-    return int(name) if isinstance(name, Integral) else str(name)
+def _label(name: Hashable) -> Hashable:
+    """Return a name as it is stored: those of NumPy as Python's."""
+    return name.item() if isinstance(name, np.generic) else name
 
 
 def _shown(j: int, column: Column) -> str:
-    return repr(column.name) if isinstance(column.name, str) else str(j)
+    return str(j) if column.name is None or isinstance(column.name, int) else repr(column.name)
 
 
 def limits(x: Tensor, weights: Tensor, n: float) -> tuple[Tensor, Tensor]:
@@ -390,7 +420,7 @@ def check_periodic(periodic: object) -> None:
 
 
 def by_index(
-    values: Mapping[Any, Any], count: int, names: Sequence[str | int] | None, what: str
+    values: Mapping[Any, Any], count: int, names: Sequence[Hashable] | None, what: str
 ) -> list[tuple[int, object, Any]]:
     """Return index, key and value for each column in a mapping."""
     if not isinstance(values, Mapping):
@@ -402,14 +432,29 @@ def by_index(
     return found
 
 
-def index_of(key: object, count: int, names: Sequence[str | int] | None, what: str) -> int:
-    """Return the index of a column that is given by name or by index."""
-    if isinstance(key, str):
+def index_of(key: object, count: int, names: Sequence[Hashable] | None, what: str) -> int:
+    """Return the index of a column that is given by its name or by its index.
+
+    A number that is the name of one column and the index of another one is an error.
+    """
+    known = [] if names is None else list(names)
+    # True equals the number 1, but is the name of no column.
+    named = known.index(key) if not isinstance(key, bool) and key in known else None
+    if isinstance(key, str) and named is None:
         if names is None:
             raise ValueError(f"{what} names column {key!r}, but the data have no column names")
-        if key not in list(names):
-            raise ValueError(f"{what} names column {key!r}; the columns are {list(names)}")
-        return list(names).index(key)
+        raise ValueError(f"{what} names column {key!r}; the columns are {known}")
+    if named is not None:
+        index = int(key) if isinstance(key, Integral) else named
+        if -count <= index < count and index % count != named:
+            raise ValueError(
+                f"{what} has {key!r}, which is the name of column {named} and also the index of "
+                f"column {index % count}, whose name is {known[index % count]!r}: give the "
+                "columns names that are text"
+            )
+        return named
+    if isinstance(key, tuple | float) and known and not isinstance(known[0], str):
+        raise ValueError(f"{what} names column {key!r}; the columns are {known}")
     column = checks.integer(key, f"a column of {what}", minimum=-count)
     if column >= count:
         raise ValueError(f"{what} has column {column}, but the data have {count} columns")

@@ -5,7 +5,7 @@ They read and write rows as the estimator does: frames with names and levels, or
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from torch import Tensor
 from oism._core import checks
 from oism.tables._columns import Columns, by_index, index_of
 from oism.tables._contract import Density
-from oism.tables._frame import Table, check_finite, level_code, read_rows
+from oism.tables._frame import Table, check_finite, check_labels, level_code, read_rows, readable
 from oism.tables._gaps import log_density
 from oism.tables._output import write_rows
 from oism.tables._parameters import RandomState, torch_generator
@@ -40,9 +40,10 @@ class TableDistribution:
     @property
     def feature_names_in_(self) -> NDArray[np.object_]:
         """The names of the columns, where the table that was fitted had names."""
-        if self.columns_.names is None:
-            raise AttributeError("feature_names_in_: the columns have no names")
-        return np.array(self.columns_.names, dtype=object)
+        names = self.columns_.texts
+        if names is None:
+            raise AttributeError("feature_names_in_: the columns have no names that are text")
+        return names
 
     def __repr__(self) -> str:
         names = ", ".join(self.columns_.label(j) for j in range(self.columns_.count))
@@ -71,7 +72,7 @@ class TableDistribution:
         return TableDistribution(self.density.conditional(values), self.columns_.select(rest))
 
     def _rows(self, X: ArrayLike) -> Tensor:  # noqa: N803
-        table = Table.of(X)
+        table = Table.of(readable(X))
         if table is None:
             raise TypeError(f"X must be a table (n, {self.columns_.count}), got {type(X).__name__}")
         if len(table.dtypes) != self.columns_.count:
@@ -79,11 +80,7 @@ class TableDistribution:
                 f"X must have the {self.columns_.count} columns of {self!r}, got "
                 f"{len(table.dtypes)}"
             )
-        names = self.columns_.names
-        if names is not None and table.labels is not None and tuple(table.labels) != tuple(names):
-            raise ValueError(
-                f"X must have the columns {list(names)} in this order, got {list(table.labels)}"
-            )
+        check_labels(self.columns_, table)
         rows = read_rows(table, self.columns_)
         check_finite(self.columns_, rows)
         return rows
@@ -93,6 +90,8 @@ def chosen_columns(columns: Columns, keys: Sequence[Any]) -> list[int]:
     """Return the indices of distinct columns that are given by name or index."""
     if isinstance(keys, str | int):
         keys = [keys]
+    if not isinstance(keys, Iterable):
+        raise TypeError(f"columns must be a list of names or indices of columns, got {keys!r}")
     found = [index_of(key, columns.count, columns.names, "columns") for key in keys]
     if not found or len(set(found)) < len(found):
         raise ValueError(f"columns must name at least one column, each once, got {list(keys)}")

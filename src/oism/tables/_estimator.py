@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import _fit_context
 from sklearn.utils import Tags
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
 
 from oism._core.batches import Batch
 from oism.process import Clock, Process
@@ -39,7 +40,7 @@ from oism.tables._columns import Columns, check_periodic
 from oism.tables._contract import TabularModel
 from oism.tables._family import Family
 from oism.tables._fitted_table import FittedTable
-from oism.tables._input import batch_reader, learn_columns, rows_of, weights_of
+from oism.tables._input import batch_reader, check_folds, learn_columns, rows_of, weights_of
 from oism.tables._parameters import RandomState, from_plain, to_plain
 from oism.tables._streaming import Batches, Stream
 from oism.tables._table_fit import TableFit, spread_out
@@ -70,7 +71,8 @@ class OISM(Storable, FittedTable):
     ----------
     periodic : dict of column -> period, or float, optional
         Columns that are angles or the like; they count modulo the period. A column is given by its
-        index, or by its name where the data are a frame. One number is the period of all columns.
+        index, or by its name where the data are a frame; a number that is the name of one column
+        and the index of another one is an error. One number is the period of all columns.
     bounds : dict of column -> (low, high), optional
         Columns that cannot leave an interval. One end may be None: (0, None) for positive numbers.
         A single such column with at least 100 rows is modelled, for process="auto", by a pool of
@@ -127,8 +129,9 @@ class OISM(Storable, FittedTable):
         cutoff.
     cv : int or cross-validation splitter
         Models with a flow: the number of folds, to which rows are assigned by their content; or a
-        splitter of scikit-learn, or its splits, whose test sets hold every row once. Joint models
-        hold out folds of their own.
+        splitter of scikit-learn, or its splits, whose test sets hold every row once. For rows in
+        groups give splits, as list(GroupKFold(5).split(X, groups=groups)). Joint models hold out
+        folds of their own.
     shrinkage : {"none", "james-stein", "modulation", "monotone"}
         Models with a flow: whether averages of functions over the rows are multiplied by factors
         below 1 that reduce their sampling error: one factor for all ("james-stein"), one for each
@@ -365,6 +368,7 @@ class OISM(Storable, FittedTable):
 
     def _validate_params(self) -> None:
         check_periodic(self.periodic)
+        check_folds(self.cv)
         super()._validate_params()
 
     def __sklearn_tags__(self) -> Tags:
@@ -379,6 +383,8 @@ class OISM(Storable, FittedTable):
 
     def to_config(self) -> dict[str, Any]:
         """Return the parameters, the fitted model and the columns, to be stored."""
+        check_is_fitted(self)
+        self.columns_.check_storable()
         config = {
             "parameters": to_plain(self.get_params(deep=False)),
             "model": self.model_,
@@ -404,6 +410,6 @@ class OISM(Storable, FittedTable):
             )
         estimator._model, estimator.columns_, estimator._choice = model, columns, choice
         estimator.n_features_in_ = model.dim
-        if columns.names is not None:
-            estimator.feature_names_in_ = np.array(columns.names, dtype=object)
+        if columns.texts is not None:
+            estimator.feature_names_in_ = columns.texts
         return estimator

@@ -26,9 +26,10 @@ from oism.tables._comparison import Comparison, compare_with_baselines
 from oism.tables._contract import TabularModel
 from oism.tables._copies import CopyCheck, nearest_neighbour_check
 from oism.tables._distribution import TableDistribution, given_values
+from oism.tables._frame import readable
 from oism.tables._gaps import log_density
 from oism.tables._html import model_html
-from oism.tables._impute import rows_given, with_index_of
+from oism.tables._impute import rows_given, with_index_of, write_filled
 from oism.tables._input import rows_of
 from oism.tables._output import write_rows
 from oism.tables._parameters import RandomState, torch_generator
@@ -137,16 +138,18 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
     def impute(self, X: ArrayLike, random_state: RandomState = None) -> Any:  # noqa: ANN401, N803
         """Return the rows with missing entries filled by draws given the other entries of the row.
 
-        Entries that are there stay as they are, and a frame of pandas keeps its index. Several
+        Entries that are there stay as they are, and a frame of pandas keeps its index. Columns have
+        the dtypes that were fitted, but that of X where it alone holds its entries exactly. Several
         seeds give several filled tables, which show how uncertain the missing entries are.
         """
         check_is_fitted(self)
+        X = readable(X)  # noqa: N806
         rows = rows_of(self, X, gaps=True)
         generator = self._generator(random_state)
         parts = torch.split(rows, COMPLETED)
         pieces = [self.model_.completed(one, generator) for one in parts]
         filled = torch.cat(pieces)
-        return with_index_of(X, write_rows(self.columns_, filled))
+        return with_index_of(X, write_filled(self.columns_, X, rows, filled))
 
     def marginal(self, columns: Sequence[Any]) -> TableDistribution:
         """Return the distribution of some columns alone, by name or index.
@@ -195,7 +198,8 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
         if samples is None:
             samples = self.sample(n_samples, random_state=random_state)
         rows = rows_of(self, X).numpy()
-        if isinstance(samples, np.ndarray) and samples.dtype != object:  # without column names
+        samples = readable(samples)
+        if isinstance(samples, np.ndarray) and samples.dtype.kind in "biuf":  # without names
             drawn = check_array(samples, dtype=np.float64)
             _check_n_features(self, drawn, reset=False)
         else:

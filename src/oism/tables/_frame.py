@@ -5,9 +5,9 @@ new rows of such a table into numbers: a level of a category becomes its index, 
 pandas' NA) becomes NaN.
 
 Tables of numbers are read by scikit-learn; those here have other columns as well. A column is
-*categorical* if its dtype is bool or "category", or if it holds text; text that all parses as
-numbers is read as numbers. Text is an error in a column that is declared to be numeric, or half of
-which parses as numbers. `oism.tables._levels` finds discrete columns.
+*categorical* if its dtype is bool, "category" or polars' Enum, or if it holds text; text that all
+parses as numbers is read as numbers. Text is an error in a column that is declared to be numeric,
+or half of which parses as numbers. `oism.tables._levels` finds discrete columns.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -40,12 +41,17 @@ NUMBERS, TIMES = "iufb", "mM"
 
 @dataclass(frozen=True)
 class Table:
-    """The columns of a table that are not all numbers, or that have dtypes to be kept."""
+    """The columns of a table that are not all numbers, or that have dtypes to be kept.
+
+    ``column`` returns the entries of a column as an array, in which integers beside gaps may be
+    rounded, and ``cells`` as objects that are exact.
+    """
 
     frame: str | None
-    labels: tuple[str | int, ...] | None
+    labels: tuple[Hashable, ...] | None
     dtypes: tuple[Any, ...]
     column: Callable[[int], Array]
+    cells: Callable[[int], list[Any]]
 
     @classmethod
     def of(cls, X: Any) -> Table | None:  # noqa: ANN401, N803
@@ -55,11 +61,23 @@ class Table:
             raise ValueError(f"X must have at least one column, got a table of shape {X.shape}")
         if frame == "pandas" and hasattr(X, "iloc") and getattr(X, "ndim", 0) == 2:
             labels, dtypes = list(X.columns), list(X.dtypes)
-            return cls(frame, _labels(labels), tuple(dtypes), lambda j: np.asarray(X.iloc[:, j]))
+            return cls(
+                frame,
+                _labels(labels),
+                tuple(dtypes),
+                lambda j: np.asarray(X.iloc[:, j]),
+                lambda j: list(X.iloc[:, j].tolist()),
+            )
         if frame == "polars" and hasattr(X, "schema") and hasattr(X, "get_columns"):
             series = X.get_columns()
             labels, dtypes = [one.name for one in series], [one.dtype for one in series]
-            return cls(frame, _labels(labels), tuple(dtypes), lambda j: np.asarray(series[j]))
+            return cls(
+                frame,
+                _labels(labels),
+                tuple(dtypes),
+                lambda j: np.asarray(series[j]),
+                lambda j: list(series[j].to_list()),
+            )
         if frame == "pyarrow" and hasattr(X, "schema"):
             parts, labels = list(X.columns), list(X.schema.names)
             dtypes = [one.type for one in parts]
@@ -68,6 +86,7 @@ class Table:
                 _labels(labels),
                 tuple(dtypes),
                 lambda j: np.asarray(parts[j].to_pylist(), dtype=object),
+                lambda j: list(parts[j].to_pylist()),
             )
         return cls._of_array(X)
 
@@ -85,7 +104,13 @@ class Table:
             return None
         if array.ndim != 2:
             return None
-        return cls(None, None, (array.dtype,) * array.shape[1], lambda j: array[:, j])
+        return cls(
+            None,
+            None,
+            (array.dtype,) * array.shape[1],
+            lambda j: array[:, j],
+            lambda j: list(array[:, j].tolist()),
+        )
 
     @property
     def is_numeric(self) -> bool:
@@ -93,10 +118,45 @@ class Table:
         letters = {_letter(dtype) for dtype in self.dtypes}
         return letters <= set("iufc") or (self.frame is None and letters == {"b"})
 
+    def letter(self, j: int) -> str:
+        """Return NumPy's letter for the kind of a column's dtype."""
+        return _letter(self.dtypes[j])
+
     def name(self, j: int) -> str:
         """Return what messages call a column."""
         label = None if self.labels is None else self.labels[j]
-        return repr(label) if isinstance(label, str) else str(j)
+        return str(j) if label is None or isinstance(label, int) else repr(label)
+
+
+def readable(X: Any) -> Any:  # noqa: ANN401, N803
+    """Return a table as NumPy reads it, with NaN or None for the masked entries of an array.
+
+    NumPy itself would read the numbers under the mask as data. It has no bfloat16, and for sparse
+    columns of pandas scikit-learn needs zeros as the values that are left out.
+    """
+    if isinstance(X, Tensor):
+        return X.float() if X.dtype == torch.bfloat16 else X
+    if type(X).__module__.partition(".")[0] == "pandas" and hasattr(X, "columns"):
+        sparse = [one for one in X.dtypes if str(one).startswith("Sparse[")]
+        return X.astype(_dense(X)) if sparse else X
+    if isinstance(X, np.ma.MaskedArray):
+        mask = np.ma.getmaskarray(X)
+        if not mask.any():
+            return X.data
+        if X.dtype.kind in "biu":
+            return np.where(mask, np.nan, X.data.astype(np.float64))
+        gap = np.array("NaT", X.dtype) if X.dtype.kind in TIMES else np.nan
+        plain = X.data.copy() if X.dtype.kind in "fcmM" else X.data.astype(object)
+        plain[mask] = gap if plain.dtype != object else None
+        return plain
+    return X
+
+
+def _dense(frame: Any) -> dict[Any, Any]:  # noqa: ANN401
+    """Return the dtypes that the sparse columns of a frame of pandas have when they are dense."""
+    _labels(list(frame.columns))  # one dtype for each name
+    dtypes = frame.dtypes.items()
+    return {name: one.subtype for name, one in dtypes if str(one).startswith("Sparse[")}
 
 
 def types_of(X: Any) -> dict[int, dict[str, Any]]:  # noqa: ANN401, N803
@@ -130,6 +190,21 @@ def common_dtype(dtypes: Mapping[str, Any]) -> Any:  # noqa: ANN401 (of any libr
     return None
 
 
+def check_no_times(table: Table, j: int) -> None:
+    """Raise if a column holds times, which NumPy would convert to nanoseconds or the like."""
+    found = table.dtypes[j]
+    if _letter(found) not in TIMES:
+        return
+    raise _holds_times(table.name(j), found)
+
+
+def _holds_times(name: str, found: object) -> TypeError:
+    return TypeError(
+        f"column {name} holds times ({found}): give numbers, for instance the days since the "
+        "first, or leave the column out"
+    )
+
+
 def check_is_table(X: object) -> None:  # noqa: N803
     """Raise for the name of a file and for a dictionary, which are tables only when read."""
     if isinstance(X, str | bytes | os.PathLike):
@@ -151,11 +226,9 @@ def read_columns(
 
     ``rows`` are those of a table of numbers, which scikit-learn has read, and None otherwise.
     """
-    names = [one.name for one in declared]
-    labels = None if any(name is None for name in names) else [n for n in names if n is not None]
     listed: set[int] = set()
     if not isinstance(discrete, str):
-        listed = {index_of(key, declared.count, labels, "discrete") for key in discrete}
+        listed = {index_of(key, declared.count, declared.names, "discrete") for key in discrete}
     found: list[Column] = []
     values: list[Array] = []
     for j, given in enumerate(declared):
@@ -193,7 +266,7 @@ def read_rows(table: Table, columns: Columns) -> Tensor:
 
 def level_code(column: Column, value: object, what: str) -> float:
     """Return the index of one level of a categorical column; ``what`` is named in the message."""
-    if value not in column.levels:
+    if not _is_hashable(value) or value not in column.levels:
         raise ValueError(
             f"{what} must be a level that the fit has seen, one of {_listed(column)}, got {value!r}"
         )
@@ -226,12 +299,39 @@ def check_complete(columns: Columns, rows: Tensor, advice: str = "") -> None:
         )
 
 
-def _labels(labels: list[Any]) -> tuple[str | int, ...]:
-    """Return the names of columns, which have to be distinct."""
-    twice = [label for k, label in enumerate(labels) if label in labels[:k]]
+def check_labels(columns: Columns, table: Table | None) -> None:
+    """Raise if a frame has other names than the fit, or the same in another order.
+
+    Scikit-learn does so for names that are text. The numbers from 0 that pandas gives to columns
+    without names agree with names that are no text, unless these are numbers in another order.
+    """
+    known, labels = columns.names, None if table is None else table.labels
+    if known is None or labels is None or known == labels:
+        return
+    nameless = labels == tuple(range(len(labels)))
+    if nameless and columns.texts is None and set(known) != set(labels):
+        return
+    raise ValueError(
+        f"X must have the columns {list(known)} in this order, as the fit, got {list(labels)}"
+    )
+
+
+def _labels(labels: list[Any]) -> tuple[Hashable, ...]:
+    """Return the names of columns, which have to be distinct; those of NumPy as Python's."""
+    names = [_name(label) for label in labels]
+    twice = [label for k, label in enumerate(names) if label in names[:k]]
     if twice:
         raise ValueError(f"columns must have distinct names, but {twice[0]!r} is there twice")
-    return tuple(label if isinstance(label, str | int) else str(label) for label in labels)
+    return tuple(names)
+
+
+def _name(label: Any) -> Hashable:  # noqa: ANN401
+    """Return a name that equals itself and is no mark of a column without a name."""
+    if isinstance(label, tuple):
+        return tuple(map(_name, label))
+    label = _plain(label)
+    name: Hashable = str(label) if label is None or label != label else label  # noqa: PLR0124
+    return name
 
 
 def _letter(dtype: Any) -> str:  # noqa: ANN401
@@ -284,17 +384,13 @@ def _learn(table: Table, j: int, column: Column, numeric: str) -> tuple[Column, 
     ``numeric`` is the parameter that declares it to be numeric, if one does.
     """
     entries, dtype, name = table.column(j), table.dtypes[j], table.name(j)
-    letter = _letter(dtype)
-    if letter in TIMES:
-        raise TypeError(
-            f"column {name} holds times ({dtype}): give numbers, for instance the days since the "
-            "first, or leave the column out"
-        )
-    if letter in "iuf":
+    if _letter(dtype) in "iuf":
         return column, _numbers(table, j)
+    check_no_times(table, j)
     given = [value for value in entries.tolist() if not _is_gap(value)]
     flags = bool(given) and all(isinstance(value, bool | np.bool_) for value in given)
-    declared = getattr(dtype, "categories", None) is not None and table.frame == "pandas"
+    categories = _categories(dtype)
+    declared = bool(categories)
     parsed = sum(map(_is_number, given))
     if numeric or not (declared or flags or 2 * parsed < len(given)):
         return replace(column, dtype="float64"), _numbers(table, j, numeric)
@@ -305,12 +401,20 @@ def _learn(table: Table, j: int, column: Column, numeric: str) -> tuple[Column, 
             f"{levels[0]!r}: these are no levels of a category; leave the column out, or give "
             "numbers"
         )
-    categories: tuple[Any, ...] = ()
     if declared:
-        categories = tuple(_plain(value) for value in dtype.categories)
         levels = tuple(value for value in categories if value in set(levels))
     column = replace(column, levels=levels, categorical=True, categories=categories)
     return column, _codes(entries, column, name)
+
+
+def _categories(dtype: Any) -> tuple[Any, ...]:  # noqa: ANN401
+    """Return the categories that a dtype declares, in its order: "category", or polars' Enum."""
+    found = getattr(dtype, "categories", None)
+    if found is None or str(dtype).startswith(
+        "Categorical"
+    ):  # of polars, which collects them as they come
+        return ()
+    return tuple(_plain(value) for value in found)
 
 
 REMEDIES = {
@@ -327,6 +431,7 @@ def _numbers(table: Table, j: int, declared: str = "") -> Array:
 
     ``declared`` is the parameter that declares it to be numeric, if one does.
     """
+    check_no_times(table, j)
     entries, name = table.column(j), table.name(j)
     if entries.dtype.kind in NUMBERS:
         return entries.astype(np.float64)
@@ -334,6 +439,8 @@ def _numbers(table: Table, j: int, declared: str = "") -> Array:
     for row, value in enumerate(entries.tolist()):
         if _is_gap(value):
             result[row] = np.nan
+        elif isinstance(value, date | timedelta | np.datetime64 | np.timedelta64):
+            raise _holds_times(name, type(value).__name__)
         elif _is_number(value):
             result[row] = float(value)
         elif isinstance(value, str) and declared:
@@ -362,7 +469,7 @@ def _codes(entries: Array, column: Column, name: str) -> Array:
         if _is_gap(value):
             result[row] = np.nan
             continue
-        code = index.get(value)
+        code = index.get(value) if _is_hashable(value) else None
         if code is None:
             raise ValueError(
                 f"column {name} has the level {value!r} in row {row}, which the fit has not seen: "

@@ -28,8 +28,11 @@ from oism.tables._frame import (
     check_complete,
     check_finite,
     check_is_table,
+    check_labels,
+    check_no_times,
     read_columns,
     read_rows,
+    readable,
 )
 
 Array = NDArray[np.float64]
@@ -52,6 +55,7 @@ def learn_columns(estimator: TableEstimator, X: ArrayLike, *, detect: bool = Tru
 
     Discrete columns are detected unless ``detect`` is false.
     """
+    X = readable(X)  # noqa: N806
     table, rows = _numbers(estimator, X, reset=True)
     count = estimator.n_features_in_ if table is None else len(table.dtypes)
     labels = getattr(estimator, "feature_names_in_", None if table is None else table.labels)
@@ -66,7 +70,10 @@ def learn_columns(estimator: TableEstimator, X: ArrayLike, *, detect: bool = Tru
 
 def rows_of(estimator: TableEstimator, X: ArrayLike, *, gaps: bool = False) -> Tensor:  # noqa: N803
     """Return rows of the estimator's columns; raises where they have gaps, unless allowed."""
+    X = readable(X)  # noqa: N806
     table, rows = _numbers(estimator, X, reset=False)
+    if estimator.columns_.texts is None:
+        check_labels(estimator.columns_, table)
     if rows is None:
         assert table is not None
         rows = read_rows(table, estimator.columns_)
@@ -79,9 +86,23 @@ def rows_of(estimator: TableEstimator, X: ArrayLike, *, gaps: bool = False) -> T
 def weights_of(sample_weight: ArrayLike | None, rows: Tensor) -> Tensor:
     """Return the weights of rows: ``(n,)``, 1 by default."""
     weights = _check_sample_weight(
-        sample_weight, rows.numpy(), dtype=np.float64, ensure_non_negative=True
+        readable(sample_weight), rows.numpy(), dtype=np.float64, ensure_non_negative=True
     )
     return shared_tensor(weights)
+
+
+def check_folds(cv: object) -> None:
+    """Raise for folds that need the groups of the rows, and for a list that is none of splits."""
+    routing = getattr(cv, "get_metadata_routing", None)
+    if routing is not None and routing().split.requests.get("groups"):
+        raise ValueError(
+            f"cv must be splits where rows come in groups, got {cv!r}: give "
+            "cv=list(splitter.split(X, groups=groups))"
+        )
+    if isinstance(cv, list | tuple) and not all(isinstance(one, list | tuple) for one in cv):
+        raise ValueError(
+            f"cv must be a number of folds, a splitter, or pairs (train, test), got {cv!r}"
+        )
 
 
 def batch_reader(estimator: TableEstimator) -> Callable[[Any], Array]:
@@ -95,6 +116,11 @@ def batch_reader(estimator: TableEstimator) -> Callable[[Any], Array]:
     def numbers(rows: Any) -> Array:  # noqa: ANN401
         nonlocal first
         reset, first = first, False
+        rows = readable(rows)
+        table = Table.of(rows)
+        if table is not None:
+            for j in range(len(table.dtypes)):
+                check_no_times(table, j)
         found: Array = validate_data(
             estimator, rows, dtype=np.float64, ensure_all_finite="allow-nan", reset=reset
         )

@@ -22,6 +22,9 @@ from oism.tables._columns import Columns, limits
 from oism.tables._family import MomentFamily
 
 ORDER = 6
+
+MOST_ORDER = 86
+"""The largest degree of polynomials, of which the derivatives have products in `oism.basis`."""
 """The largest degree of the polynomials, unless given."""
 
 FIRST_SIGMA = 0.01
@@ -49,6 +52,11 @@ class OrnsteinUhlenbeckFamily(MomentFamily[OrnsteinUhlenbeck]):
     def moments(self, dim: int, n: float, folds: int, *, squares: bool) -> Moments:  # noqa: ARG002
         """Return an accumulator of polynomials."""
         order = ORDER if isinstance(self.order, str) else int(self.order)
+        if order > MOST_ORDER:  # their derivatives have one degree less
+            raise ValueError(
+                f"order must be at most {MOST_ORDER} for process='ou', got {order}: the products "
+                "of polynomials of larger degree do not fit float64"
+            )
         return moments_of(Hermite(dim, order, self.process), folds, squares=squares)
 
     def fit(

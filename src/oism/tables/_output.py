@@ -8,6 +8,7 @@ integer columns are rounded.
 from __future__ import annotations
 
 import importlib
+import re
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,12 @@ from oism.tables._column import Column
 from oism.tables._columns import Columns
 
 Array = NDArray[Any]
+
+DICTIONARY = re.compile(
+    r"dictionary<values=(?P<value>\w+), indices=(?P<index>\w+), ordered=(?P<ordered>[01])>"
+    r"\[pyarrow\](, ordered)?"
+)
+"""The text by which pandas names the dictionaries of Arrow."""
 
 
 def write_rows(columns: Columns, rows: Tensor) -> Any:  # noqa: ANN401 (an array or a frame)
@@ -48,21 +55,35 @@ def _written(column: Column, values: Array) -> Array:
         result[:] = [column.levels[code] for code in codes]
         result[gaps] = None
         return result
-    return column.whole(values) if column.is_integer else values
+    if not column.is_integer:
+        return values
+    whole, gaps = column.whole(values), np.isnan(values)
+    if not gaps.any():
+        return whole
+    result = whole.astype(object)
+    result[gaps] = None
+    return result
 
 
 def _to_pandas(pandas: Any, columns: Columns, values: list[Array]) -> Any:  # noqa: ANN401
     series = {}
     for j, column in enumerate(columns):
-        dtype: Any = column.dtype.removesuffix(", ordered")
-        data = values[j]
-        if column.categories:
-            dtype = pandas.CategoricalDtype(
-                list(column.categories), ordered=column.dtype.endswith(", ordered")
-            )
         name = j if column.name is None else column.name
-        series[name] = pandas.Series(data).astype(dtype)
+        series[name] = pandas.Series(values[j]).astype(_pandas_dtype(pandas, column))
     return pandas.DataFrame(series)
+
+
+def _pandas_dtype(pandas: Any, column: Column) -> Any:  # noqa: ANN401
+    """Return the dtype of a column of pandas by its text."""
+    if column.categories:
+        ordered = column.dtype.endswith(", ordered")
+        return pandas.CategoricalDtype(list(column.categories), ordered=ordered)
+    coded = DICTIONARY.fullmatch(column.dtype)
+    if coded is None:
+        return column.dtype.removesuffix(", ordered")
+    arrow = importlib.import_module("pyarrow")  # pandas does not read this text
+    index, value = (arrow.type_for_alias(coded[word]) for word in ("index", "value"))
+    return pandas.ArrowDtype(arrow.dictionary(index, value, coded["ordered"] == "1"))
 
 
 def _to_polars(polars: Any, columns: Columns, values: list[Array]) -> Any:  # noqa: ANN401
@@ -70,12 +91,9 @@ def _to_polars(polars: Any, columns: Columns, values: list[Array]) -> Any:  # no
     for j, column in enumerate(columns):
         name, word = str(column.name), column.dtype.partition("(")[0]
         dtype = getattr(polars, word, None)
-        if column.categorical:
-            one = polars.Series(name, values[j].tolist())
-            dtype = polars.Enum(column.levels) if word == "Enum" else dtype
-        elif column.is_integer:
-            one = polars.Series(name, values[j]).fill_nan(None)
-        else:
-            one = polars.Series(name, values[j])
+        if word == "Enum":
+            dtype = polars.Enum(column.categories or column.levels)
+        data = values[j].tolist() if values[j].dtype == object else values[j]
+        one = polars.Series(name, data)
         series.append(one if dtype is None else one.cast(dtype))
     return polars.DataFrame(series)

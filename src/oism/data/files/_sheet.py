@@ -110,17 +110,34 @@ class Sheet:
         return np.stack(parts, axis=1) if parts else np.empty((self.table.num_rows, 0))
 
     def frame(self, columns: Sequence[str], advice: str = "") -> pa.Table:
-        """Return columns of numbers, NaN where one is missing, and of text with few levels.
+        """Return columns of numbers, of True and False, and of text with few levels.
 
-        A text is a level where at most half of a column's texts are numbers, and at most 50 of them
-        are different; missing ones are null. Otherwise the first text is an error, see `numbers`.
+        Columns of integers have their type, and null where one is missing; other numbers are
+        float64, and NaN. A text is a level where at most half of a column's texts are numbers, and
+        at most 50 of them are different; missing ones are null. Otherwise the first text is an
+        error, see `numbers`. The texts true and false are True and False.
         """
-        levels = {name: self._levels(name) for name in columns}
+        found = {
+            name: self._levels(name) if (cells := self.typed(name)) is None else cells
+            for name in columns
+        }
         parts = [
-            pa.array(self._column(name, advice)) if levels[name] is None else levels[name]
+            pa.array(self._column(name, advice)) if found[name] is None else found[name]
             for name in columns
         ]
         return pa.table(parts, list(columns))
+
+    def typed(self, column: str) -> pa.ChunkedArray | None:
+        """Return a column whose type is that of integers or of True and False, otherwise None."""
+        cells = self.table.column(column)
+        if pa.types.is_integer(cells.type) or pa.types.is_boolean(cells.type):
+            return cells
+        return None
+
+    def holds_text(self, column: str) -> bool:
+        """Return whether the cells of a column are text, also if that text is numbers."""
+        kind = self.table.column(column).type
+        return _is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
     def texts(self, column: str) -> pa.ChunkedArray:
         """Return a column as texts, null where one is missing."""
@@ -142,8 +159,9 @@ class Sheet:
         counts.pop(None, None)
         numbers = sum(count for word, count in counts.items() if is_number(word))
         few = len(counts) <= MOST_LEVELS and 2 * numbers < sum(counts.values())
-        flags = {word.lower() for word in counts} <= {"true", "false"}
-        if not few or flags or len(pc.unique(words)) > MOST_LEVELS + 1:
+        if counts and {word.lower() for word in counts} <= {"true", "false"}:
+            return _cast(words, pa.bool_())  # None if there are other words further down
+        if not few or not counts or len(pc.unique(words)) > MOST_LEVELS + 1:
             return None
         return words
 
