@@ -20,12 +20,13 @@ from oism.process import Jacobi, Laguerre, Torus
 from oism.tables._column import Column
 from oism.tables._end_chart import NEAREST, EndChart
 from oism.tables._ends import (
+    JacobiFamily,
+    LaguerreFamily,
     beta_errors,
     beta_powers,
     candidates,
     gamma_error,
     gamma_power,
-    is_steep,
     likely_powers,
 )
 from oism.tables._stack import StackedTable
@@ -97,11 +98,11 @@ def test_powers_that_may_be_one_are_one(column: Column) -> None:
 
 
 def test_which_processes_are_steep() -> None:
-    assert is_steep(Jacobi(0.5, 0.5), (1.0, 1.0))
-    assert is_steep(Jacobi(1.0, 0.5), (0.4, 2.0))
-    assert not is_steep(Jacobi(0.5, 1.0), (0.8, 2.0))
-    assert not is_steep(Jacobi(1.0, 1.0), (2.0, 2.0))
-    assert not is_steep(Laguerre(0.7), (0.7, 1.0))
+    assert JacobiFamily(Jacobi(0.5, 0.5)).is_steep((1.0, 1.0))
+    assert JacobiFamily(Jacobi(1.0, 0.5)).is_steep((0.4, 2.0))
+    assert not JacobiFamily(Jacobi(0.5, 1.0)).is_steep((0.8, 2.0))
+    assert not JacobiFamily(Jacobi(1.0, 1.0)).is_steep((2.0, 2.0))
+    assert not LaguerreFamily(Laguerre(0.7)).is_steep((0.7, 1.0))
 
 
 @pytest.mark.slow

@@ -27,6 +27,9 @@ class Terminated(BaseException):
     """SIGTERM was received. As an exception it lets drafts of files be removed."""
 
 
+SIGNALS = (KeyboardInterrupt, Terminated)
+"""The exceptions that signals raise."""
+
 CODES: dict[type[BaseException], int] = {
     UsageError: USAGE,
     KeyboardInterrupt: INTERRUPTED,
@@ -63,8 +66,8 @@ def cause_of(error: BaseException) -> BaseException:
 
     Python 3.11 raises a RuntimeError from a signal that arrives while a class is created.
     """
-    is_signal = isinstance(error.__cause__, KeyboardInterrupt | Terminated)
-    return error.__cause__ if error.__cause__ is not None and is_signal else error
+    cause = error.__cause__
+    return cause if cause is not None and type(cause) in SIGNALS else error
 
 
 def one_line(error: BaseException) -> str:

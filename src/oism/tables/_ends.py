@@ -17,6 +17,7 @@ see `oism.tables._pool.supported_weights`.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, cast
 
@@ -38,7 +39,7 @@ from oism.estimation import (
     fold_of,
     moments_of,
 )
-from oism.process import Clock, Jacobi, Laguerre, Process
+from oism.process import Clock, Jacobi, Laguerre
 from oism.score import OperatorScore
 from oism.tables._background import Spread, effective_count
 from oism.tables._collector import Settings
@@ -89,6 +90,15 @@ class EndFamily(MomentFamily[P]):
         """Return the scores, by default over the clock of the basis."""
         return fit_moments(moments, clock=clock, shrinkage=shrinkage, ridge=ridge, knots=self.knots)
 
+    @property
+    @abstractmethod
+    def powers(self) -> tuple[float, float]:
+        """The powers of the invariant density at the ends; 1 for an end at infinity."""
+
+    def is_steep(self, likely: tuple[float, float]) -> bool:
+        """Return whether densities are infinite at an end where by likely powers they are not."""
+        return any(own < 1 <= other for own, other in zip(self.powers, likely, strict=True))
+
     def degree(self) -> int:
         """Return the largest degree of the polynomials."""
         return self.usual_degree if isinstance(self.order, str) else int(self.order)
@@ -101,6 +111,11 @@ class JacobiFamily(EndFamily[Jacobi]):
     example = "Jacobi(a, b)"
     process_type = Jacobi
     usual_degree = 48
+
+    @property
+    def powers(self) -> tuple[float, float]:
+        """The parameters of the process."""
+        return self.process.a, self.process.b
 
     def check(self, columns: Columns) -> None:
         """Raise unless there is one column, with bounds."""
@@ -130,6 +145,11 @@ class LaguerreFamily(EndFamily[Laguerre]):
     example = "Laguerre(a)"
     process_type = Laguerre
     usual_degree = 12
+
+    @property
+    def powers(self) -> tuple[float, float]:
+        """The parameter of the process, and 1."""
+        return self.process.a, 1.0
 
     def check(self, columns: Columns) -> None:
         """Raise unless there is one column, with one bound."""
@@ -165,7 +185,7 @@ def end_of(column: Column) -> tuple[float, float]:
     return (column.low, 1.0) if math.isfinite(column.low) else (column.high, -1.0)
 
 
-def candidates(column: Column, x: Tensor, likely: tuple[float, float]) -> list[Family[Any]]:
+def candidates(column: Column, x: Tensor, likely: tuple[float, float]) -> list[EndFamily[Any]]:
     """Return families for a column with bounds, its values ``(n,)`` and their likely powers.
 
     >>> column = Column(low=0.0, high=1.0)
@@ -277,7 +297,8 @@ def choose_at_ends(
         return family
     column, x = columns[0], rows[:, 0]
     powers = likely_powers(column, x, weights)
-    families: list[Any] = [family, *candidates(column, x, powers)]
+    own = candidates(column, x, powers)
+    families: list[Any] = [family, *own]
     kernels = choose_end_kernels((column.low, column.high), powers, rows, weights, fold)
     quick = replace(settings, steps=STEPS, device=None)
     tasks = [(replace(one, knots=KnownKnots()), quick) for one in families]
@@ -294,12 +315,5 @@ def choose_at_ends(
 
     folds = [fold == one for one in used]
     logs, mass, _ = held_out_logs(fit, rows, weights, folds, MOST_HELD_OUT)
-    plain = torch.tensor([*(not is_steep(one.process, powers) for one in families), True])
+    plain = torch.tensor([True, *(not one.is_steep(powers) for one in own), True])
     return StackedFamily.of(families, supported_weights(logs, mass, plain), kernels)
-
-
-def is_steep(process: Process, powers: tuple[float, float]) -> bool:
-    """Return whether densities are infinite at an end where by likely powers they are not."""
-    if not isinstance(process, Jacobi):
-        return False
-    return any(a < 1 <= likely for a, likely in zip((process.a, process.b), powers, strict=True))
