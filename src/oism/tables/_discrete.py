@@ -296,11 +296,11 @@ class DiscreteConditional:
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Return n rows: nodes of the given cells by their density, and the rest given these."""
         given, inner = self.model.columns.select(self._fixed), self.model.inner
-        values, _ = given.enclosed(self._values)  # as in log_density
-        low, width = given.cells(values)
+        inside, _ = given.enclosed(self._values)  # as in log_density
+        low, width = given.cells(inside)
         found = list(self.model.columns.discrete)
         nodes = self.model.nodes[:, [found.index(j) for j in self._fixed if j in found]]
-        points = values.repeat(len(nodes), 1)
+        points = inside.repeat(len(nodes), 1)
         points[:, list(given.discrete)] = low + width * nodes
         weights = torch.softmax(inner.marginal(self._fixed).log_density(points), dim=0)
         chosen = draws.multinomial(weights, n, generator)
