@@ -115,7 +115,7 @@ class Totals:
     def count(self) -> float:
         """The effective number of rows, 0 without any."""
         first, second = self.sums.tolist()
-        return effective_count(first, second) if second > 0 else 0.0
+        return effective_count(first, second) if first > 0 else 0.0
 
 
 @dataclass
