@@ -16,7 +16,7 @@ from torch import Tensor
 from oism import OISM, storage
 from oism.tables import Column, Columns, DiscreteModel, MixtureModel
 from oism.tables._discrete import cell_nodes
-from oism.tables._levels import with_levels
+from oism.tables._levels import discrete_columns, with_levels
 
 COVARIANCE = np.array([[1.5, 0.6, 0.0], [0.6, 1.0, -0.4], [0.0, -0.4, 2.0]])
 
@@ -297,3 +297,90 @@ def test_marginals_on_a_grid_take_no_settings_of_a_flow() -> None:
         found = float(np.exp(counts.score_samples([[level]]))[0])
         assert found == pytest.approx(float(np.trapezoid(joint, y)), rel=2e-3)
     assert set(counts.sample(50, random_state=0)[:, 0]) <= set(rows[:, 0])
+
+
+def few_different_rows() -> dict[str, np.ndarray[Any, Any]]:
+    """Return tables of fewer than 20 different rows, which repeat because their values do."""
+    rng = np.random.default_rng(0)
+    flag = rng.integers(0, 2, (200, 1))
+    return {
+        "two flags": rng.integers(0, 2, (1000, 2)),
+        "three flags": rng.integers(0, 2, (1000, 3)),
+        "four flags": rng.integers(0, 2, (1000, 4)),
+        "1 to 3": rng.integers(1, 4, (300, 2)),
+        "1 to 4": rng.integers(1, 5, (100, 2)),
+        "a flag and the opposite": np.hstack((flag, 1 - flag)),
+        "three of four combinations": np.array([[0, 0], [0, 1], [1, 0]])[rng.integers(0, 3, 300)],
+        "halves": 0.5 * rng.integers(0, 3, (200, 2)),
+    }
+
+
+@pytest.mark.parametrize("name", few_different_rows())
+def test_levels_are_found_in_few_different_rows(name: str) -> None:
+    """Only different rows counted, and of two flags there are four."""
+    x = few_different_rows()[name] + 0.0
+    columns = Columns.of(x.shape[1], None, None, None, None)
+    assert discrete_columns(columns, torch.from_numpy(x)) == set(range(x.shape[1]))
+
+
+@pytest.mark.parametrize("copies", [2, 3, 20, 200])
+@pytest.mark.parametrize("different", [6, 12, 40])
+def test_copies_do_not_make_levels_of_continuous_columns(different: int, copies: int) -> None:
+    """An integer weight is that number of rows, and repeats no value."""
+    rng = np.random.default_rng(0)
+    columns = Columns.of(2, None, None, None, None)
+    continuous = rng.normal(size=(different, 2))
+    beside_a_flag = np.column_stack((rng.integers(0, 2, different), continuous[:, 0]))
+    for x in (continuous, beside_a_flag):
+        once, often = (
+            discrete_columns(columns, torch.from_numpy(np.repeat(x, k, axis=0)))
+            for k in (1, copies)
+        )
+        assert often == once
+        drawn = x[rng.integers(0, different, copies * different)]
+        assert 1 not in discrete_columns(columns, torch.from_numpy(drawn))
+
+
+def test_two_flags_have_the_probabilities_of_their_combinations() -> None:
+    """The density of one combination was 9.9, and no sample was 0 or 1."""
+    x = np.random.default_rng(0).integers(0, 2, (1000, 2)) + 0.0
+    model = OISM().fit(x)
+    assert model.columns_.kinds == ("discrete", "discrete")
+    combinations = np.array([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
+    found = np.exp(model.score_samples(combinations))
+    np.testing.assert_allclose(found, 0.25, rtol=0, atol=0.02)
+    assert set(np.unique(model.sample(100, random_state=0))) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("value", [7.0, 0.0, -5.0])
+@pytest.mark.parametrize("count", [1, 3])
+def test_samples_given_a_value_beyond_a_closed_end(value: float, count: int) -> None:
+    """Scores were those given the outer level, and drawing failed."""
+    rng = np.random.default_rng(0)
+    rating = rng.integers(1, 6, 200)
+    x = np.column_stack((rating, rng.normal(rating[:, None], 0.3, (200, count))))
+    model = OISM().fit(x)
+    assert model.columns_[0].closed == (True, True)
+    outer = min(max(value, 1.0), 5.0)
+    drawn = model.sample(200, 0, given={0: value})
+    np.testing.assert_array_equal(drawn[:, 0], value)
+    np.testing.assert_array_equal(drawn[:, 1:], model.sample(200, 0, given={0: outer})[:, 1:])
+    beyond, level = (
+        model.conditional({0: one}).score_samples(x[:20, 1:]) for one in (value, outer)
+    )
+    np.testing.assert_allclose(beyond, level)
+    holes = np.full((200, 1 + count), np.nan)
+    holes[:, 0] = value
+    filled = model.impute(holes, random_state=0)
+    np.testing.assert_array_equal(filled[:, 0], value)
+    assert np.median(filled[:, 1]) == pytest.approx(outer, abs=0.3)
+
+
+def test_a_given_level_outside_of_the_bounds_is_named() -> None:
+    model = DiscreteModel(gaussian(2), columns(integers(0, 3), (), low=0.0, closed=(True, True)))
+    with pytest.raises(
+        ValueError, match=r"given has density 0: \{0: -3.0\} is outside of the bounds"
+    ):
+        model.conditional({0: -3.0})
+    with pytest.raises(ValueError, match="rows have density 0"):
+        model.completed(rows([[-3.0, math.nan]]))

@@ -170,3 +170,19 @@ def test_gaps_in_training_rows_do_not_move_the_threshold() -> None:
             assert float((labels[part] < 0).mean()) == pytest.approx(share, abs=0.04)
     again = OutlierDetector.from_fitted(detector.estimator_, contamination=share, held_out=new)
     assert again.offset_ == pytest.approx(detector.offset_, abs=0.3)
+
+
+@pytest.mark.parametrize("dtype", ["object", "category"])
+def test_a_level_that_occurs_once(dtype: str) -> None:
+    """The fold that holds its row out did not know the level, and `fit` failed."""
+    rng = np.random.default_rng(0)
+    levels = ["rare", *["a", "b"] * 30]
+    rows = pd.DataFrame({"g": levels, "x": rng.normal(size=61), "y": rng.normal(size=61)})
+    rows = rows.astype({"g": dtype})
+    detector = OutlierDetector(contamination=0.1)
+    labels = detector.fit_predict(rows)
+    assert labels[0] == -1
+    assert float((labels < 0).mean()) == pytest.approx(0.1, abs=0.03)
+    folds = OutlierDetector.from_fitted(detector.estimator_, contamination=0.1, train=rows)
+    assert folds.offset_ == pytest.approx(detector.offset_)
+    assert math.isfinite(OutlierDetector(contamination=0.1).fit(rows).offset_)

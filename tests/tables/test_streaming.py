@@ -56,7 +56,15 @@ def work(rank: int) -> dict[str, torch.Tensor]:
     model = OISM(**SMALL).fit_batches(lambda: batches(big(), 10_000, rank, RANKS))
     rows = OISM(process="joint").fit_batches(lambda: batches(big()[:40_000], 1000, rank, RANKS))
     either = OISM().fit_batches(lambda: batches(ridge(), 50, rank, RANKS))
+    once = batches(ridge(), 50, rank, RANKS)
+    again = (lambda: once) if rank else (lambda: batches(ridge(), 50, rank, RANKS))
+    differs = False
+    try:  # pass 2 of one process is empty, and all processes learn of it
+        OISM(**SMALL).fit_batches(again)
+    except ValueError as error:
+        differs = "pass 1 had 400 rows and pass 2 has 200" in str(error)
     return {
+        "differs": torch.tensor(differs),
         "either": torch.from_numpy(either.score_samples(ridge())),
         "densities": torch.from_numpy(model.score_samples(big()[:1000])),
         "kept": rows.collector_.rows.positions(),
@@ -103,6 +111,7 @@ def test_several_processes_have_the_same_model(on_ranks: Callable[..., list[Any]
     for found in (first, second):
         np.testing.assert_allclose(found["either"], either.score_samples(ridge()), atol=1e-9)
         np.testing.assert_allclose(found["densities"], densities, rtol=0, atol=1e-12)
+        assert found["differs"]
         rows = OISM(process="joint").fit_batches(lambda: batches(big()[:40_000], 1000))
         assert torch.equal(found["kept"], rows.collector_.rows.positions())
         assert float(found["count"]) == 40_000
@@ -323,3 +332,59 @@ def test_integers_with_gaps_stay_integers() -> None:
     model = OISM(process="torus", discrete=(), **SMALL).fit_batches(lambda: parts)
     assert model.columns_[0].dtype == "Int64"
     assert str(model.sample(3, random_state=0)["n"].dtype) == "Int64"
+
+
+def passes(*several: list[Any]) -> Callable[[], list[Any]]:
+    """Return a function that returns these batches, one list in each call."""
+    left = iter(several)
+    return lambda: next(left)
+
+
+@pytest.mark.parametrize("process", ["torus", "joint", "auto"])
+def test_pass_two_has_to_read_the_rows_of_pass_one(process: str) -> None:
+    """An exhausted iterator was accepted, and the model failed when it was used."""
+    x, settings = table(400), {**SMALL, "process": process}
+    once = iter([x])
+    message = "batches must return the same rows in both passes, but "
+    remedy = "return a new iterator in each call"
+    with pytest.raises(ValueError, match=f"{message}pass 1 had 400 rows .* 0: {remedy}"):
+        OISM(**settings).fit_batches(lambda: once)
+    with pytest.raises(ValueError, match=f"{message}pass 1 had 400 rows .* 200: {remedy}"):
+        OISM(**settings).fit_batches(passes([x], [x[:200]]))
+    with pytest.raises(ValueError, match=f"{message}column 1 had the sum"):
+        OISM(**settings).fit_batches(passes([x], [x * [1.0, 10.0]]))
+    frame = pd.DataFrame(x, columns=["a", "b"])
+    with pytest.raises(ValueError, match=f"{message}column 'a' had the sum"):
+        OISM(**settings).fit_batches(passes([frame], [frame.assign(a=frame["a"] + 1e-3)]))
+    with pytest.raises(ValueError, match=f"{message}weights had the sum 400 in pass 1"):
+        OISM(**settings).fit_batches(passes([x], [(x, np.full(400, 2.0))]))
+
+
+def test_passes_may_have_other_batches() -> None:
+    """Rounding errors of the sums depend on them."""
+    x = table(3000) * 1e6 + 1e9
+    x[::7, 0] = np.nan
+    model = OISM(process="mixture", discrete=())
+    model.fit_batches(passes(list(batches(x, 1000)), list(batches(x, 7))[::-1]))
+    assert np.isfinite(model.score_samples(x[:10])).all()
+
+
+def test_mistakes_in_batches_are_named() -> None:
+    x = table(100)
+    frame = pd.DataFrame(x, columns=["a", "b"])
+    digits = frame.assign(c=pd.Categorical(["1", "2"] * 50))
+    with pytest.raises(ValueError, match=r"weights of a batch must be one for each of its 100 row"):
+        OISM().fit_batches(lambda: [(x, np.ones(99))])
+    with pytest.raises(ValueError, match=r"positions of a batch must .* got the shape \(3,\)"):
+        OISM().fit_batches(lambda: [Batch(x, None, np.arange(3))])
+    with pytest.raises(ValueError, match=r"column 'c' has the text 'u', .* or use fit"):
+        OISM().fit_batches(lambda: [frame.assign(c=["u", "v"] * 50)])
+    with pytest.raises(ValueError, match=r"column 1 has the text 'u'"):
+        OISM().fit_batches(lambda: [np.array([[1.0, "u"]] * 20, dtype=object)])
+    for one in (digits, pl.from_pandas(digits), pa.Table.from_pandas(digits)):
+        with pytest.raises(ValueError, match=r"column 'c' has the text '1', and batches hold"):
+            OISM().fit_batches(lambda one=one: [one])
+    with pytest.raises(ValueError, match=r"infinity: column 'b', row 3 of a batch"):
+        OISM().fit_batches(lambda: [frame, frame.assign(b=[0, 0, 0, np.inf] * 25)])
+    with pytest.raises(TypeError, match=r"X must be a table, got a mapping"):
+        OISM().fit_batches(lambda: [{"a": x[:, 0]}])

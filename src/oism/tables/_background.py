@@ -32,13 +32,24 @@ LEAST_SHARE = 1 / 16
 FAR = 1e150
 """Distances are cut off here, so that their squares stay finite."""
 
+LEAST_SQUARE = 1e-300
+"""The least sum of squared weights; the largest is its inverse."""
 
 HALF_NORMAL = 0.5 * math.log(math.pi / 2)
 """The log-density of |z| at 0 for z ~ N(0, 1) is minus this."""
 
 
 def effective_count(weight: float, weight_squared: float) -> float:
-    """Return the effective number of rows: Σw, or (Σw)²/Σw² where that is more."""
+    """Return the effective number of rows: Σw, or (Σw)²/Σw² where that is more.
+
+    Raises where the squares leave the range of floating-point numbers.
+    """
+    if not LEAST_SQUARE <= weight_squared <= 1 / LEAST_SQUARE:
+        raise ValueError(
+            f"sample_weight must have a sum of squares between {LEAST_SQUARE:g} and "
+            f"{1 / LEAST_SQUARE:g}, got {weight_squared:g} for weights with the sum {weight:g}: "
+            "divide the weights by their mean"
+        )
     return max(weight, weight**2 / weight_squared)
 
 

@@ -216,10 +216,11 @@ class DiscreteModel(TabularModel):
         """Return values of some columns with nodes in place of levels."""
         places = [k for k, j in enumerate(self.columns.discrete) if j in there]
         own, nodes = self.columns.select(there), self.nodes[:, places].to(values)
-        rows, place = torch.unique(values, dim=0, return_inverse=True)
+        inside, _ = own.enclosed(values)  # as in log_density: beyond a closed end, the outer level
+        rows, place = torch.unique(inside, dim=0, return_inverse=True)
         pieces = list(at_nodes(self.inner.marginal(there), own, nodes, rows))
         points, logs = (torch.cat(part)[place] for part in zip(*pieces, strict=True))
-        empty = ~logs.isfinite().any(dim=1)
+        empty = ~(logs.isfinite().any(dim=1) & own.allows(values))
         if bool(empty.any()):
             raise ValueError(
                 f"rows have density 0: {values[empty][0].tolist()} in columns {there} is outside "
@@ -265,6 +266,8 @@ class DiscreteConditional:
         self._rest = [j for j in range(model.dim) if j not in self._fixed]
         if not self._rest or not set(self._fixed) <= set(range(model.dim)):
             raise ValueError(f"given must leave at least one of the {model.dim} columns")
+        if not bool(model.columns.select(self._fixed).allows(self._values).all()):
+            raise ValueError(f"given has density 0: {dict(self.given)} is outside of the bounds")
 
     def to_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor."""
@@ -293,10 +296,11 @@ class DiscreteConditional:
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """Return n rows: nodes of the given cells by their density, and the rest given these."""
         given, inner = self.model.columns.select(self._fixed), self.model.inner
-        low, width = given.cells(self._values)
+        inside, _ = given.enclosed(self._values)  # as in log_density
+        low, width = given.cells(inside)
         found = list(self.model.columns.discrete)
         nodes = self.model.nodes[:, [found.index(j) for j in self._fixed if j in found]]
-        points = self._values.repeat(len(nodes), 1)
+        points = inside.repeat(len(nodes), 1)
         points[:, list(given.discrete)] = low + width * nodes
         weights = torch.softmax(inner.marginal(self._fixed).log_density(points), dim=0)
         chosen = draws.multinomial(weights, n, generator)

@@ -3,7 +3,9 @@
 A numeric column is *discrete* if it is declared so, or if it has 2 to 256 different values and
 these repeat: there are at least 20 rows, and at least 2 per value. Rows that are equal in all
 columns count once, because they repeat rows and not values; a table of one column needs 5 rows per
-value instead, unless its values are integers.
+value instead, unless its values are integers. A table of fewer than 20 different rows is one of
+levels in all numeric columns or in none: in all of them there are at least 2 different rows per
+value, or they hold integers and have at least 20 rows per value, copies included.
 
 An end of the list of levels is closed, see `Column`, if at least 5 rows have the outer level.
 """
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from oism.tables._column import turn_start
 from oism.tables._columns import Columns
+from oism.tables._magnitudes import check_magnitudes
 
 LEAST_ROWS = 20
 MOST_LEVELS = 256
@@ -26,6 +29,9 @@ MOST_LEVELS = 256
 ROWS_PER_LEVEL = 2
 ROWS_PER_LEVEL_ALONE = 5
 """The least number of rows per level: in general, and for a single column of fractions."""
+
+COPIES_PER_LEVEL = 20
+"""The least number of rows per level where copies count, of integers in very few different rows."""
 
 ROWS_OF_AN_END = 5
 
@@ -37,7 +43,11 @@ MOST_COMPARED = 10**6
 
 
 def with_levels(columns: Columns, rows: Tensor, listed: set[int], *, detect: bool) -> Columns:
-    """Return the columns with the levels of those that are discrete."""
+    """Return the columns with the levels of those that are discrete.
+
+    Raises for columns whose numbers are too large or too small for any fit.
+    """
+    check_magnitudes(columns, rows)
     wanted = listed if not detect else discrete_columns(columns, rows) | listed
     found = list(columns)
     for j in sorted(wanted):
@@ -87,13 +97,31 @@ def discrete_columns(columns: Columns, rows: Tensor) -> set[int]:
         return set()
     alone = columns.count == 1
     n = len(rows)
-    if not alone and min(few.values()) * ROWS_PER_LEVEL <= n:
-        n = len(np.unique(rows.numpy(), axis=0, equal_nan=False)) if n <= MOST_COMPARED else n
+    if not alone and n <= MOST_COMPARED:
+        if min(few.values()) * ROWS_PER_LEVEL > n:
+            return set()
+        n = len(np.unique(rows.numpy(), axis=0, equal_nan=False))
+    if n < LEAST_ROWS:
+        return set(few) if _are_levels(rows[:, numeric], max(counts.values()), n) else set()
     result = set()
     for j, count in few.items():
-        values = rows[:, j][~rows[:, j].isnan()]
-        whole = bool((values == values.round()).all())
+        whole = _are_integers(rows[:, j])
         least = ROWS_PER_LEVEL_ALONE if alone and not whole else ROWS_PER_LEVEL
-        if n >= LEAST_ROWS and count * least <= n:
+        if count * least <= n:
             result.add(j)
     return result
+
+
+def _are_levels(values: Tensor, most: int, different: int) -> bool:
+    """Return whether all columns of very few different rows hold levels, at most so many each.
+
+    All or none: a column of fractions beside them shows that a longer table has been copied, and
+    copies, as a bootstrap makes them, are no evidence that values repeat.
+    """
+    if most * ROWS_PER_LEVEL <= different:
+        return True
+    return most * COPIES_PER_LEVEL <= len(values) and _are_integers(values)
+
+
+def _are_integers(values: Tensor) -> bool:
+    return bool((values.isnan() | (values == values.round())).all())

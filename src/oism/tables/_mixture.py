@@ -40,7 +40,7 @@ from oism.tables._process import ChartedProcess
 from oism.tables._tensors import check_tensor
 
 FAR = 1e120
-"""Whitened values are cut off here."""
+"""Standardised and whitened values are cut off here, so that their squares stay finite."""
 
 
 @storable
@@ -238,7 +238,7 @@ class MixtureModel(TabularModel):
         return torch.cat((score, divergence[:, None]), dim=1)
 
     def _score_and_divergence(self, x: Tensor, t: Tensor | float) -> tuple[Tensor, Tensor]:
-        u = self._rows(x)
+        u = self._rows(x).clamp(-FAR, FAR)
         time = checks.instants(t, "t", low=0.0, high=math.inf).to(u)
         if time.ndim and len(time) != len(u):
             raise ValueError(
@@ -308,7 +308,8 @@ class MixtureModel(TabularModel):
         if log_factors is not None:
             log_weights = log_weights + log_factors
         point = torch.tensor([values[c] for c in known], dtype=torch.float64)
-        gap = (point - self.centre[known]) / self.scale[known] - self.means[:, known].cpu()
+        u = ((point - self.centre[known]) / self.scale[known]).clamp(-FAR, FAR)
+        gap = u - self.means[:, known].cpu()
         own, across = self._blocks(known, known), self._blocks(rest, known)
         factor = torch.linalg.cholesky(own)
         z = torch.linalg.solve_triangular(factor, gap[..., None], upper=False)
@@ -362,7 +363,8 @@ class MixtureModel(TabularModel):
         values, vectors = torch.linalg.eigh(0.5 * (spread + spread.mT))
         root = vectors * values.clamp(min=0).sqrt()[:, None]
         means = self.means.cpu()
-        gap = (x - self.centre[known]) / self.scale[known] - means[:, known][component]
+        place = ((x - self.centre[known]) / self.scale[known]).clamp(-FAR, FAR)
+        gap = place - means[:, known][component]
         noise = draws.normal((len(x), len(rest)), generator, dtype=torch.float64)
         u = means[:, rest][component] + multiplied(gain, component, gap)
         u = u + multiplied(root, component, noise)

@@ -231,11 +231,24 @@ class OutlierDetector(OutlierMixin, BaseEstimator):  # type: ignore[misc]
         with progress_bar(None) as bar:
             bar.stage("held-out rows", needed)
             for (rest, held), _ in zip(splits, range(needed), strict=False):
-                density = self._density().fit(_safe_indexing(X, rest))
+                density = self._fitted_without(X, rest)
                 found[held] = density.score_samples(_safe_indexing(X, held))
                 bar.advance(1)
         found -= self._shifts(X)
         return found[~np.isnan(found)]
+
+    def _fitted_without(self, X: Any, rest: NDArray[np.int64]) -> Any:  # noqa: ANN401, N803
+        """Return a density that is fitted to the rows ``rest``, and knows the levels of all.
+
+        A level that occurs once is in no row but the one that is held out. Rows of weight 0 count
+        for nothing, but the columns are learned from all rows.
+        """
+        columns = getattr(self.estimator_, "columns_", None)
+        if columns is None or not columns.categorical:
+            return self._density().fit(_safe_indexing(X, rest))
+        weights = np.zeros(_num_samples(X))
+        weights[rest] = 1.0
+        return self._density().fit(X, sample_weight=weights)
 
     def _set_offset(self, held: Array) -> None:
         share = checks.positive(self.contamination, "contamination")
