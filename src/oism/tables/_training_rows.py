@@ -83,7 +83,7 @@ class TrainingRows:
         one = self.columns[column]
         if one.period is not None:
             start = self.margin(column, problem).start
-            return Warp(_uniform(start, start + one.period, periodic=True), self.least)
+            return Warp(_uniform(start, start + one.period, periodic=True), self.least(column))
         if math.isfinite(one.low) and math.isfinite(one.high):
             return Warp(_uniform(one.low, one.high), self._least_length(column))
         return self.warped(column, problem) if one.is_bounded else Identity()
@@ -98,20 +98,26 @@ class TrainingRows:
 
     def warped(self, column: int, problem: int) -> Coordinate:
         """Return the coordinate of a column in the warped system."""
-        return Warp(self.margin(column, problem), self.least)
+        return Warp(self.margin(column, problem), self.least(column))
 
-    @property
-    def least(self) -> float:
-        """The share of a margin that is left where its coordinate stops."""
+    def least(self, column: int) -> float:
+        """Return the share of a margin that is left where its coordinate stops.
+
+        Where rows lie on a bound they have components of their own there, far from the others.
+        """
+        one, x = self.columns[column], self.x[:, column]
+        if bool(((x <= one.low) | (x >= one.high)).any()):
+            return LEAST
         return max(LEAST, PART_OF_A_ROW / float(self.weights.sum()))
 
     def _least_length(self, column: int) -> float:
         """Return the share of an interval up to where its margin stops: less if rows lie there."""
         one, margin = self.columns[column], self.margin(column, len(self.train) - 1)
-        ends = torch.tensor([self.least, 1 - self.least], dtype=torch.float64)
+        least = self.least(column)
+        ends = torch.tensor([least, 1 - least], dtype=torch.float64)
         low, high = (float(end) for end in margin.quantile(ends))
         length = min(low - one.low, one.high - high) / (one.high - one.low)
-        return max(LEAST, min(self.least, length))
+        return max(LEAST, min(least, length))
 
 
 def _finite(end: float) -> float | None:
