@@ -88,5 +88,6 @@ def test_every_control_has_a_name(explorer: Explorer) -> None:
 def test_results_are_announced(explorer: Explorer) -> None:
     explorer.page.click("#clear")
     assert explorer.page.locator("[role=status]").inner_text() == "All points removed: draw some"
-    name = explorer.page.locator("#canvas").get_attribute("aria-label")
-    assert name == "Drawing area with 0 points"
+    # The label follows with the next picture.
+    label = '#canvas[aria-label="Drawing area with 0 points"]'
+    explorer.page.wait_for_selector(label, state="attached", timeout=10_000)

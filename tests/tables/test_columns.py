@@ -17,6 +17,7 @@ from oism import OISM, storage
 from oism.tables import Column, Columns
 from oism.tables._column import turn_start
 from oism.tables._columns import MARGIN, margin
+from oism.tables._hints import warn_of_turns
 
 NAMES = ["angle", "share", "size"]
 
@@ -106,12 +107,13 @@ def test_a_box_sets_where_every_column_starts() -> None:
     x = 100 + rows()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the data are where the box is
-        chart = columns(box=(99.5, 101.5)).chart(x, 50)
+        warn_of_turns(columns(box=(99.5, 101.5)), x)
+    chart = columns(box=(99.5, 101.5)).chart(x, 50)
     assert bool(chart.periodic.all())
     torch.testing.assert_close(chart.to_data(chart.to_process(x)), x)
     assert chart.start.tolist() == [99.5] * 3
     with pytest.warns(UserWarning, match="is periodic with period 2") as found:
-        columns(box=(0, 2)).chart(x, 50)
+        warn_of_turns(columns(box=(0, 2)), x)
     assert len(found) == 3
 
 
@@ -131,13 +133,13 @@ def test_columns_far_outside_their_period_give_one_warning(end: float) -> None:
     x = rows()
     x[0, 0], x[1, 0] = end, 0.9 * end
     with pytest.warns(UserWarning, match="column 'angle' is periodic with period 360") as found:
-        columns({"angle": 360.0, "share": 1.0}).chart(x, 50)
+        warn_of_turns(columns({"angle": 360.0, "share": 1.0}), x)
     assert len(found) == 1
     assert "check the unit of the period" in str(found[0].message)
     x[:2, 0] = math.copysign(719.0, end)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        columns({"angle": 360.0}).chart(x, 50)
+        warn_of_turns(columns({"angle": 360.0}), x)
 
 
 def test_data_beyond_their_bounds_are_named() -> None:

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from oism._core import checks
-from oism._core.user_warnings import warn
 from oism.storage import storable
 from oism.tables._chart import CONSTANT, NARROW, BoxChart, constant_scale, is_constant
 from oism.tables._column import Column, turn_start
@@ -46,9 +45,6 @@ UNSEEN = 1e-3
 
 STORED = str | bool | int | float
 """The types of levels, and of names, that a file holds."""
-
-FAR_TURNS = 2.0
-"""A periodic column further than this many periods from zero, or from the box, gives a warning."""
 
 
 def margin(n: float) -> float:
@@ -331,7 +327,6 @@ class Columns:
             centre[column], scale[column] = 0.0, 2 * math.pi / period
             ends = float(low[column]), float(high[column])
             start[column] = turn_start(*ends, period) if origin is None else origin
-            _warn_of_turns(self.label(column), period, ends, origin or 0.0)
         for column, (first, last) in self.bounds.items():
             bounded[column] = True
             end, width = first, last - first
@@ -369,15 +364,6 @@ def limits(x: Tensor, weights: Tensor, n: float) -> tuple[Tensor, Tensor]:
         for level in (tail, 1 - tail)
     )
     return low - extent * (high - low), high + extent * (high - low)
-
-
-def _warn_of_turns(column: str, period: float, ends: tuple[float, float], origin: float) -> None:
-    low, high = ends
-    if max(origin - low, high - origin) > FAR_TURNS * period:
-        warn(
-            f"column {column} is periodic with period {period:g}, but reaches from {low:g} to "
-            f"{high:g}: it is wrapped; check the unit of the period"
-        )
 
 
 def _interval(pair: object, name: str) -> tuple[float, float]:

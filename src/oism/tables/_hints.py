@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor
 
@@ -15,6 +17,9 @@ MOST_COLUMNS = 20
 ANGLES = ((-180.0, 180.0), (0.0, 360.0))
 NEAR_THE_END = 0.02
 """A column in one of these ranges that reaches both ends up to this share looks like an angle."""
+
+FAR_TURNS = 2.0
+"""A periodic column further than this many periods from zero, or from the box, gives a warning."""
 
 COLLINEAR = 1e-9
 """The standard deviation of a residual, in that of its column, that counts as rounding."""
@@ -38,6 +43,7 @@ def warn_of_rows(columns: Columns, rows: Tensor) -> None:
     constant = warn_of_constants(columns, rows)
     warn_of_collinear(columns, rows, constant)
     warn_of_angles(columns, rows)
+    warn_of_turns(columns, rows)
 
 
 def warn_of_shape(columns: Columns, n: int) -> None:
@@ -109,6 +115,21 @@ def warn_of_angles(columns: Columns, rows: Tensor) -> None:
                     "none"
                 )
                 break
+
+
+def warn_of_turns(columns: Columns, rows: Tensor) -> None:
+    """Warn of periodic columns that reach far beyond a turn: the period may have another unit."""
+    for j in columns.of_kind("periodic"):
+        values = rows[:, j][~rows[:, j].isnan()]
+        if not len(values):
+            continue
+        low, high = (float(end) for end in values.aminmax())
+        period, start = cast("float", columns[j].period), columns[j].start or 0.0
+        if max(start - low, high - start) > FAR_TURNS * period:
+            warn(
+                f"column {columns.label(j)} is periodic with period {period:g}, but reaches from "
+                f"{low:g} to {high:g}: it is wrapped; check the unit of the period"
+            )
 
 
 def warn_of_atoms(columns: Columns, rows: Tensor) -> None:
