@@ -363,23 +363,3 @@ def test_samples_of_a_fit_have_the_spread_of_the_rows() -> None:
     low, high = rows.amin(0), rows.amax(0)
     far = ((drawn < 4 * low - 3 * high) | (drawn > 4 * high - 3 * low)).any(dim=1)
     assert float(far.double().mean()) < 0.1 / len(rows)
-
-
-@pytest.mark.parametrize("periodic", [False, True])
-def test_densities_at_the_ends_of_an_interval(periodic: bool) -> None:
-    """Uniform rows had a density of 20,000 at 0, and given 0 another column was 15 times wider."""
-    rng = np.random.default_rng(13)
-    x = np.column_stack((rng.random(200), rng.normal(size=200)))
-    kind = {"periodic": {0: 1.0}} if periodic else {"bounds": {0: (0, 1)}}
-    model = OISM(process="joint", discrete=(), **kind).fit(x)
-    margin = model.marginal([0])
-    near = np.concatenate(([0.0], np.geomspace(1e-12, 0.5, 4000)))
-    grid = np.concatenate((near, (1 - near[1:-1])[::-1]))
-    density = np.exp(margin.score_samples(grid[:, None]))
-    assert density.max() < 10
-    assert float(np.trapezoid(density, grid)) == pytest.approx(1, abs=1e-3)
-    for end in (0.0, 1.0):
-        assert model.sample(500, 0, given={0: end})[:, 1].std() < 3
-        given, y = model.conditional({0: end}), np.linspace(-200, 200, 40_001)[:, None]
-        mass = np.trapezoid(np.exp(given.score_samples(y)), y[:, 0])
-        assert float(mass) == pytest.approx(1, abs=1e-3)

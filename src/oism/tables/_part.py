@@ -5,17 +5,6 @@
 The coordinates y of the continuous columns are functions of one column each: y_j = Φ⁻¹(F_j(x_j))
 with the distribution function F_j of a `Margin`, or y_j = x_j. So the normal distribution of y_j is
 the distribution F_j of x_j, bounds are at infinity, and the Jacobian dy_j/dx_j is f_j(x_j)/φ(y_j).
-At a bound y is infinite, and Gaussians other than the normal distribution of y have a density in x
-that vanishes or diverges there, in a region without rows. So coordinates stop at y_e = Φ⁻¹(ε),
-where a share ε of the margin is left, a small part of one row. The rest of the tail has the
-probability of each component there, P_k(y_j < y_e), distributed as the margin is: a component has
-the factor
-
-    c_k = P_k(y_j < y_e) / ε · φ(y_e) / N_k(y_e).
-
-So the mass stays one, and densities at a bound are finite multiples of those of the margin. Given a
-value in the tail, other columns are distributed as given y_e.
-
 Categorical columns have probabilities π_kc of their levels, which are independent of the other
 columns within a component.
 """
@@ -25,8 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -41,17 +29,6 @@ from oism.tables._pieces import density_entries, in_pieces
 LEAST = 1e-9
 """Values of a distribution function are kept at this distance from 0 and 1."""
 
-AT_END = 1e-6
-"""Coordinates that are this near to where they stop are there, but for rounding."""
-
-
-class End(NamedTuple):
-    """Where a coordinate stops: at ``place``, in the direction ``sign``; log(ε/φ) there."""
-
-    sign: int
-    place: float
-    log_width: float
-
 
 @storable
 @dataclass(frozen=True)
@@ -59,7 +36,6 @@ class Identity:
     """The coordinate y = x of a column."""
 
     is_linear: ClassVar[bool] = True
-    ends: ClassVar[tuple[End, ...]] = ()
 
     def to_normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return y, and log dy/dx."""
@@ -73,31 +49,17 @@ class Identity:
 @storable
 @dataclass(frozen=True, eq=False)
 class Warp:
-    """The coordinate y = Φ⁻¹(F(x)) of a column with the distribution function F.
-
-    At a bound, and where a turn is cut, it stops where F or 1 - F is ``least``.
-    """
+    """The coordinate y = Φ⁻¹(F(x)) of a column with the distribution function F."""
 
     margin: Margin
-    least: float = LEAST
 
     is_linear: ClassVar[bool] = False
 
     def to_normal(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return y, and log dy/dx = log f(x) - log φ(y)."""
-        low, high = (LEAST if mass else self.least for mass in self.margin.masses.tolist())
-        y = torch.special.ndtri(self.margin.cdf(x).clamp(low, 1 - high))
+        y = torch.special.ndtri(self.margin.cdf(x).clamp(LEAST, 1 - LEAST))
         log_normal = -0.5 * y.square() - 0.5 * math.log(2 * math.pi)
         return y, self.margin.log_density(x) - log_normal
-
-    @cached_property
-    def ends(self) -> tuple[End, ...]:
-        """Where y stops; () for a column without bounds."""
-        place = float(torch.special.ndtri(torch.tensor(self.least, dtype=torch.float64)))
-        width = math.log(self.least) + 0.5 * place**2 + 0.5 * math.log(2 * math.pi)
-        below, above = (mass == 0 for mass in self.margin.masses.tolist())
-        found = (End(-1, place, width),) * below + (End(1, -place, width),) * above
-        return tuple(found)
 
     def to_data(self, y: Tensor) -> Tensor:
         """Return x = F⁻¹(Φ(y))."""
@@ -171,23 +133,6 @@ class Part(torch.nn.Module):
             total += table.mT[codes[:, column]]
         return total
 
-    def end_terms(self, y: Tensor, columns: Sequence[int]) -> Tensor:
-        """Return Σ log c_k of the coordinates ``(n, m)`` of some columns that stop: ``(n, k)``."""
-        mixture = self.mixture
-        total = mixture.means.new_zeros(len(y), mixture.components)
-        for k, j in enumerate(columns):
-            for sign, place, log_width in self.coordinates[j].ends:
-                there = sign * (y[:, k] - place) > -AT_END
-                if not bool(there.any()):
-                    continue
-                deviation = float(mixture.scale[j]) * mixture.covariances[:, j, j].sqrt()
-                mean = float(mixture.centre[j]) + float(mixture.scale[j]) * mixture.means[:, j]
-                z = sign * (mean - place) / deviation
-                log_tail, log_normal = torch.special.log_ndtr(z), -0.5 * z.square()
-                log_normal = log_normal - deviation.log() - 0.5 * math.log(2 * math.pi)
-                total[there.to(total.device)] += log_tail - log_normal - log_width
-        return total
-
     def log_density(self, x: Tensor, codes: Tensor) -> Tensor:
         """Return log p of continuous columns and of codes of levels: ``(n,)``."""
         y, log_jacobian = self.to_normal(x)
@@ -197,7 +142,7 @@ class Part(torch.nn.Module):
         """Return the log-density in the coordinates, in pieces of bounded memory."""
 
         def density(y: Tensor, codes: Tensor) -> Tensor:
-            terms = self.mixture.log_terms(y) + self.end_terms(y, range(self.mixture.dim))
+            terms = self.mixture.log_terms(y)
             if self.levels:
                 terms = terms + self.level_terms(codes)
             return torch.logsumexp(terms, dim=1)
@@ -229,8 +174,7 @@ class Part(torch.nn.Module):
         """Return all columns and codes, those that are not known drawn given the others."""
         part = self.marginal(known, levelled)
         y, _ = part.to_normal(x)
-        terms = part.mixture.log_terms(y) + part.end_terms(y, range(len(known)))
-        terms = terms + part.level_terms(codes)
+        terms = part.mixture.log_terms(y) + part.level_terms(codes)
         chance = torch.softmax(terms, dim=1)
         component = draws.categorical(chance, generator)
         rest = [j for j in range(self.mixture.dim) if j not in known]
@@ -266,9 +210,6 @@ class Part(torch.nn.Module):
             exact = torch.tensor([value], dtype=torch.float64)
             y, slope = self.coordinates[column].to_normal(exact)
             values[column], log_jacobian = float(y[0]), log_jacobian + float(slope[0])
-        if values:
-            there = torch.tensor([list(values.values())], dtype=torch.float64)
-            terms = terms + self.end_terms(there, list(values))[0].to(terms)
         log_mass, mixture, kept = self.mixture.given(values, terms)
         rest = [j for j in range(self.mixture.dim) if j not in given]
         others = [c for c in range(len(self.levels)) if c not in given_levels]

@@ -21,7 +21,7 @@ from oism.estimation import fold_of
 from oism.tables._column import Column
 from oism.tables._margin import Margin
 from oism.tables._margin_fit import fit_margins
-from oism.tables._part import LEAST, Coordinate, Identity, Warp
+from oism.tables._part import Coordinate, Identity, Warp
 
 VERY_FEW_ROWS, FEW_ROWS = 300, 3000
 FOLDS, FEWER_FOLDS = 5, 3
@@ -29,9 +29,6 @@ FOLDS, FEWER_FOLDS = 5, 3
 
 HELD_OUT = 2500
 """About the largest number of rows that are held out."""
-
-PART_OF_A_ROW = 0.05
-"""How many rows are expected beyond the place where a coordinate stops, see `_part`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +80,10 @@ class TrainingRows:
         one = self.columns[column]
         if one.period is not None:
             start = self.margin(column, problem).start
-            return Warp(_uniform(start, start + one.period, periodic=True), self.least(column))
+            return Warp(_uniform(start, start + one.period, periodic=True))
         if math.isfinite(one.low) and math.isfinite(one.high):
-            return Warp(_uniform(one.low, one.high), self._least_length(column))
-        return self.warped(column, problem) if one.is_bounded else Identity()
+            return Warp(_uniform(one.low, one.high))
+        return Warp(self.margin(column, problem)) if one.is_bounded else Identity()
 
     def plain_system(self, problem: int) -> tuple[Coordinate, ...]:
         """Return the coordinates of all columns, with turns cut at one place in all problems."""
@@ -98,26 +95,7 @@ class TrainingRows:
 
     def warped(self, column: int, problem: int) -> Coordinate:
         """Return the coordinate of a column in the warped system."""
-        return Warp(self.margin(column, problem), self.least(column))
-
-    def least(self, column: int) -> float:
-        """Return the share of a margin that is left where its coordinate stops.
-
-        Where rows lie on a bound they have components of their own there, far from the others.
-        """
-        one, x = self.columns[column], self.x[:, column]
-        if bool(((x <= one.low) | (x >= one.high)).any()):
-            return LEAST
-        return max(LEAST, PART_OF_A_ROW / float(self.weights.sum()))
-
-    def _least_length(self, column: int) -> float:
-        """Return the share of an interval up to where its margin stops: less if rows lie there."""
-        one, margin = self.columns[column], self.margin(column, len(self.train) - 1)
-        least = self.least(column)
-        ends = torch.tensor([least, 1 - least], dtype=torch.float64)
-        low, high = (float(end) for end in margin.quantile(ends))
-        length = min(low - one.low, one.high - high) / (one.high - one.low)
-        return max(LEAST, min(least, length))
+        return Warp(self.margin(column, problem))
 
 
 def _finite(end: float) -> float | None:
