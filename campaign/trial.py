@@ -209,7 +209,7 @@ def scale_of(y: Array, kind: str) -> float:
         spread = max(spread, size, 1.0)  # one row says nothing of its unit
     low, high = CONFINED.get(kind, (-np.inf, np.inf))
     if math.isfinite(low):
-        width = min(high, float(y.max())) - low  # with one bound, that of the values from there
+        width = (high if math.isfinite(high) else float(y.max())) - low
         if may_be_uniform(y, width):
             spread = max(spread, width)
     return spread

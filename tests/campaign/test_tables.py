@@ -149,3 +149,13 @@ def test_mistakes_get_clear_errors() -> None:
 @pytest.mark.parametrize("seed", [17, 35])
 def test_cases(seed: int) -> None:
     assert tables.judged(seed)["failed"] == []
+
+
+def test_few_values_with_bounds_may_be_of_a_wide_distribution() -> None:
+    """On an interval they may be uniform; with one bound, uniform up to the largest value."""
+    two = np.array([0.04, 0.05])
+    assert trial.scale_of(two, "share") == 1.0
+    assert trial.scale_of(two, "positive") == 0.05
+    many = np.linspace(0.04, 0.05, 30)
+    assert trial.scale_of(many, "share") == pytest.approx(0.01)
+    assert trial.scale_of(many, "positive") == pytest.approx(0.01)
