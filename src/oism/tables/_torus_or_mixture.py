@@ -221,7 +221,7 @@ class TorusOrMixtureFamily(Family[Torus]):
     def of(cls, family: Family[Any], columns: Columns) -> Family[Any]:
         """Return the choice in place of the torus, for at most three columns.
 
-        One free column keeps the torus: its flow follows narrow peaks.
+        One free column keeps the torus, whose functions are finest in one dimension.
         """
         free = set(columns.kinds) == {"free"}
         if columns.count not in FEW_ROWS or not family.may_be_mixture:
