@@ -10,6 +10,7 @@ from studies.training.results import Result
 from studies.training.savings import named, pair, pairs
 from studies.training.summary import (
     EDM,
+    GATED,
     PAPER_3,
     PAPER_6,
     PAPER_GAUSSIAN,
@@ -59,21 +60,25 @@ def saved_steps(about: Summary) -> str:
 
 
 def forms(about: Summary) -> str:
-    """Return a table of the paper's form with a Gaussian, compared with other forms at marks."""
-    warmup, marks = about.study.long_warmup, about.study.long_marks
-    own = about.get(PAPER_GAUSSIAN, warmup)
-    against = (
-        (about.get(REFERENCE, warmup), GAUSSIAN, "DDPM combined with the same Gaussian"),
-        (about.get(PAPER_3, warmup), ITSELF, "OISM(3)"),
+    """Return a table of other forms with a Gaussian, compared with `Combined` and OISM(3)."""
+    study, rows = about.study, []
+    steps = sorted({*study.marks, *study.long_marks})
+    compared = (
+        (PAPER_GAUSSIAN, REFERENCE, GAUSSIAN, study.long_warmup),
+        (PAPER_GAUSSIAN, PAPER_3, ITSELF, study.long_warmup),
+        (GATED, REFERENCE, GAUSSIAN, study.warmup),
     )
-    rows = []
-    for base, form, name in against:
+    for key, other, form, warmup in compared:
+        own, base = (about.get(name, warmup) for name in (key, other))
+        if own is None or base is None:
+            continue
         for quantity in QUANTITIES:
-            changes = dict(_all_changes(own, ITSELF, base, form, quantity))
-            if any(step in changes for step in marks):
-                cells = [changes.get(step, "–") for step in marks]
-                rows.append([name, WORDS[quantity], *cells])
-    return table(["compared with", "by", *(f"{step} steps" for step in marks)], rows)
+            found = dict(_all_changes(own, ITSELF, base, form, quantity))
+            if any(step in found for step in steps):
+                names = own.training.label, named(base, form), warmup, WORDS[quantity]
+                rows.append([*names, *(found.get(step, "") for step in steps)])
+    head = ["form", "compared with", "warm-up", "by", *(f"{step} steps" for step in steps)]
+    return table(head, rows)
 
 
 def gains(about: Summary) -> str:
@@ -110,16 +115,19 @@ def _paper(about: Summary) -> str:
 
 
 def _second_seeds(about: Summary) -> list[str]:
-    """Return the loss of OISM(3) relative to that of the network alone, if there are two seeds."""
+    """Return OISM(3) relative to the network alone, by each quantity, if there are two seeds."""
     study, words = about.study, []
-    for seed in (study.seed, study.seed + 1):
-        own, base = (about.get(name, study.long_warmup, seed) for name in (PAPER_3, REFERENCE))
-        change = _compared(own, ITSELF, base, ITSELF, "loss")
-        if change:
-            words.append(f"{change} (seed {seed})")
-    if len(words) < 2:
-        return []
-    return [f"The loss of OISM(3), compared with that of DDPM: {', '.join(words)}"]
+    seeds = (study.seed, study.seed + 1)
+    for quantity in QUANTITIES:
+        changes = {}
+        for seed in seeds:
+            own, base = (about.get(name, study.long_warmup, seed) for name in (PAPER_3, REFERENCE))
+            change = _compared(own, ITSELF, base, ITSELF, quantity)
+            if change:
+                changes[seed] = f"{change} (seed {seed})"
+        if len(changes) == len(seeds):
+            words.append(f"{WORDS[quantity]} {', '.join(changes.values())}")
+    return [f"OISM(3), compared with DDPM: {'; '.join(words)}"] if words else []
 
 
 def _compared(own: Result | None, form: str, base: Result | None, other: str, quantity: str) -> str:
@@ -196,9 +204,11 @@ def _default(about: Summary) -> str:
             words.append(f"{WORDS[quantity]} {min(ratios):+.2%} to {max(ratios):+.2%}")
     if not words:
         return ""
+    most = max(about.changes_of_bits(EDM, about.study.warmup), default=None)
+    bits = "" if most is None else f" Bits change by at most {most[0]:+.4f} ± {most[1]:.4f}."
     return (
         f"**The default of `oism train`** is EDM with its own loss, combined with a Gaussian. "
-        f"Compared with EDM alone, over all seeds and marks: {', '.join(words)}."
+        f"Compared with EDM alone, over all seeds and marks: {', '.join(words)}.{bits}"
     )
 
 
@@ -218,7 +228,12 @@ def _best(about: Summary) -> str:
         if ranked:
             best = ", ".join(f"{name} ({values[name]:{DIGITS[quantity]}})" for name in ranked)
             words.append(f"{WORDS[quantity]}: {best}")
-    return f"**The best forms** after {last} steps, by {'; by '.join(words)}." if words else ""
+    if not words:
+        return ""
+    apart = {name: about.between_seeds(name, study.warmup, [last]) for name in QUANTITIES}
+    known = [f"{one:.2%} in {WORDS[name]}" for name, one in apart.items() if one >= 0]
+    seeds = f" Two seeds of a training differ by up to {listed(known)} then." if known else ""
+    return f"**The best forms** after {last} steps, by {'; by '.join(words)}.{seeds}"
 
 
 def _orders(about: Summary) -> str:

@@ -9,6 +9,7 @@ from studies.training.results import Result
 from studies.training.savings import Pair, pair
 from studies.training.summary import (
     EDM,
+    GATED,
     PAPER_3,
     PAPER_6,
     PAPER_GAUSSIAN,
@@ -33,8 +34,17 @@ BETTER = {"loss": "the lower loss", "bits": "fewer bits", "frechet": "the smalle
 
 def short(about: Summary) -> str:
     """Return a paragraph that answers the questions of the study, as far as they were measured."""
-    parts = (_paper, _distances, _warmup, _others, _added, _form, _order)
-    return " ".join(words for part in parts if (words := part(about)))
+    answers = {
+        "The paper's settings": (_paper, _distances, _warmup),
+        "Other parametrisations": (_others, _added),
+        "Form": (_form,),
+        "Order": (_order,),
+    }
+    found = {
+        name: " ".join(words for part in parts if (words := part(about)))
+        for name, parts in answers.items()
+    }
+    return " ".join(f"**{name}.** {words}" for name, words in found.items() if words)
 
 
 def _papers(about: Summary) -> dict[str, Pair]:
@@ -57,10 +67,7 @@ def _paper(about: Summary) -> str:
     found = [f"{words} {one.saved('loss')}" for words, one in _papers(about).items()]
     if not found:
         return ""
-    return (
-        "Training steps saved with the paper's settings, compared with the network alone: "
-        f"{'; '.join(found)}."
-    )
+    return f"Training steps saved, compared with the network alone: {'; '.join(found)}."
 
 
 def _distances(about: Summary) -> str:
@@ -103,7 +110,9 @@ def _others(about: Summary) -> str:
     found = [
         f"{value:.0f} with {name}" for name, value in distances.items() if not math.isnan(value)
     ]
-    return f"With it the distance after {first} steps is {listed(found)}." if found else ""
+    if not found:
+        return ""
+    return f"With a warm-up of {study.warmup}, the distance after {first} steps is {listed(found)}."
 
 
 def _added(about: Summary) -> str:
@@ -114,7 +123,7 @@ def _added(about: Summary) -> str:
         found = pair(about, key, GAUSSIAN, key, warmup)
         if found is None:
             continue
-        words = f"Combined with {name}, a Gaussian saves {found}"
+        words = f"Combined with {name}, a Gaussian saves {found.saved('loss')}"
         own, alone = (_value(found.result, last, form) for form in (GAUSSIAN, ITSELF))
         bits, base = (_value(found.result, last, form, "bits") for form in (GAUSSIAN, ITSELF))
         if not math.isnan(own - alone + bits - base):
@@ -127,31 +136,44 @@ def _added(about: Summary) -> str:
 
 
 def _form(about: Summary) -> str:
-    """Return when `Combined` is better than the paper's form with the same Gaussian."""
+    """Return when `Combined` is better than other forms with the same Gaussian."""
     study = about.study
-    own, other = (about.get(name, study.long_warmup) for name in (REFERENCE, PAPER_GAUSSIAN))
-    better: dict[str, list[str]] = {"`Combined`": [], "the paper's form": []}
+    return " ".join(
+        words
+        for words in (
+            _formed(about, PAPER_GAUSSIAN, "the paper's form", study.long_warmup, study.long_marks),
+            _formed(about, GATED, "the gated residual", study.warmup, study.marks),
+        )
+        if words
+    )
+
+
+def _formed(about: Summary, key: str, name: str, warmup: int, marks: Sequence[int]) -> str:
+    """Return when `Combined` is better than a form, and when it is worse."""
+    own, other = (about.get(one, warmup) for one in (REFERENCE, key))
+    better: dict[str, list[str]] = {"`Combined`": [], name: []}
     for quantity in QUANTITIES:
-        steps: dict[str, list[int]] = {name: [] for name in better}
-        for step in study.long_marks:
+        steps: dict[str, list[int]] = {one: [] for one in better}
+        for step in marks:
             mine = _value(own, step, GAUSSIAN, quantity)
             theirs = _value(other, step, ITSELF, quantity)
             if not math.isnan(mine - theirs):
-                steps["`Combined`" if mine < theirs else "the paper's form"].append(step)
-        for name, some in steps.items():
+                steps["`Combined`" if mine < theirs else name].append(step)
+        for one, some in steps.items():
             if some:
-                when = (
-                    "at all marks"
-                    if len(some) == len(study.long_marks)
-                    else f"after {listed(some)}"
-                )
-                better[name].append(f"{BETTER[quantity]} {when}")
-    words = [f"{name} has {listed(some)}" for name, some in better.items() if some]
-    return f"With the same Gaussian and the paper's settings, {'; '.join(words)}." if words else ""
+                when = "at all marks" if len(some) == len(marks) else f"after {listed(some)}"
+                better[one].append(f"{BETTER[quantity]} {when}")
+    words = [f"{one} has {listed(some)}" for one, some in better.items() if some]
+    if not words:
+        return ""
+    return f"With the same Gaussian, predicted noise and a warm-up of {warmup}, {'; '.join(words)}."
 
 
 def _order(about: Summary) -> str:
-    """Return what a higher order changes, and whether it pays."""
+    """Return what a higher order changes, and whether it pays.
+
+    It does not if it improves nothing by more than two seeds of a training differ.
+    """
     study = about.study
     low, high = (about.get(name, study.long_warmup) for name in (PAPER_3, PAPER_6))
     changes = [
@@ -160,13 +182,17 @@ def _order(about: Summary) -> str:
         for quantity in QUANTITIES
         if not math.isnan(change := _apart(high, ITSELF, low, ITSELF, step, quantity))
     ]
-    parts, worse = [], True
+    parts, pays = [], False
     if changes:
         last = changes[-1][0]
         own = [(quantity, change) for step, quantity, change in changes if step == last]
-        words = ", ".join(f"{change:+.1%} {WORDS[quantity]}" for quantity, change in own)
+        words = listed([f"{change:+.1%} {WORDS[quantity]}" for quantity, change in own])
         parts.append(f"OISM(6) has {words} relative to OISM(3) after {last} steps")
-        worse = all(change > 0 for _, change in own)
+        apart = {name: about.between_seeds(name, study.long_warmup, [last]) for name, _ in own}
+        known = [f"{one:.1%} in {WORDS[name]}" for name, one in apart.items() if one >= 0]
+        if known:
+            parts.append(f"two seeds of a training differ by up to {listed(known)} then")
+        pays = any(change < -max(0.0, apart[name]) for name, change in own)
     alone, first = about.get(REFERENCE, study.warmup), study.marks[0]
     change = _apart(alone, PRINCIPAL_9, alone, GAUSSIAN, first, "loss")
     if not math.isnan(change):
@@ -174,10 +200,10 @@ def _order(about: Summary) -> str:
             f"order 9 instead of a Gaussian, combined with predicted noise, changes the loss by "
             f"{change:+.3%} after {first}"
         )
-        worse = worse and change > -LEAST_GAIN
+        pays = pays or change <= -LEAST_GAIN
     if not parts:
         return ""
-    return f"{'A higher order does not pay' if worse else 'A higher order'}: {'; '.join(parts)}."
+    return f"{'A higher order' if pays else 'A higher order does not pay'}: {'; '.join(parts)}."
 
 
 def _apart(

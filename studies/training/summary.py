@@ -28,6 +28,7 @@ WORDS = {"loss": "loss", "bits": "bits per dimension", "frechet": "Fréchet dist
 
 REFERENCE, VELOCITY, EDM, OPERATOR = "noise", "v", "edm-own", "operator-own"
 PAPER_3, PAPER_6, PAPER_GAUSSIAN = "oism3", "oism6", "paper-principal2"
+GATED = "residual"
 """The names of the trainings that are compared."""
 
 
@@ -120,6 +121,36 @@ class Summary:
             for step in one.training.marks
         ]
         return [ratio for ratio in found if not math.isnan(ratio)]
+
+    def changes_of_bits(self, name: str, warmup: int) -> list[tuple[float, float]]:
+        """Return the mean change of bits by a Gaussian, and its standard error over images.
+
+        One for each seed and mark where both were measured.
+        """
+        found = []
+        for one in self.results:
+            if (one.training.name, one.training.warmup) != (name, warmup):
+                continue
+            for step in one.training.marks:
+                own, base = (one.form(step, form) for form in (GAUSSIAN, ITSELF))
+                if own and base and own.bits is not None and base.bits is not None:
+                    apart = np.array(own.bits) - np.array(base.bits)
+                    found.append((float(apart.mean()), _error(apart)))
+        return found
+
+    def between_seeds(self, quantity: str, warmup: int, steps: Sequence[int]) -> float:
+        """Return the largest relative difference of a quantity between two seeds of a training.
+
+        That of networks alone and in the paper's form; NaN if no training has a second seed.
+        """
+        ratios = [
+            second.value(step, quantity) / first.value(step, quantity)
+            for first in self.results
+            if (first.training.warmup, first.training.seed) == (warmup, self.study.seed)
+            if (second := self.get(first.training.name, warmup, self.study.seed + 1)) is not None
+            for step in steps
+        ]
+        return max((abs(one - 1) for one in ratios if not math.isnan(one)), default=math.nan)
 
     def error_table(self) -> str:
         """Return losses and errors by sixths of all forms, with equivalent steps."""
