@@ -169,21 +169,35 @@ def none_after(savings: Sequence[Saving]) -> int | None:
 
 
 def in_words(savings: Sequence[Saving], quantity: str) -> str:
-    """Return the largest number of saved steps, and whether some are saved at the end.
+    """Return the largest number of saved steps, and whether steps are saved or lost at the end.
 
     >>> in_words([Saving(10, 5), Saving(20, -1), Saving(30, -2)], "loss")
-    '5 by loss after 10, none from 20 on'
+    '5 by loss after 10, none from 20 on (it costs 1 to 2)'
     >>> in_words([Saving(10, 5), Saving(20, 0, "> ")], "loss")
     '5 by loss after 10, and some still after 20'
+    >>> in_words([Saving(10, 0, "< "), Saving(20, -3)], "loss")
+    'none by loss (it costs 3)'
     """
     most, after = best(savings), none_after(savings)
     if most is None:
-        return f"none by {quantity}"
-    end = "" if after is None else f", none from {after} on"
+        return f"none by {quantity}{_cost(savings)}"
+    end = ""
+    if after is not None:
+        end = f", none from {after} on{_cost([one for one in savings if one.step >= after])}"
     last = savings[-1]
     if last.is_positive and last != most:
         end = f", and {'some' if last.bound else last.count} still after {last.step}"
     return f"{most.number} by {quantity} after {most.step}{end}"
+
+
+def _cost(savings: Sequence[Saving]) -> str:
+    """Return the numbers of steps that are lost, in brackets, where they are known."""
+    lost = sorted(-one.count for one in savings if one.count < 0 and not one.bound)
+    if not lost:
+        return ""
+    return (
+        f" (it costs {lost[0]})" if lost[0] == lost[-1] else f" (it costs {lost[0]} to {lost[-1]})"
+    )
 
 
 def named(result: Result, form: str) -> str:
