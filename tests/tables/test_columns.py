@@ -15,8 +15,8 @@ from torch import Tensor
 
 from oism import OISM, storage
 from oism.tables import Column, Columns
+from oism.tables._box import MARGIN, margin
 from oism.tables._column import turn_start
-from oism.tables._columns import MARGIN, margin
 from oism.tables._hints import warn_of_turns
 
 NAMES = ["angle", "share", "size"]

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from oism import OISM
 from oism.tables import Column, Columns
-from oism.tables._frame import Table, level_code, read_columns, read_rows
+from oism.tables._frame import Table
 from oism.tables._levels import discrete_columns
 from oism.tables._output import write_rows
+from oism.tables._reading import level_code, read_columns, read_rows
 
 pd = pytest.importorskip("pandas")
 N = 60

@@ -19,7 +19,8 @@ from sklearn.exceptions import NotFittedError
 from oism import OISM
 from oism.tables import Batch
 from oism.tables._frame import common_dtype, types_of
-from oism.tables._streaming import Edges, Survey, like
+from oism.tables._streaming import like
+from oism.tables._survey import Edges, Survey
 
 SMALL: dict[str, Any] = {"max_eigenvalue": 25, "flow_steps": 16}
 RANKS = 2

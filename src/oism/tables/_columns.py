@@ -1,20 +1,11 @@
-"""The columns of a table: what a user declares, what the rows show, and the chart to the torus.
-
-A free column fills the box but for a margin. One outlier would compress all other rows into a
-corner of the box, where no wave separates them. So the box extends beyond the range of the central
-99% of the rows by at most half of the width of that range (all rows of a normal distribution, in
-samples of fewer than ten million). From 10 to 200 rows, of which 99% are all but one, the central
-rows are all but one on either side, and the box may extend further. Rows outside of it are left to
-the background. A column with one
-bound begins there, and its other end is set as that of a free column.
-"""
+"""The columns of a table: what a user declares, what the rows show, and the chart to the torus."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -24,32 +15,17 @@ from torch import Tensor
 
 from oism._core import checks
 from oism.storage import storable
-from oism.tables._chart import CONSTANT, NARROW, BoxChart, constant_scale, is_constant
+from oism.tables._box import bounded_box, covered, margin
+from oism.tables._chart import BoxChart, constant_scale, is_constant
 from oism.tables._column import Column, turn_start
+from oism.tables._declared import by_index, ends_of, interval
 from oism.tables._folds import ranges_of, sorted_cells
-
-MARGIN = 0.1
-"""The share of the range of a free column that is empty, for many rows; see `margin`."""
-
-CENTRAL = 0.99
-REACH = 0.5
-"""How far a box may extend beyond the range of the central rows, as a share of its width."""
-
-LEAST_ROWS, FEW_ROWS_REACH = 10, 5.0
-"""The number of rows from which one may be an outlier, and how much further the box of few rows may
-extend than that of 200: times 1/√n - 1/√200.
-"""
 
 UNSEEN = 1e-3
 """The probability of a new level beyond a closed end, in that of the outer level."""
 
 STORED = str | bool | int | float
 """The types of levels, and of names, that a file holds."""
-
-
-def margin(n: float) -> float:
-    """Return how much wider than the range of n rows the box is; more for few rows."""
-    return MARGIN + 1 / math.sqrt(max(n, 1.0))
 
 
 @storable
@@ -87,7 +63,7 @@ class Columns:
         if box is not None and (shared or periodic or bounds):
             raise ValueError("box must be None where periodic or bounds are given: it sets both")
         if box is not None:
-            low, high = _interval(box, "box")
+            low, high = interval(box, "box")
             return cls(tuple(Column(name, period=high - low, start=low) for name in labels))
         found = [Column(name, period=shared) for name in labels]
         for column, key, period in by_index(periodic or {}, count, names, "periodic"):
@@ -95,7 +71,7 @@ class Columns:
                 found[column], period=checks.positive(period, f"periodic[{key!r}]")
             )
         for column, key, pair in by_index(bounds or {}, count, names, "bounds"):
-            low, high = _bounds(pair, f"bounds[{key!r}]")
+            low, high = ends_of(pair, f"bounds[{key!r}]")
             found[column] = replace(found[column], low=low, high=high)
         both = [_shown(j, one) for j, one in enumerate(found) if one.period and one.is_bounded]
         if both:
@@ -314,8 +290,7 @@ class Columns:
         weights = x.new_ones(len(x)) if weights is None else weights
         self.check_bounds(x)
         low, high = x.amin(dim=0), x.amax(dim=0)
-        least, most = limits(x, weights, n)
-        near, far = torch.maximum(low, least), torch.minimum(high, most)
+        near, far = covered(x, weights, n)
         centre, half = 0.5 * (near + far), 0.5 * (far - near)
         half = torch.where(is_constant(near, far), constant_scale(centre), half)
         scale = math.pi / (half * (1 + margin(n)))
@@ -329,14 +304,9 @@ class Columns:
             start[column] = turn_start(*ends, period) if origin is None else origin
         for column, (first, last) in self.bounds.items():
             bounded[column] = True
-            end, width = first, last - first
-            if not math.isfinite(width):
-                below = math.isfinite(first)
-                opening[column], end = (1.0, first) if below else (-1.0, last)
-                reach = abs(float((far if below else near)[column]) - end)
-                # Rows that all lie at the bound have no scale of their own.
-                reach = reach if reach > CONSTANT * abs(end) else NARROW * (abs(end) or 1.0)
-                width = (1 + 0.5 * margin(n)) * reach
+            end, width, opening[column] = bounded_box(
+                first, last, float(near[column]), float(far[column]), n
+            )
             centre[column], scale[column] = end, math.pi / width
         return BoxChart(centre, scale, start, periodic, bounded, opening)
 
@@ -348,100 +318,3 @@ def _label(name: Hashable) -> Hashable:
 
 def _shown(j: int, column: Column) -> str:
     return str(j) if column.name is None or isinstance(column.name, int) else repr(column.name)
-
-
-def limits(x: Tensor, weights: Tensor, n: float) -> tuple[Tensor, Tensor]:
-    """Return how far the box of effectively n rows may extend in each column, by quantiles."""
-    values, order = x.sort(dim=0)
-    share = weights[order].cumsum(dim=0)
-    share = share / share[-1]
-    tail, extent = 0.5 * (1 - CENTRAL), REACH
-    if LEAST_ROWS <= n < 1 / tail:  # with one row on either side, which may be an outlier
-        extent += FEW_ROWS_REACH * (1 / math.sqrt(n) - math.sqrt(tail))
-        tail = 1.001 / n
-    low, high = (
-        values.gather(0, (share < level).sum(dim=0, keepdim=True).clamp(max=len(x) - 1))[0]
-        for level in (tail, 1 - tail)
-    )
-    return low - extent * (high - low), high + extent * (high - low)
-
-
-def _interval(pair: object, name: str) -> tuple[float, float]:
-    ends = [] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
-    if len(ends) != 2:
-        raise TypeError(f"{name} must be a pair (low, high), got {pair!r}")
-    low, high = (checks.number(end, f"{name}[{i}]") for i, end in enumerate(ends))
-    if not low < high:
-        raise ValueError(f"{name} must have low < high, got {pair!r}")
-    return low, high
-
-
-def _bounds(pair: object, name: str) -> tuple[float, float]:
-    """Return the ends of an interval, of which one may be infinite or None."""
-    ends = [] if isinstance(pair, str) or not isinstance(pair, Iterable) else list(pair)
-    if len(ends) != 2:
-        raise TypeError(f"{name} must be a pair (low, high), got {pair!r}")
-    sides = (-math.inf, math.inf)
-    given = [side if end is None else end for end, side in zip(ends, sides, strict=True)]
-    if given == [*sides]:
-        raise ValueError(
-            f"{name} must have a finite end, got {pair!r}: leave a column without bounds out"
-        )
-    low, high = (
-        side if end == side else checks.number(end, f"{name}[{i}]", "a finite number or None")
-        for i, (end, side) in enumerate(zip(given, sides, strict=True))
-    )
-    if not low < high:
-        raise ValueError(f"{name} must have low < high, got {pair!r}")
-    return low, high
-
-
-def check_periodic(periodic: object) -> None:
-    """Raise for the names of columns without their periods."""
-    if isinstance(periodic, str | list | tuple):
-        raise ValueError(  # in the words of scikit-learn, which checks the other parameters
-            "The 'periodic' parameter of OISM must be a mapping from columns to periods, as "
-            f"{{'hour': 24}}, or one period for all columns. Got {periodic!r} instead."
-        )
-
-
-def by_index(
-    values: Mapping[Any, Any], count: int, names: Sequence[Hashable] | None, what: str
-) -> list[tuple[int, object, Any]]:
-    """Return index, key and value for each column in a mapping."""
-    if not isinstance(values, Mapping):
-        raise TypeError(f"{what} must be a mapping from columns, got {type(values).__name__}")
-    found = [(index_of(key, count, names, what), key, value) for key, value in values.items()]
-    columns = [column for column, _, _ in found]
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"{what} must name every column once, got {list(values)}")
-    return found
-
-
-def index_of(key: object, count: int, names: Sequence[Hashable] | None, what: str) -> int:
-    """Return the index of a column that is given by its name or by its index.
-
-    A number that is the name of one column and the index of another one is an error.
-    """
-    known = [] if names is None else list(names)
-    # True equals the number 1, but is the name of no column.
-    named = known.index(key) if not isinstance(key, bool) and key in known else None
-    if isinstance(key, str) and named is None:
-        if names is None:
-            raise ValueError(f"{what} names column {key!r}, but the data have no column names")
-        raise ValueError(f"{what} names column {key!r}; the columns are {known}")
-    if named is not None:
-        index = int(key) if isinstance(key, Integral) else named
-        if -count <= index < count and index % count != named:
-            raise ValueError(
-                f"{what} has {key!r}, which is the name of column {named} and also the index of "
-                f"column {index % count}, whose name is {known[index % count]!r}: give the "
-                "columns names that are text"
-            )
-        return named
-    if isinstance(key, tuple | float) and known and not isinstance(known[0], str):
-        raise ValueError(f"{what} names column {key!r}; the columns are {known}")
-    column = checks.integer(key, f"a column of {what}", minimum=-count)
-    if column >= count:
-        raise ValueError(f"{what} has column {column}, but the data have {count} columns")
-    return column % count

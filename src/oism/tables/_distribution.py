@@ -13,12 +13,14 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from oism._core import checks
-from oism.tables._columns import Columns, by_index, index_of
+from oism.tables._columns import Columns
 from oism.tables._contract import Density
-from oism.tables._frame import Table, check_finite, check_labels, level_code, read_rows, readable
+from oism.tables._declared import by_index, index_of
+from oism.tables._frame import Table, check_labels, readable
 from oism.tables._gaps import log_density
 from oism.tables._output import write_rows
 from oism.tables._parameters import RandomState, torch_generator
+from oism.tables._reading import check_finite, level_code, read_rows
 
 Array = NDArray[np.float64]
 

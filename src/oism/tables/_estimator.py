@@ -36,8 +36,9 @@ from oism.process import Clock, Process
 from oism.storage import Storable, storable
 from oism.tables._beside import check_network
 from oism.tables._choices import NAMES, SHRINKAGES
-from oism.tables._columns import Columns, check_periodic
+from oism.tables._columns import Columns
 from oism.tables._contract import TabularModel
+from oism.tables._declared import check_periodic
 from oism.tables._family import Family
 from oism.tables._fitted_table import FittedTable
 from oism.tables._input import batch_reader, check_folds, learn_columns, rows_of, weights_of

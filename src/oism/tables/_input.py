@@ -23,16 +23,13 @@ from torch import Tensor
 
 from oism._core.transforms import shared_tensor
 from oism.tables._columns import Columns
-from oism.tables._frame import (
-    Table,
+from oism.tables._frame import Table, check_is_table, check_labels, readable
+from oism.tables._reading import (
     check_complete,
     check_finite,
-    check_is_table,
-    check_labels,
     check_no_times,
     read_columns,
     read_rows,
-    readable,
 )
 
 Array = NDArray[np.float64]

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from oism.tables._column import turn_start
 from oism.tables._columns import Columns
-from oism.tables._magnitudes import check_magnitudes
 
 LEAST_ROWS = 20
 MOST_LEVELS = 256
@@ -43,11 +42,7 @@ MOST_COMPARED = 10**6
 
 
 def with_levels(columns: Columns, rows: Tensor, listed: set[int], *, detect: bool) -> Columns:
-    """Return the columns with the levels of those that are discrete.
-
-    Raises for columns whose numbers are too large or too small for any fit.
-    """
-    check_magnitudes(columns, rows)
+    """Return the columns with the levels of those that are discrete."""
     wanted = listed if not detect else discrete_columns(columns, rows) | listed
     found = list(columns)
     for j in sorted(wanted):

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oism.tables._box import margin
 from oism.tables._chart import BoxChart
-from oism.tables._columns import margin
 
 TAIL = 0.005
 """The share of the rows on either side that may lie beyond the box."""

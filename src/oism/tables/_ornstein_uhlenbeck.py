@@ -17,8 +17,9 @@ from oism.estimation import EvenKnots, Moments, Ridge, Shrinkage, fit_moments, m
 from oism.process import Clock, OrnsteinUhlenbeck, VariancePreserving
 from oism.score import OperatorScore
 from oism.tables._background import Spread
+from oism.tables._box import limits
 from oism.tables._chart import FAR, WhiteChart
-from oism.tables._columns import Columns, limits
+from oism.tables._columns import Columns
 from oism.tables._family import MomentFamily
 
 ORDER = 6

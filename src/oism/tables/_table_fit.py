@@ -27,15 +27,16 @@ from oism.tables._choices import (
     choose_folds,
 )
 from oism.tables._collector import Collector, Settings
-from oism.tables._columns import Columns, index_of
+from oism.tables._columns import Columns
 from oism.tables._contract import TabularModel
+from oism.tables._declared import index_of
 from oism.tables._directions import Directions
 from oism.tables._discrete import DiscreteModel
 from oism.tables._ends import choose_at_ends
 from oism.tables._family import Family
-from oism.tables._frame import USES_GAPS, check_complete
 from oism.tables._hints import warn_of_atoms, warn_of_rows
 from oism.tables._joint import JointModel
+from oism.tables._reading import USES_GAPS, check_complete
 from oism.tables._reservoir import uniforms_of
 from oism.tables._torus_or_mixture import TorusOrMixtureFamily
 
