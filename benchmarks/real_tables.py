@@ -4,7 +4,8 @@
 
 reads all CSV files of a folder and its subfolders, such as the data sets of R as they are in the
 package pydataset. Of each file it takes the numeric columns whose values hardly repeat, in their
-order: the first two, the first three, and all (ten at most) if there are four or more. Columns of
+order: each of them alone (ten at most), the first two, the first three, and all (ten at most) if
+there are four or more; ``--columns 1 2`` takes single columns and pairs only. Columns of
 row numbers are left out, and so are tables that were there before. A quarter of the rows is held
 out. Prints the differences of the mean log-likelihood of held-out rows, over all tables, and stops
 after ``--seconds``. With the file the same command continues; delete it if the code has changed.
@@ -36,8 +37,8 @@ DIFFERENT = 0.8
 APART = 0.05
 """The difference in nats per row from which a method is counted as ahead."""
 
-FEW = (2, 3)
-"""Numbers of columns that are taken from every table that has them."""
+FEW = (1, 2, 3)
+"""Numbers of columns for which there is a torus."""
 
 MOST = 10
 """The largest number of columns."""
@@ -47,7 +48,7 @@ OWN, TORUS = "OISM()", "torus"
 
 def gaussian(rows: Array, test: Array) -> Array:
     """Return the log-densities of the Gaussian of the rows."""
-    factor = np.linalg.cholesky(np.cov(rows.T))
+    factor = np.linalg.cholesky(np.atleast_2d(np.cov(rows.T)))
     z = np.linalg.solve(factor, (test - rows.mean(axis=0)).T)
     size = np.log(factor.diagonal()).sum() + 0.5 * len(z) * np.log(2 * np.pi)
     found: Array = -0.5 * (z**2).sum(axis=0) - size
@@ -63,7 +64,7 @@ METHODS: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def columns_of(path: Path) -> Array | None:
-    """Return the numeric columns of a file whose values hardly repeat, if it has two of them."""
+    """Return the numeric columns of a file whose values hardly repeat, if it has any."""
     try:
         frame = pd.read_csv(path, low_memory=False).select_dtypes("number")
     except (ValueError, UnicodeDecodeError):
@@ -75,7 +76,7 @@ def columns_of(path: Path) -> Array | None:
     frame = frame.sample(min(len(frame), MOST_ROWS), random_state=0)
     used = [name for name in frame if frame[name].nunique() > DIFFERENT * len(frame)]
     found: Array = frame[used].to_numpy(dtype=np.float64)
-    return found if len(used) > 1 and bool(np.isfinite(found).all()) else None
+    return found if used and bool(np.isfinite(found).all()) else None
 
 
 def _counts_rows(values: Array) -> bool:
@@ -85,19 +86,26 @@ def _counts_rows(values: Array) -> bool:
     return whole and bool((steps > 0).all()) and float(np.mean(steps == 1)) > DIFFERENT
 
 
+def parts(rows: Array) -> Iterator[Array]:
+    """Yield the tables that are taken from the columns of a file."""
+    for column in range(min(rows.shape[1], MOST)):
+        yield rows[:, [column]]
+    for dim in (*FEW[1:], MOST):
+        if rows.shape[1] >= min(dim, max(FEW) + 1):
+            yield rows[:, :dim]
+
+
 def tables(folder: Path) -> Iterator[tuple[str, Array]]:
     """Yield names and rows of all tables that differ."""
     known = set()
     for path in sorted(folder.rglob("*.csv")):
         rows = None if path.name.startswith(".") else columns_of(path)
-        for dim in () if rows is None else (*FEW, MOST):
-            if rows is None or rows.shape[1] < min(dim, max(FEW) + 1):
-                continue
-            some = rows[:, :dim]
+        for k, some in enumerate(() if rows is None else parts(rows)):
             content = hashlib.sha256(np.sort(some, axis=0).tobytes()).hexdigest()
             if content not in known:
                 known.add(content)
-                yield f"{path.relative_to(folder)}, {some.shape[1]} columns", some
+                which = f"column {k}" if some.shape[1] == 1 else f"{some.shape[1]} columns"
+                yield f"{path.relative_to(folder)}, {which}", some
 
 
 def compare(name: str, rows: Array) -> dict[str, Any]:
@@ -157,7 +165,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where the CSV files are")
     parser.add_argument("--json", type=Path, help="a file for the records, one line each")
     parser.add_argument("--seconds", type=float, default=np.inf, help="when to stop")
-    parser.add_argument("--columns", type=int, default=2, help="the least number of columns")
+    parser.add_argument(
+        "--columns", type=int, nargs="+", help="the numbers of columns, by default all"
+    )
     parser.add_argument("--threads", type=int, default=1, help="the number of threads of torch")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
@@ -168,7 +178,7 @@ def main() -> None:
     for name, rows in tables(given.folder):
         if time.monotonic() > end:
             break
-        if name not in done and rows.shape[1] >= given.columns:
+        if name not in done and (given.columns is None or rows.shape[1] in given.columns):
             records.append(compare(name, rows))
             if given.json:
                 with given.json.open("a", encoding="utf-8") as file:

@@ -13,8 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
 import pytest
 import safetensors.torch
+import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +25,7 @@ from torch import Tensor, nn
 from oism import storage
 from oism.storage import External, Storable, StorageError, storable
 from oism.storage._registry import CLASSES
+from oism.tables import Background
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -1002,3 +1005,23 @@ def test_random_damage_is_a_clear_error_or_does_no_harm(tmp_path: Path) -> None:
     assert all(": " in message and len(message) < 1000 for message in refused)
     assert len(refused) > 400
     assert built > 5, "who signs again may change values"
+
+
+def test_a_background_that_was_saved_without_degrees_is_gaussian(tmp_path: Path) -> None:
+    """As by versions before it was Student."""
+    zero, one = torch.zeros(1).double(), torch.ones(1).double()
+    background = Background(0.5, one > 0, zero, one[:, None], zero, one, zero, 3.0)
+    assert storage.load(saved(background, tmp_path)).degrees == 3
+    content = saved(background, tmp_path).read_bytes()
+    old = load(edited(content, lambda about: about["config"].pop("degrees"), sign=True), tmp_path)
+    assert old.degrees == math.inf
+    assert storage.load(saved(old, tmp_path)).degrees == math.inf
+    normal = scipy.stats.norm.logpdf([0.5, 40.0])
+    rows = torch.tensor([[0.5], [40.0]]).double()
+    np.testing.assert_allclose(old.log_density(rows).numpy(), normal, rtol=1e-12)
+
+
+def saved(thing: object, folder: Path) -> Path:
+    path = folder / "thing.safetensors"
+    storage.save(thing, path)
+    return path

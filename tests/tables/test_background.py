@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def background(free: list[bool]) -> Background:
 
 
 def moments(free: list[bool]) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and covariance of the Gaussian part, by NumPy; the ridge is 1e-6 of it."""
+    """Return mean and covariance of the free part, by NumPy; the ridge is 1e-6 of it."""
     x = data().numpy()[:, free]
     covariance = 4 * np.atleast_2d(np.cov(x.T, bias=True))
     return x.mean(axis=0), covariance + 1e-6 * np.diag(np.diag(covariance))
@@ -70,26 +71,53 @@ def test_density_is_scipys(free: list[bool]) -> None:
     assert found.share == pytest.approx(1 / 401)
     x = data(20) + 0.5
     mean, covariance = moments(free)
+    uniform = sum(math.log(float(w)) for w in found.width[~torch.tensor(free)])
+    student = scipy.stats.multivariate_t(mean, covariance / 3, df=3).logpdf(x.numpy()[:, free])
+    np.testing.assert_allclose(found.log_density(x).numpy(), student - uniform, rtol=1e-9)
+    gaussian = replace(found, factor=found.factor * math.sqrt(3), degrees=math.inf)
     expected = scipy.stats.multivariate_normal(mean, covariance).logpdf(x.numpy()[:, free])
-    expected -= sum(math.log(float(w)) for w in found.width[~torch.tensor(free)])
-    np.testing.assert_allclose(found.log_density(x).numpy(), expected, rtol=1e-9)
+    np.testing.assert_allclose(gaussian.log_density(x).numpy(), expected - uniform, rtol=1e-9)
 
 
 def test_far_points_have_finite_densities() -> None:
+    """A power of the distance, until distances are cut off: of three columns the sixth."""
     found = background([True, True, True])
-    for far in (1e6, 1e100, 1e200, 1e308):
-        value = float(found.log_density(torch.full((1, 3), far, dtype=DOUBLE)))
-        assert math.isfinite(value)
-        assert value < -1e9
+    values = [
+        float(found.log_density(torch.full((1, 3), far, dtype=DOUBLE)))
+        for far in (1e6, 1e7, 1e100, 1e200, 1e308)
+    ]
+    assert all(map(math.isfinite, values))
+    assert values[0] - values[1] == pytest.approx(6 * math.log(10), rel=1e-4)
+    assert values[2] - values[3] == pytest.approx(6 * 50 * math.log(10), rel=1e-4)
+    assert values[3] == values[4]
+
+
+def test_a_gaussian_background_is_the_limit_of_many_degrees(generator: torch.Generator) -> None:
+    found, x = background([True, False, True]), data(20)
+    many, none = replace(found, degrees=1e7), replace(found, degrees=math.inf)
+    torch.testing.assert_close(many.log_density(x), none.log_density(x), rtol=1e-4, atol=1e-4)
+    given = {0: 9.0, 1: 2.2}
+    assert many.log_marginal(given) == pytest.approx(none.log_marginal(given), rel=1e-5)
+    apart = many.sample_given(given, 500, generator), none.sample_given(given, 500, generator)
+    assert scipy.stats.ks_2samp(*(part[:, 2].numpy() for part in apart)).pvalue > 1e-3
+
+
+def test_degrees_are_positive() -> None:
+    with pytest.raises(ValueError, match="degrees must be positive, got 0"):
+        replace(background([True] * 3), degrees=0.0)
 
 
 def test_samples_follow_the_density(generator: torch.Generator) -> None:
     found = background([True, False, True])
     x = found.sample(4000, generator)
     mean, covariance = moments([True, False, True])
-    error = math.sqrt(covariance.max() / 4000)
-    np.testing.assert_allclose(x[:, [0, 2]].mean(dim=0).numpy(), mean, atol=4 * error)
-    np.testing.assert_allclose(np.cov(x[:, [0, 2]].numpy().T), covariance, rtol=0.15, atol=0.2)
+    scale = np.sqrt(np.diag(covariance) / 3)
+    for place, column in enumerate((0, 2)):
+        exact = scipy.stats.t(3, mean[place], scale[place])
+        assert scipy.stats.kstest(x[:, column].numpy(), exact.cdf).pvalue > 1e-3
+    square = scipy.stats.f(2, 3)  # of δ/2
+    z = np.linalg.solve(np.linalg.cholesky(covariance / 3), (x[:, [0, 2]].numpy() - mean).T)
+    assert scipy.stats.kstest((z**2).sum(axis=0) / 2, square.cdf).pvalue > 1e-3
     assert scipy.stats.kstest(x[:, 1].numpy(), "uniform", args=(2.0, 0.5)).pvalue > 1e-3
 
 
@@ -99,19 +127,30 @@ def test_conditional_is_the_textbooks(given: dict[int, float], generator: torch.
     mean, covariance = moments([True] * 3)
     known, rest = list(given), [j for j in range(3) if j not in given]
     values = np.array(list(given.values()))
-    marginal = scipy.stats.multivariate_normal(mean[known], covariance[np.ix_(known, known)])
+    marginal = scipy.stats.multivariate_t(mean[known], covariance[np.ix_(known, known)] / 3, df=3)
     assert found.log_marginal(given) == pytest.approx(float(marginal.logpdf(values)), abs=1e-8)
-    precision = np.linalg.inv(covariance)[np.ix_(rest, rest)]
-    variance = np.linalg.inv(precision)
-    across = np.linalg.inv(covariance)[np.ix_(rest, known)]
-    centre = mean[rest] - variance @ across @ (values - mean[known])
+    precision = np.linalg.inv(covariance / 3)[np.ix_(rest, rest)]
+    shape = np.linalg.inv(precision)
+    across = np.linalg.inv(covariance / 3)[np.ix_(rest, known)]
+    centre = mean[rest] - shape @ across @ (values - mean[known])
+    gap = values - mean[known]
+    distance = gap @ np.linalg.solve(covariance[np.ix_(known, known)] / 3, gap)
+    degrees = 3 + len(known)
+    scale = np.sqrt((3 + distance) / degrees * np.diag(shape))
     x = found.sample_given(given, 4000, generator).numpy()
     assert (x[:, known] == values).all()
-    spread = np.sqrt(np.diag(variance))
     for place, column in enumerate(rest):
-        exact = scipy.stats.norm(centre[place], spread[place])
+        exact = scipy.stats.t(degrees, centre[place], scale[place])
         assert scipy.stats.kstest(x[:, column], exact.cdf).pvalue > 1e-3
-    np.testing.assert_allclose(np.cov(x[:, rest].T), np.squeeze(variance), rtol=0.15, atol=0.1)
+
+
+def test_conditional_is_the_joint_density_by_the_marginal() -> None:
+    """The density of the others, given some, by quadrature."""
+    found, given = background([True] * 3), {1: 6.0, 2: 3.0}
+    x = torch.linspace(-3000, 3000, 600_001, dtype=DOUBLE)
+    rows = torch.stack((x, torch.full_like(x, 6.0), torch.full_like(x, 3.0)), dim=1)
+    mass = torch.trapezoid(found.log_density(rows).exp(), x)
+    assert math.log(mass) == pytest.approx(found.log_marginal(given), abs=1e-6)
 
 
 def test_marginals_of_columns_that_are_not_free() -> None:

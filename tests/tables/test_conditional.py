@@ -65,12 +65,14 @@ def axis(chart: BoxChart, column: int, count: int, boxes: int = 3) -> Array:
     return low + (high - low) * (np.arange(count) + 0.5) / count
 
 
-def section(model: OISM, given: dict[int, float], count: int) -> tuple[Array, Array]:
+def section(
+    model: OISM, given: dict[int, float], count: int, boxes: int = 3
+) -> tuple[Array, Array]:
     """Return points whose given columns are fixed, and their weights by the joint density."""
     chart = model.model_.chart
     assert isinstance(chart, BoxChart)
     axes = [
-        np.array([given[j]]) if j in given else axis(chart, j, count)
+        np.array([given[j]]) if j in given else axis(chart, j, count, boxes)
         for j in range(model.n_features_in_)
     ]
     points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, len(axes))
@@ -117,7 +119,7 @@ def test_samples_follow_the_section_of_the_joint_density(
     assert samples.shape == (N, 2)
     assert (samples[:, column] == value).all()
     other = 1 - column
-    points, weights = section(model, {column: value}, 1200)
+    points, weights = section(model, {column: value}, 4800, boxes=12)
     assert distance(samples[:, other], points[:, other], weights) < 1.95 / math.sqrt(N)
     assert len(np.unique(samples[:, other])) > 0.99 * N, "not only nodes of a grid"
 
@@ -276,8 +278,8 @@ def test_marginals_are_integrals_of_the_joint_density(kind: str, column: int) ->
     values = low + width * torch.tensor([0.2, 0.5, 0.9], dtype=torch.float64)
     if bool(chart.free[column]):
         values = torch.cat((values, low + width * values.new_tensor([-0.1])))  # background only
-    count = 2000
-    over = torch.from_numpy(axis(chart, 1 - column, count, boxes=5))
+    count = 8000
+    over = torch.from_numpy(axis(chart, 1 - column, count, boxes=20))
     points = torch.empty(len(values), count, 2, dtype=torch.float64)
     points[..., column], points[..., 1 - column] = values[:, None], over
     logs = model.log_density(points.reshape(-1, 2)).reshape(-1, count)

@@ -114,13 +114,15 @@ def test_the_background_of_one_bound(side: int) -> None:
     low = torch.tensor([3.0 if side > 0 else -1.0], dtype=torch.float64)
     found = Background.of(spread, torch.tensor([False]), low, tensor, opening=side * tensor.sign())
     scale = 2 * math.sqrt(float((x - 3).square().mean()))
-    law = scipy.stats.halfnorm(scale=scale)
+    law = scipy.stats.t(3, scale=scale / math.sqrt(3))
+    assert law.std() == pytest.approx(scale)
     y = torch.tensor([[0.0], [1.0], [20.0]], dtype=torch.float64)
-    expected = law.logpdf(y[:, 0])
+    expected = law.logpdf(y[:, 0]) + math.log(2)
     np.testing.assert_allclose(found.log_density(3 + side * y), expected, rtol=1e-9)
     assert found.log_marginal({0: 3.0 + side}) == pytest.approx(expected[1])
     samples = (side * (found.sample(4000, torch.Generator().manual_seed(0)) - 3))[:, 0]
-    assert scipy.stats.kstest(samples, law.cdf).pvalue > 0.01
+    assert samples.min() >= 0
+    assert scipy.stats.kstest(samples, lambda z: 2 * law.cdf(z) - 1).pvalue > 0.01
 
 
 def test_wrong_openings_are_errors() -> None:

@@ -16,7 +16,14 @@ from oism.plot import limits_of
 from oism.tables import _torus_or_mixture as choice_module
 from oism.tables._joint import JointModel
 from oism.tables._joint_family import JointFamily, MixtureFamily
-from oism.tables._torus_or_mixture import FEW_ROWS, TRIAL_ROWS, choose
+from oism.tables._rows import RowCollector
+from oism.tables._torus_or_mixture import (
+    FEW_ROWS,
+    TRIAL_ROWS,
+    by_neighbours,
+    choose,
+    has_tails,
+)
 
 Array = NDArray[np.float64]
 
@@ -132,6 +139,89 @@ def test_copies_count_as_weights_and_not_as_rows() -> None:
     )
     many = np.repeat(rows, 10, axis=0)
     assert OISM().fit(many).facts()["choice"]["rows"] == 30
+
+
+def one_column(name: str, n: int, seed: int) -> tuple[Array, Any]:
+    """Return n rows of one column, and their distribution, or the log-density alone."""
+    rng = np.random.default_rng(seed)
+    if name == "far clusters":
+        near, far = scipy.stats.norm(0, 1), scipy.stats.norm(1e6, 1)
+        rows = np.where(rng.random(n) < 0.5, near.rvs(n, rng), far.rvs(n, rng))
+        return rows[:, None], lambda x: np.log(0.5 * near.pdf(x) + 0.5 * far.pdf(x))
+    laws = {
+        "normal": scipy.stats.norm(),
+        "uniform": scipy.stats.uniform(),
+        "gamma": scipy.stats.gamma(0.3),
+        "log-normal": scipy.stats.lognorm(2.0),
+        "t": scipy.stats.t(2),
+        "exponential": scipy.stats.expon(),
+    }
+    found: Array = laws[name].rvs(size=(n, 1), random_state=rng)
+    return found, laws[name].logpdf
+
+
+@pytest.mark.parametrize(
+    ("name", "n", "least"),
+    [("gamma", 400, 0.2), ("log-normal", 1000, 0.1), ("far clusters", 100, 3.0)],
+)
+def test_one_free_column_that_the_torus_cannot_follow_has_a_pool(
+    name: str, n: int, least: float
+) -> None:
+    rows, law = one_column(name, 4 * n, 1)
+    train, new = rows[:n], rows[n:]
+    model = OISM().fit(train)
+    assert taken(model) == "mixture"
+    assert isinstance(model.model_, JointModel)
+    torus = OISM(process="torus").fit(train)
+    assert model.score(new) - torus.score(new) > least * len(new)
+    assert law(new[:, 0]).mean() - model.score(new) / len(new) < 0.15
+
+
+@pytest.mark.parametrize("name", ["normal", "uniform"])
+@pytest.mark.parametrize("n", [50, 3000])
+def test_one_free_column_is_not_compared_without_need(
+    name: str, n: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: object, **settings: object) -> None:
+        raise AssertionError("a mixture was fitted")
+
+    monkeypatch.setattr(choice_module, "cross_fit_joint", fail)
+    monkeypatch.setattr(RowCollector, "cross_fitted", fail)
+    rows, _ = one_column(name, n, 2)
+    assert taken(OISM().fit(rows)) is None
+
+
+@pytest.mark.parametrize("n", [100, 3000])
+def test_new_rows_of_heavy_tails_have_densities_of_their_order(n: int) -> None:
+    """With a Gaussian background they were tens of nats below the truth, in the mean."""
+    rows, law = one_column("t", 20 * n, 3)
+    new = rows[n:]
+    model = OISM(process="torus").fit(rows[:n])
+    gaps = law(new[:, 0]) - model.score_samples(new)
+    assert gaps.mean() < 0.3
+    assert gaps.max() < 25
+
+
+def test_the_density_by_neighbours_is_that_of_the_rows() -> None:
+    """Without bias, up to the standard error of the mean, if the density varies slowly."""
+    for name in ("normal", "exponential"):
+        rows, law = one_column(name, 20_000, 4)
+        x = torch.from_numpy(np.sort(rows[:, 0]))
+        found = by_neighbours(x, torch.ones_like(x))
+        gaps = found.numpy() - law(x.numpy())
+        assert abs(gaps.mean()) < 0.01
+        copies = by_neighbours(x, torch.full_like(x, 7.0))
+        torch.testing.assert_close(copies, found)
+
+
+def test_tails_are_those_of_the_weighted_rows() -> None:
+    x = torch.linspace(-1, 1, 201, dtype=torch.float64)
+    wide = torch.cat((x, torch.tensor([9.0], dtype=torch.float64)))
+    one = torch.ones_like(wide)
+    assert not has_tails(x, one[:-1])
+    assert has_tails(wide, one)
+    few = torch.cat((one[:50] * 100, one[50:-51], one[-51:] * 100))  # the half reaches far
+    assert not has_tails(torch.cat((x, torch.tensor([7.0]))), few)
 
 
 @pytest.mark.parametrize("make", [correlated, clusters])

@@ -1,11 +1,23 @@
-"""The background: a Gaussian of small weight that keeps every log-density finite.
+"""The background: a Student distribution of small weight that keeps every log-density finite.
 
 A density that was fitted in a box is zero outside of it, and one test point there makes a
 likelihood infinite. So a background component has a small part of the mass: 1/(n + 1), and the
-share of the rows outside of the box. It is N(m, 4S) with the data's mean and covariance on free
-columns, and uniform on periodic and bounded ones. On a column with one bound b it is the
-distribution of b ± |z| with z ~ N(0, 4 E(x - b)²), independent of the others. The standard
-deviations are twice those of the data, because rows outside of the box are unlike most of the data.
+share of the rows outside of the box. On the k free columns it is a multivariate Student
+distribution with ν = 3 degrees of freedom, the data's mean m and four times their covariance S, so
+with the scale matrix Σ = 4S (ν - 2)/ν:
+
+    log p(x) = -½ (ν + k) log(1 + δ/ν) - ½ log|Σ| + log Γ(½(ν + k)) - log Γ(½ν) - ½ k log(νπ),
+    δ = (x - m)ᵀ Σ⁻¹ (x - m).
+
+The tails are powers: new rows of a distribution with heavy tails lie far outside of the box, and a
+Gaussian would have them at -δ/2 nats, tens of thousands. Marginals are of the same form. Given some
+columns, with the distance δ₂ in these c columns, the others are Student with ν + c degrees of
+freedom, the mean of a Gaussian and its covariance times (ν + δ₂)/(ν + c).
+
+On periodic and bounded columns the background is uniform. On a column with one bound b it is the
+distribution of b ± |z|, with z Student and E z² = 4 E(x - b)², independent of the others. The
+standard deviations are twice those of the data, because rows outside of the box are unlike most of
+the data.
 """
 
 from __future__ import annotations
@@ -35,8 +47,8 @@ FAR = 1e150
 LEAST_SQUARE = 1e-300
 """The least sum of squared weights; the largest is its inverse."""
 
-HALF_NORMAL = 0.5 * math.log(math.pi / 2)
-"""The log-density of |z| at 0 for z ~ N(0, 1) is minus this."""
+DEGREES = 3.0
+"""The degrees of freedom: the fewest integer ones with a covariance."""
 
 
 def effective_count(weight: float, weight_squared: float) -> float:
@@ -102,12 +114,14 @@ class Spread:
 @storable
 @dataclass(frozen=True, eq=False)
 class Background:
-    """With probability ``share``: N(mean, factor factorᵀ) on ``free`` columns, uniform on others.
+    """With probability ``share``: a Student distribution on ``free`` columns, uniform on others.
 
     ``free`` ``(d,)`` is boolean; ``mean`` ``(k,)`` and ``factor`` ``(k, k)`` belong to the k free
-    columns. ``low`` and ``width``, ``(d,)``, are the ranges of the columns that are not free. Where
-    ``opening`` is 1 or -1, a column has only a lower or an upper bound, which is ``low``; then
-    ``width`` is the standard deviation of z. None is 0 for all columns.
+    columns, and Σ = factor factorᵀ. ``low`` and ``width``, ``(d,)``, are the ranges of the columns
+    that are not free. Where ``opening`` is 1 or -1, a column has only a lower or an upper bound,
+    which is ``low``; then ``width`` is the scale of z. None is 0 for all columns. ``degrees`` are
+    the degrees of freedom; with infinitely many, as in models that were saved by earlier versions,
+    the distribution is Gaussian.
     """
 
     share: float
@@ -117,10 +131,13 @@ class Background:
     low: Tensor
     width: Tensor
     opening: Tensor = None  # type: ignore[assignment]  # a tensor, once checked
+    degrees: float = math.inf
 
     def __post_init__(self) -> None:
         if not 0 < self.share < 1:
             raise ValueError(f"share must be in (0, 1), got {self.share!r}")
+        if not self.degrees > 0:
+            raise ValueError(f"degrees must be positive, got {self.degrees!r}")
         dim, count = len(self.free), int(self.free.sum())
         check_tensor(self.free, "free", (dim,), torch.bool)
         for name, shape in (
@@ -153,17 +170,19 @@ class Background:
         low = torch.where(opening < 0, low + width, low)  # the bound
         second = spread.covariance.diagonal() + (spread.mean - low).square()
         second = torch.where(second > 0, second, width.square())
-        width = torch.where(opening == 0, width, WIDENING * second.sqrt())
+        scale = math.sqrt((DEGREES - 2) / DEGREES)  # of a standard deviation of 1
+        width = torch.where(opening == 0, width, scale * WIDENING * second.sqrt())
         index = free.nonzero()[:, 0]
         covariance = WIDENING**2 * spread.covariance[index[:, None], index]
         mean = spread.mean[index]
-        # Columns that are constant, or sums of others, have no Gaussian density of their own.
+        # Columns that are constant, or sums of others, have no density of their own.
         # The former have a box nevertheless, and beyond it a density that is finite.
         size, box = covariance.diagonal(), (LEAST_SHARE * width[index]).square()
         box = torch.where((size > 0) | (box > 0), box, 1.0)
         covariance = covariance + torch.diag(torch.maximum(1e-6 * size, box - size))
         share = (1 + outside / spread.weight * spread.count) / (spread.count + 1)
-        return cls(share, free, mean, torch.linalg.cholesky(covariance), low, width, opening)
+        factor = scale * torch.linalg.cholesky(covariance)
+        return cls(share, free, mean, factor, low, width, opening, DEGREES)
 
     def marginal(self, columns: Sequence[int]) -> Background:
         """Return the background of some columns alone, in the order given."""
@@ -178,6 +197,7 @@ class Background:
             self.low[index],
             self.width[index],
             self.opening[index],
+            self.degrees,
         )
 
     @property
@@ -190,11 +210,26 @@ class Background:
         gap = (x[:, self.free] - self.mean).clamp(-FAR, FAR)
         z = torch.linalg.solve_triangular(self.factor, gap.mT, upper=False).clamp(-FAR, FAR)
         volume = float(self.factor.diagonal().log().sum() + self.width[~self.free].log().sum())
-        normaliser = 0.5 * len(z) * math.log(2 * math.pi) + volume
-        result: Tensor = -0.5 * z.square().sum(dim=0) - normaliser
+        result: Tensor = self._log_standard(z.square().sum(dim=0), len(z)) - volume
         half = self._half
         far = ((x[:, half] - self.low[half]) / self.width[half]).clamp(-FAR, FAR)
-        return result - (0.5 * far.square() + HALF_NORMAL).sum(dim=1)
+        return result + (self._log_standard(far.square(), 1) + math.log(2)).sum(dim=1)
+
+    def _log_standard(self, square: Tensor, dim: int) -> Tensor:
+        """Return the log-density of the standard distribution at squared distances from 0."""
+        degrees = self.degrees
+        if math.isinf(degrees):
+            return -0.5 * square - 0.5 * dim * math.log(2 * math.pi)
+        total = 0.5 * (degrees + dim)
+        normaliser = 0.5 * dim * math.log(degrees * math.pi) + math.lgamma(0.5 * degrees)
+        return math.lgamma(total) - normaliser - total * (square / degrees).log1p()
+
+    def _scales(self, n: int, degrees: float, generator: torch.Generator | None) -> Tensor:
+        """Return n factors that make standard normal numbers Student ones: √(ν/χ²), ``(n, 1)``."""
+        one = torch.ones(n, 1, dtype=torch.float64)
+        if math.isinf(degrees):
+            return one
+        return (0.5 * degrees / draws.gamma(0.5 * degrees * one, generator)).sqrt()
 
     def sample(self, n: int, generator: torch.Generator | None) -> Tensor:
         """Return n rows."""
@@ -219,12 +254,12 @@ class Background:
             for c, value in given.items()
             if bool(self._half[c])
         ]
+        far = torch.tensor(half, dtype=torch.float64).clamp(-FAR, FAR)
         return float(
-            -0.5 * z.square().sum()
+            self._log_standard(z.square().sum(), len(values))
             - part.diagonal().log().sum()
-            - 0.5 * len(values) * math.log(2 * math.pi)
             - sum(math.log(width) for width in widths)
-            - sum(0.5 * min(abs(far), FAR) ** 2 + HALF_NORMAL for far in half)
+            + (self._log_standard(far.square(), 1) + math.log(2)).sum()
         )
 
     def sample_given(
@@ -238,12 +273,22 @@ class Background:
         centre = self.mean[open_] + across @ (values - self.mean[fixed])
         rest = covariance[open_][:, open_] - across @ covariance[fixed][:, open_]
         rest = rest + torch.diag(1e-12 * covariance.diagonal()[open_])
+        degrees, wider = self.degrees, 1.0
+        if not math.isinf(degrees) and bool(fixed.any()):
+            part = torch.linalg.cholesky(covariance[fixed][:, fixed])
+            gap = (values - self.mean[fixed]).clamp(-FAR, FAR)
+            z = torch.linalg.solve_triangular(part, gap[:, None], upper=False).clamp(-FAR, FAR)
+            degrees += len(values)
+            wider = float((self.degrees + z.square().sum()) / degrees)
         noise = draws.normal((n, int(open_.sum())), generator, dtype=kind)
+        noise = math.sqrt(wider) * self._scales(n, degrees, generator) * noise
         uniform = draws.uniform((n, len(self.free)), generator, dtype=kind)
         x = self.low + self.width * uniform
         half = self._half
         if bool(half.any()):
-            far = draws.normal((n, int(half.sum())), generator, dtype=kind)
+            count = int(half.sum())
+            far = draws.normal((n, count), generator, dtype=kind)
+            far = far * self._scales(n * count, self.degrees, generator).reshape(n, count)
             x[:, half] = self.low[half] + self.opening[half] * self.width[half] * far.abs()
         index = self.free.nonzero()[:, 0]
         x[:, index[open_]] = centre + noise @ torch.linalg.cholesky(rest).mT

@@ -202,7 +202,7 @@ class MomentCollector(Collector):
         if outside > OUTSIDE:
             warn(
                 f"{outside:.1%} of {len(rows)} rows lie outside of the box that the first batch "
-                "gave, and on the torus they are left to the background Gaussian: give bounds or "
+                "gave, and on the torus they are left to the background: give bounds or "
                 "box, or a first batch that covers the range"
             )
 

@@ -6,7 +6,7 @@ This is the way of up to three numeric columns, unless a mixture of Gaussians is
 held-out rows (see `oism.tables._torus_or_mixture`). Other tables are modelled by mixtures, without
 a flow: see `oism.tables._joint`.
 
-The model's density is that of the probability flow, mixed with a *background* Gaussian of small
+The model's density is that of the probability flow, mixed with a wide *background* of small
 weight where columns are free: p(x) = (1 - w) ρ(x) + w N(x; m, 4S) with the data's mean and
 covariance. The weight is w = (1 + k)/(n + 1) for k of n rows outside of the box, which outliers do
 not stretch. So the log-density is finite everywhere. Samples are drawn from the same mixture.

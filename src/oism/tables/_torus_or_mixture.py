@@ -1,11 +1,12 @@
 """The torus or mixtures of Gaussians, for at most three columns: held-out rows decide.
 
 On the torus, waves of bounded frequency cannot follow a density that is much narrower in one
-direction than the box: columns that nearly determine each other, narrow clusters far apart, or one
-value of a discrete column that most rows have. Mixtures of Gaussians can. For free columns the
-alternative is one mixture, which has the scores of all noise levels as the torus has; for other
-columns it is the pool of mixtures of `JointModel`, which has densities, samples, marginals and
-conditionals only.
+direction than the box: columns that nearly determine each other, narrow clusters far apart, one
+value of a discrete column that most rows have, or the bulk of a distribution with heavy tails.
+Mixtures of Gaussians can. For two or three free columns the alternative is one mixture, which has
+the scores of all noise levels as the torus has. For others it is the pool of mixtures of
+`JointModel`, which has densities, samples, marginals and conditionals only; its warped coordinates
+follow heavy tails.
 
 Both are fitted without each fold of the rows, in which copies of a row are together; ridge and
 truncation of the torus are those of all rows, as are the weights of the mixtures in the pool. With
@@ -19,10 +20,16 @@ A difference d_i is clipped to ±log(n + 1) for n rows: a model that had the oth
 the weight 1/(n + 1) would lose no more on a row. So one outlier does not decide.
 
 A mixture of many rows takes longer than the torus. So above 1,500 different rows, or 300 where the
-alternative is a pool, a small mixture is tried first: fitted to at most 1,500 of the rows, with one
-fold held out. The full one is fitted only if the small one has a higher likelihood on that fold
-than the torus, although the torus was fitted to these rows. Above 50,000 rows the model is the
-torus.
+alternative is a pool and not all columns are free, a small mixture is tried first: fitted to at
+most 1,500 of the rows, with one fold held out. The full one is fitted only if the small one has a
+higher likelihood on that fold than the torus, although the torus was fitted to these rows; in one
+column it is fitted without them. Above 50,000 rows the model is the torus.
+
+In one free column the functions of the torus are fine enough for most densities. There nothing is
+compared unless the range of the rows is more than eight times that of their central half (of normal
+rows it is four to six times), or the rows lie more densely than the torus has them, by 0.05 nats in
+the mean and by two standard errors. How densely they lie follows from the distances of neighbours,
+see `by_neighbours`.
 """
 
 from __future__ import annotations
@@ -61,6 +68,12 @@ is taken unless the torus is better."""
 
 ROWS_PER_COLUMN = 2
 """Without a fold, more than this many rows per column must remain: fewer lie nearly in a plane."""
+
+TAILS = 8.0
+"""From how many times the range of the central half on, the range of one column shows tails."""
+
+SIGHTED = 1500
+"""The number of rows of one column where the density on the torus is compared with neighbours."""
 
 STEPS = 8
 """The number of steps of flows that are compared: log-densities to 0.003."""
@@ -124,7 +137,7 @@ class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, RowCollec
     ) -> None:
         super().__init__((torus, mixture), settings)
         (self._family, other), self._columns = families, columns
-        self._trial_rows = other.trial_rows
+        self._trial_rows = TRIAL_ROWS if self._is_line else other.trial_rows
         self._trial = replace(TRIAL, systems=other.systems)
         self._choice: Choice | None = None
 
@@ -157,6 +170,8 @@ class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, RowCollec
         is_single = len(torus.operator_score.schedule.tau) < 2
         if is_single or count <= ROWS_PER_COLUMN * self._columns.count:
             return torus
+        if self._is_line and not self._is_narrow(rows, weights, torus):
+            return torus
         if len(rows) > self._trial_rows and not self._is_promising(rows, weights, torus):
             return torus
         pool, held_out = self._mixture.cross_fitted()
@@ -165,8 +180,27 @@ class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, RowCollec
             return torus
         return self._mixture.model_of(pool)
 
+    @property
+    def _is_line(self) -> bool:
+        return set(self._columns.kinds) == {"free"} and self._columns.count == 1
+
+    def _is_narrow(self, rows: Tensor, weights: Tensor, torus: TableModel) -> bool:
+        """Return whether one column shows that the torus may not follow it: see above."""
+        order = rows[:, 0].argsort()
+        x, weights = rows[order], weights[order]
+        if has_tails(x[:, 0], weights):
+            return True
+        near = by_neighbours(x[:, 0], weights)
+        some = slice(None, None, -(-len(x) // SIGHTED))
+        logs = torus.log_density(x[some], method=RungeKutta4(STEPS), progress=False)
+        gain, error = mean_gain(_clipped(near[some] - logs), weights[some])
+        return gain > max(LEAST_GAIN, ERRORS * error)
+
     def _is_promising(self, rows: Tensor, weights: Tensor, torus: TableModel) -> bool:
-        """Return whether a mixture of some of the rows is better than the torus of all of them."""
+        """Return whether a mixture of some of the rows is better than the torus.
+
+        That of all of them, or in one column that of the same ones.
+        """
         step = -(-len(rows) // TRIAL_ROWS)
         some, own = rows[::step], weights[::step]
         train = problems_of(self._columns.cells_of(some, own), TRIAL_FOLDS)
@@ -176,33 +210,75 @@ class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, RowCollec
             some, list(self._columns), weights=own, candidates=self._trial, train=train,
             seed=self._settings.seed, progress=False,
         )  # fmt: skip
-        shown = held_out.select(~train[0])
-        logs = torus.log_density(shown.rows, method=RungeKutta4(STEPS), progress=False)
+        there = ~train[0]
+        shown = held_out.select(there)
+        if self._columns.count == 1:
+            logs = self._without_folds(some, own, train, torus)[there]
+        else:
+            logs = torus.log_density(shown.rows, method=RungeKutta4(STEPS), progress=False)
         return float(shown.weights @ _clipped(shown.log_density - logs)) > 0
 
     def _compared(self, held_out: HeldOut, torus: TableModel) -> Choice | None:
-        """Return the choice, or None where too few rows are left without a fold.
-
-        Ridge and truncation on the torus are those of the fit of all rows.
-        """
-        dim, quick = self._columns.count, replace(self._settings, steps=STEPS)
-        score, usual = torus.operator_score, replace(self._family, knots=KnownKnots())
-        family, quick = cast("tuple[TorusFamily, Settings]", repeated(usual, quick, score))
-        rows, weights = held_out.rows, held_out.weights
+        """Return the choice, or None where too few rows are left without a fold."""
+        dim, (rows, weights) = self._columns.count, (held_out.rows, held_out.weights)
         least = int(held_out.train.sum(dim=1).min())
         if len(held_out.train) == 1 or least <= ROWS_PER_COLUMN * dim:
             return None
-        logs = torch.full_like(held_out.log_density, torch.nan)
+        logs = self._without_folds(rows, weights, held_out.train, torus)
+        there, few = ~held_out.train[:-1].all(dim=0), len(rows) <= FEW_ROWS[dim]
+        logs, mixture = logs[there], held_out.log_density[there]
+        return choose(mixture, logs, weights[there], dim=dim, few=few)
+
+    def _without_folds(
+        self, rows: Tensor, weights: Tensor, train: Tensor, torus: TableModel
+    ) -> Tensor:
+        """Return the log-density of each row on the torus of the rows without its fold.
+
+        Those of each fold are in a row of ``train``, whose last one is all rows. Rows of no fold
+        have NaN. Ridge and truncation are those of the fit of all rows.
+        """
+        quick, score = replace(self._settings, steps=STEPS), torus.operator_score
+        usual = replace(self._family, knots=KnownKnots())
+        family, quick = cast("tuple[TorusFamily, Settings]", repeated(usual, quick, score))
+        logs = torch.full((len(rows),), torch.nan, dtype=torch.float64)
         first_box = self._torus.outside > OUTSIDE * self._torus.spread.weight
-        for own in held_out.train[:-1]:
+        for own in train[:-1]:
             collector = family.collector(self._columns, rows[own], weights[own], quick)
             if first_box:  # that of a first batch, which does not cover later ones
                 collector.chart = self._torus.chart
             collector.update(rows[own], weights[own])
             logs[~own] = collector.model().log_density(rows[~own], progress=False)
-        there, few = ~held_out.train[:-1].all(dim=0), len(rows) <= FEW_ROWS[dim]
-        logs, mixture = logs[there], held_out.log_density[there]
-        return choose(mixture, logs, weights[there], dim=dim, few=few)
+        return logs
+
+
+def has_tails(x: Tensor, weights: Tensor) -> bool:
+    """Return whether increasing numbers ``(n,)`` have a range far beyond their central half.
+
+    >>> x = torch.linspace(-1, 1, 101)
+    >>> has_tails(x, torch.ones(101)), has_tails(x**5, torch.ones(101))
+    (False, True)
+    """
+    share = weights.cumsum(dim=0) / weights.sum()
+    low, high = (x[int((share < level).sum())] for level in (0.25, 0.75))
+    return bool(x[-1] - x[0] > TAILS * (high - low))
+
+
+def by_neighbours(x: Tensor, weights: Tensor) -> Tensor:
+    """Return log-densities ``(n,)`` at increasing numbers by the distances of their neighbours.
+
+    The weight between the m-th neighbours on either side is divided by their distance, m = n^¼. For
+    a distance Δ over k spacings the mean of log(k/(nΔ)) exceeds the log-density by about 1/(2k).
+
+    >>> x = torch.linspace(0, 1, 10001)
+    >>> round(float(by_neighbours(x, torch.ones_like(x))[5000]), 3)  # 20 spacings
+    -0.025
+    """
+    place, m = torch.arange(len(x)), max(2, round(len(x) ** 0.25))
+    low, high = (place - m).clamp(min=0), (place + m).clamp(max=len(x) - 1)
+    share = (weights / weights.sum()).cumsum(dim=0)
+    logs: Tensor = ((share[high] - share[low]) / (x[high] - x[low])).log()
+    result: Tensor = logs - 0.5 / (high - low)
+    return result
 
 
 @dataclass(frozen=True)
@@ -219,16 +295,11 @@ class TorusOrMixtureFamily(Family[Torus]):
 
     @classmethod
     def of(cls, family: Family[Any], columns: Columns) -> Family[Any]:
-        """Return the choice in place of the torus, for at most three columns.
-
-        One free column keeps the torus, whose functions are finest in one dimension.
-        """
-        free = set(columns.kinds) == {"free"}
+        """Return the choice in place of the torus, for at most three columns."""
         if columns.count not in FEW_ROWS or not family.may_be_mixture:
             return family
-        if free and columns.count == 1:
-            return family
-        kind = MixtureFamily if free else JointFamily
+        alone = columns.count == 1
+        kind = JointFamily if alone or set(columns.kinds) != {"free"} else MixtureFamily
         other = kind(kind.process_type())
         return cls(family.process, torus=cast("TorusFamily", family), other=other)
 

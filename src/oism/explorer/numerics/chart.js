@@ -6,7 +6,7 @@
    interval: a bounded column is half a turn, from 0 to π, and reflected at its ends. */
 
 const MARGIN = 0.1, CENTRAL = 0.99, REACH = 0.5, CONSTANT = 1e-13, NARROW = 1e-6, WIDENING = 2;
-const LEAST_ROWS = 10, FEW_ROWS_REACH = 5;
+const LEAST_ROWS = 10, FEW_ROWS_REACH = 5, DEGREES = 3;
 const wrapAngle = (u) => u - 2 * Math.PI * Math.floor((u + Math.PI) / (2 * Math.PI));
 
 class Axis {
@@ -81,8 +81,8 @@ class Chart {
 }
 
 class Background {
-  /* A normal distribution with twice the standard deviations of the data, for the plane only; its
-     share is (1 + rows outside of the box)/(n + 1). */
+  /* A Student distribution with three degrees of freedom and twice the standard deviations of the
+     data, for the plane only; its share is (1 + rows outside of the box)/(n + 1). */
   constructor(x, y, outside) {
     const n = x.length, mean = (z) => z.reduce((a, b) => a + b, 0) / n;
     const [mx, my] = [mean(x), mean(y)];
@@ -92,7 +92,7 @@ class Background {
       xy += (x[i] - mx) * (y[i] - my);
       yy += (y[i] - my) ** 2;
     }
-    const factor = WIDENING ** 2 / n;
+    const factor = WIDENING ** 2 * (DEGREES - 2) / DEGREES / n;
     [xx, xy, yy] = [factor * xx, factor * xy, factor * yy];
     const size = (variance, at) => Math.max(variance, (1e-9 * at) ** 2) || 1;
     xx += 1e-6 * size(xx, mx);
@@ -103,6 +103,7 @@ class Background {
 
   logDensity(x, y) {
     const z = (x - this.mx) / this.a, w = (y - this.my - this.b * z) / this.c;
-    return -0.5 * (z * z + w * w) - Math.log(2 * Math.PI * this.a * this.c);
+    const tails = 0.5 * (DEGREES + 2) * Math.log1p((z * z + w * w) / DEGREES);
+    return -tails - Math.log(2 * Math.PI * this.a * this.c);
   }
 }
