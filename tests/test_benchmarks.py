@@ -48,13 +48,16 @@ def test_real_tables(tmp_path: Path) -> None:
     (tmp_path / "empty.csv").write_text("")
     kept = tmp_path / "kept.jsonl"
     printed = output("real_tables.py", str(tmp_path), "--json", str(kept))
-    (record,) = map(json.loads, kept.read_text().splitlines())
-    assert (record["table"], record["rows"]) == ("copy.csv, 2 columns", 60)
+    records = [json.loads(line) for line in kept.read_text().splitlines()]
+    names = ["copy.csv, column 0", "copy.csv, column 1", "copy.csv, 2 columns"]
+    assert [one["table"] for one in records] == names
+    record = records[-1]
+    assert record["rows"] == 60
     gain = record["OISM()"] - record["torus"]
     assert gain > 0
     assert f"| 2 | torus | 1 | {gain:+.3f} | {gain:+.3f} | {gain:+.3f} | 1 | 0 |" in printed
     assert output("real_tables.py", str(tmp_path), "--json", str(kept)) == printed
-    assert len(kept.read_text().splitlines()) == 1
+    assert len(kept.read_text().splitlines()) == 3
 
 
 @pytest.mark.slow
