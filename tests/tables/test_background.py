@@ -144,6 +144,16 @@ def test_conditional_is_the_textbooks(given: dict[int, float], generator: torch.
         assert scipy.stats.kstest(x[:, column], exact.cdf).pvalue > 1e-3
 
 
+def test_conditionals_do_not_depend_on_units(generator: torch.Generator) -> None:
+    units = torch.tensor([1.0, 1e9, 1.0], dtype=DOUBLE)
+    free, zero = torch.ones(3, dtype=torch.bool), torch.zeros(3, dtype=DOUBLE)
+    wide = Background.of(spread(data() * units), free, zero, zero)
+    given, scaled = {0: 9.0, 1: 6.0}, {0: 9.0, 1: 6e9}
+    usual = background([True] * 3).sample_given(given, 4000, generator)
+    found = wide.sample_given(scaled, 4000, generator)
+    assert scipy.stats.ks_2samp(usual[:, 2].numpy(), found[:, 2].numpy()).pvalue > 1e-3
+
+
 def test_conditional_is_the_joint_density_by_the_marginal() -> None:
     """The density of the others, given some, by quadrature."""
     found, given = background([True] * 3), {1: 6.0, 2: 3.0}

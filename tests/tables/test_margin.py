@@ -115,7 +115,7 @@ def test_the_table_is_as_accurate_as_the_flow(case: str) -> None:
     names = {"period": "periodic", "bounds": "bounds"}
     settings: dict[str, Any] = {names[key]: {0: value} for key, value in declared.items()}
     model = OISM(process="torus", **settings).fit(x[:, None])
-    # A free column has the same box and the same background there.
+    # A free column has the same box, and in it nearly the same background.
     found = model.model_.log_density(x[:, None], method=RungeKutta4(256))
     if case == "beta":  # no background there
         wide = scipy.stats.norm(x.mean(), 2 * x.std(correction=0)).logpdf(x)

@@ -30,7 +30,7 @@ def test_columns_of_a_box() -> None:
     assert f"{model.model_.operator_score.basis.size} waves, frequencies up to 3" in text
     assert "Torus, VarianceExploding clock" in text
     assert "7 steps" in text
-    assert "a Student distribution of twice the spread, weight 0.01" in text
+    assert "a component of twice the spread, weight 0.01" in text
 
 
 def test_many_columns() -> None:

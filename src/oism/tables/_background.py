@@ -10,14 +10,14 @@ with the scale matrix Σ = 4S (ν - 2)/ν:
     δ = (x - m)ᵀ Σ⁻¹ (x - m).
 
 The tails are powers: new rows of a distribution with heavy tails lie far outside of the box, and a
-Gaussian would have them at -δ/2 nats, tens of thousands. Marginals are of the same form. Given some
-columns, with the distance δ₂ in these c columns, the others are Student with ν + c degrees of
-freedom, the mean of a Gaussian and its covariance times (ν + δ₂)/(ν + c).
+Gaussian would have them at -δ/2 nats, tens of thousands. Marginals are of the same form. Given c
+columns, at the distance δ₂ in these, the others are Student with ν + c degrees of freedom, the
+conditional mean of a Gaussian, and as scale matrix (ν + δ₂)/(ν + c) times its conditional
+covariance for Σ.
 
 On periodic and bounded columns the background is uniform. On a column with one bound b it is the
 distribution of b ± |z|, with z Student and E z² = 4 E(x - b)², independent of the others. The
-standard deviations are twice those of the data, because rows outside of the box are unlike most of
-the data.
+background is twice as wide as the data, because rows outside of the box are unlike most of them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LEAST_SQUARE = 1e-300
 """The least sum of squared weights; the largest is its inverse."""
 
 DEGREES = 3.0
-"""The degrees of freedom: the fewest integer ones with a covariance."""
+"""The degrees of freedom: the smallest integer for which the covariance is finite."""
 
 
 def effective_count(weight: float, weight_squared: float) -> float:
@@ -226,10 +226,8 @@ class Background:
 
     def _scales(self, n: int, degrees: float, generator: torch.Generator | None) -> Tensor:
         """Return n factors that make standard normal numbers Student ones: √(ν/χ²), ``(n, 1)``."""
-        one = torch.ones(n, 1, dtype=torch.float64)
-        if math.isinf(degrees):
-            return one
-        return (0.5 * degrees / draws.gamma(0.5 * degrees * one, generator)).sqrt()
+        half = torch.full((n, 1), 0.5 * degrees, dtype=torch.float64)
+        return (half / draws.gamma(half, generator)).sqrt()
 
     def sample(self, n: int, generator: torch.Generator | None) -> Tensor:
         """Return n rows."""
@@ -269,26 +267,26 @@ class Background:
         known, values, covariance = self._given(given)
         open_, fixed = ~known, known
         kind = torch.float64
-        across = covariance[open_][:, fixed] @ torch.linalg.pinv(covariance[fixed][:, fixed])
-        centre = self.mean[open_] + across @ (values - self.mean[fixed])
-        rest = covariance[open_][:, open_] - across @ covariance[fixed][:, open_]
+        part = torch.linalg.cholesky(covariance[fixed][:, fixed])
+        gap = (values - self.mean[fixed]).clamp(-FAR, FAR)[:, None]
+        z = torch.linalg.solve_triangular(part, gap, upper=False).clamp(-FAR, FAR)
+        across = torch.linalg.solve_triangular(part, covariance[fixed][:, open_], upper=False)
+        centre = self.mean[open_] + (across.mT @ z)[:, 0]
+        rest = covariance[open_][:, open_] - across.mT @ across
         rest = rest + torch.diag(1e-12 * covariance.diagonal()[open_])
-        degrees, wider = self.degrees, 1.0
-        if not math.isinf(degrees) and bool(fixed.any()):
-            part = torch.linalg.cholesky(covariance[fixed][:, fixed])
-            gap = (values - self.mean[fixed]).clamp(-FAR, FAR)
-            z = torch.linalg.solve_triangular(part, gap[:, None], upper=False).clamp(-FAR, FAR)
-            degrees += len(values)
-            wider = float((self.degrees + z.square().sum()) / degrees)
         noise = draws.normal((n, int(open_.sum())), generator, dtype=kind)
-        noise = math.sqrt(wider) * self._scales(n, degrees, generator) * noise
+        if bool(open_.any()) and not math.isinf(self.degrees):
+            degrees = self.degrees + len(values)
+            wider = math.sqrt((self.degrees + float(z.square().sum())) / degrees)
+            noise = wider * self._scales(n, degrees, generator) * noise
         uniform = draws.uniform((n, len(self.free)), generator, dtype=kind)
         x = self.low + self.width * uniform
         half = self._half
         if bool(half.any()):
             count = int(half.sum())
             far = draws.normal((n, count), generator, dtype=kind)
-            far = far * self._scales(n * count, self.degrees, generator).reshape(n, count)
+            if not math.isinf(self.degrees):
+                far = far * self._scales(n * count, self.degrees, generator).reshape(n, count)
             x[:, half] = self.low[half] + self.opening[half] * self.width[half] * far.abs()
         index = self.free.nonzero()[:, 0]
         x[:, index[open_]] = centre + noise @ torch.linalg.cholesky(rest).mT

@@ -7,9 +7,10 @@ held-out rows (see `oism.tables._torus_or_mixture`). Other tables are modelled b
 a flow: see `oism.tables._joint`.
 
 The model's density is that of the probability flow, mixed with a wide *background* of small
-weight where columns are free: p(x) = (1 - w) ρ(x) + w N(x; m, 4S) with the data's mean and
-covariance. The weight is w = (1 + k)/(n + 1) for k of n rows outside of the box, which outliers do
-not stretch. So the log-density is finite everywhere. Samples are drawn from the same mixture.
+weight where columns are free: p(x) = (1 - w) ρ(x) + w q(x), with a Student distribution q that has
+the data's mean and four times their covariance. The weight is w = (1 + k)/(n + 1) for k of n rows
+outside of the box, which outliers do not stretch. So the log-density is finite everywhere. Samples
+are drawn from the same mixture.
 
 The flow is integrated by Runge and Kutta's method on a grid of times that is fixed when the model
 is fitted. It is refined until the log-densities of samples do not change; then the density of a
@@ -102,7 +103,8 @@ class OISM(Storable, FittedTable):
         Ornstein-Uhlenbeck process. A `Torus`, `OrnsteinUhlenbeck` or `Linear` process may be
         given; the latter two need free columns, and a `Linear` process one entry for each column.
         For up to three columns and 50,000 rows "auto" takes "mixture" instead of "torus", or
-        "joint" where a column is not free, if it is clearly better on held-out rows; for up to 100
+        "joint" for one column and where a column is not free, if it is clearly better on held-out
+        rows; for up to 100
         different rows of three columns unless it is worse. A parameter for models with a flow,
         ``cv`` or ``device`` keeps "torus". `summary` prints the comparison.
     max_eigenvalue : "auto" or float

@@ -173,7 +173,7 @@ class FittedTable(DensityMixin, BaseEstimator, ABC):  # type: ignore[misc]
         √(2t) · ``model_.chart.units[j]`` in the units of column j; for any process it is
         ``model_.noise_deviations(t)``, see `TableModel.score`. A mixture, which held-out rows
         of two or three columns may have chosen (see ``process``), has the times of the
-        Ornstein-Uhlenbeck process.
+        Ornstein-Uhlenbeck process. A pool of mixtures has no scores, and raises a TypeError.
         """
         model = self.model_
         rows = rows_of(self, X)

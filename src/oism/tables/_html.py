@@ -129,9 +129,7 @@ def _choices(facts: Facts) -> list[tuple[str, str]]:
     if facts.get("steps") is not None:
         found.append(("flow", f"{facts['steps']} steps"))
     if isinstance(facts.get("background"), float):
-        found.append(
-            ("background", f"a wide Student distribution of weight {_number(facts['background'])}")
-        )
+        found.append(("background", f"a wide component of weight {_number(facts['background'])}"))
     return found
 
 

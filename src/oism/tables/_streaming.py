@@ -5,7 +5,7 @@ From it comes a *pilot*, rows that represent all of them: the random subsample t
 rows in which a column has its least or its largest value. A column's box, kind and scale are
 chosen for the pilot, so the box covers all rows. The weights of the m rows of the subsample are
 scaled up, so that the weights of the pilot sum to the effective number of all rows. With at most
-`PILOT` rows in all, the pilot is the table.
+`oism.tables._survey.PILOT` rows in all, the pilot is the table.
 
 Pass 2 adds each batch to the moments. It has to read the rows of pass 1: their number and the sums
 of weights and columns are compared. Where there are several processes, each passes over its own

@@ -85,7 +85,7 @@ def describe(found: Facts) -> str:
     ]
     if found["background"] is not None:
         share = found["background"]
-        lines.append(f"background  a Student distribution of twice the spread, weight {share:.2g}")
+        lines.append(f"background  a component of twice the spread, weight {share:.2g}")
     if "pool" in found:
         pool = found["pool"]
         lines.append(

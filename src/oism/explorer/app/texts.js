@@ -29,7 +29,7 @@ class Texts {
     const range = (j) => `${short(box.low[j])} to ${short(box.low[j] + box.width[j])}`;
     const ranges = range(0) === range(1) ? range(0) : `${range(0)} and ${range(1)}`;
     document.getElementById("space-note").textContent = {
-      plane: "A box around the points, with a margin; beyond it a wide normal distribution.",
+      plane: "A box around the points, with a margin; beyond it a wide Student distribution.",
       torus: `Both columns are periodic, from ${ranges}.`,
       interval: `Both columns are bounded, from ${ranges}; the noise is reflected there.`,
     }[settings.space];
