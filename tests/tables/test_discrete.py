@@ -222,7 +222,8 @@ def test_what_the_flow_of_spread_rows_has() -> None:
     t = inner.times[1]
     assert torch.equal(found.noise_deviations(t), inner.noise_deviations(t))
     torch.testing.assert_close(found.noise_deviations(0.1), (0.2**0.5) * inner.chart.units)
-    drawn = model.sample(2000, random_state=0, method="sde")
+    # The reverse diffusion differs from the flow by 0.023: the scores are fitted. 0.002 is chance.
+    drawn = model.sample(20_000, random_state=0, method="sde")
     levels = np.arange(8.0)[:, None]
     frequencies = (drawn == levels.T).mean(axis=0)
     np.testing.assert_allclose(frequencies, np.exp(model.score_samples(levels)), atol=0.03)
