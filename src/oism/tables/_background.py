@@ -233,19 +233,23 @@ class Background:
         """Return n rows."""
         return self.sample_given({}, n, generator)
 
-    def _given(self, given: Mapping[int, float]) -> tuple[Tensor, Tensor, Tensor]:
-        """Return which free columns are given, their values, and the covariance of all."""
+    def _given(self, given: Mapping[int, float]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return which free columns are given, the covariance of all, its factor for these, and z.
+
+        Here z = part⁻¹ (x - m) in the given columns, whose squared norm is δ₂.
+        """
         index = self.free.nonzero()[:, 0].tolist()
         known = torch.tensor([column in given for column in index], dtype=torch.bool)
         values = torch.tensor([given[c] for c in index if c in given], dtype=torch.float64)
-        return known, values, self.factor @ self.factor.mT
+        covariance = self.factor @ self.factor.mT
+        part = torch.linalg.cholesky(covariance[known][:, known])
+        gap = (values - self.mean[known]).clamp(-FAR, FAR)[:, None]
+        z = torch.linalg.solve_triangular(part, gap, upper=False).clamp(-FAR, FAR)
+        return known, covariance, part, z
 
     def log_marginal(self, given: Mapping[int, float]) -> float:
         """Return the log-density of some columns alone."""
-        known, values, covariance = self._given(given)
-        part = torch.linalg.cholesky(covariance[known][:, known])
-        gap = (values - self.mean[known]).clamp(-FAR, FAR)
-        z = torch.linalg.solve_triangular(part, gap[:, None], upper=False).clamp(-FAR, FAR)
+        _, _, part, z = self._given(given)
         widths = [float(self.width[c]) for c in given if not bool(self.free[c])]
         half = [
             (value - float(self.low[c])) / float(self.width[c])
@@ -254,7 +258,7 @@ class Background:
         ]
         far = torch.tensor(half, dtype=torch.float64).clamp(-FAR, FAR)
         return float(
-            self._log_standard(z.square().sum(), len(values))
+            self._log_standard(z.square().sum(), len(z))
             - part.diagonal().log().sum()
             - sum(math.log(width) for width in widths)
             + (self._log_standard(far.square(), 1) + math.log(2)).sum()
@@ -264,19 +268,16 @@ class Background:
         self, given: Mapping[int, float], n: int, generator: torch.Generator | None
     ) -> Tensor:
         """Return n rows with some columns at given values."""
-        known, values, covariance = self._given(given)
-        open_, fixed = ~known, known
+        fixed, covariance, part, z = self._given(given)
+        open_ = ~fixed
         kind = torch.float64
-        part = torch.linalg.cholesky(covariance[fixed][:, fixed])
-        gap = (values - self.mean[fixed]).clamp(-FAR, FAR)[:, None]
-        z = torch.linalg.solve_triangular(part, gap, upper=False).clamp(-FAR, FAR)
         across = torch.linalg.solve_triangular(part, covariance[fixed][:, open_], upper=False)
         centre = self.mean[open_] + (across.mT @ z)[:, 0]
         rest = covariance[open_][:, open_] - across.mT @ across
         rest = rest + torch.diag(1e-12 * covariance.diagonal()[open_])
         noise = draws.normal((n, int(open_.sum())), generator, dtype=kind)
         if bool(open_.any()) and not math.isinf(self.degrees):
-            degrees = self.degrees + len(values)
+            degrees = self.degrees + len(z)
             wider = math.sqrt((self.degrees + float(z.square().sum())) / degrees)
             noise = wider * self._scales(n, degrees, generator) * noise
         uniform = draws.uniform((n, len(self.free)), generator, dtype=kind)

@@ -140,7 +140,8 @@ def _is_gap(value: object) -> bool:
     return isinstance(value, float | np.floating) and bool(np.isnan(value))
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Return whether a value, or its text, is a number."""
     try:
         float(value)  # type: ignore[arg-type]  # whatever it is
     except (TypeError, ValueError):
@@ -170,7 +171,7 @@ def _learn(table: Table, j: int, column: Column, numeric: str) -> tuple[Column, 
     flags = bool(given) and all(isinstance(value, bool | np.bool_) for value in given)
     categories = _categories(dtype)
     declared = bool(categories)
-    parsed = sum(map(_is_number, given))
+    parsed = sum(map(is_number, given))
     if numeric or not (declared or flags or 2 * parsed < len(given)):
         return replace(column, dtype="float64"), _numbers(table, j, numeric)
     levels = _sorted(given, name)
@@ -220,7 +221,7 @@ def _numbers(table: Table, j: int, declared: str = "") -> Array:
             result[row] = np.nan
         elif isinstance(value, date | timedelta | np.datetime64 | np.timedelta64):
             raise _holds_times(name, type(value).__name__)
-        elif _is_number(value):
+        elif is_number(value):
             result[row] = float(value)
         elif isinstance(value, str) and declared:
             raise ValueError(

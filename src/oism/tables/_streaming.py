@@ -30,6 +30,7 @@ from oism._core.progress import no_bars, progress_bar
 from oism._core.transforms import shared_tensor, threads_apart
 from oism.estimation import gathered, together
 from oism.tables._frame import Table, check_is_table, common_dtype, types_of
+from oism.tables._reading import is_number
 from oism.tables._survey import Survey
 
 PASSES = 2
@@ -239,7 +240,7 @@ def check_text(table: Table) -> None:
         if not levels and entries.dtype.kind in "biufc":
             continue
         for value in entries.tolist():
-            if isinstance(value, str) and (levels or not _is_number(value)):
+            if isinstance(value, str) and (levels or not is_number(value)):
                 raise ValueError(
                     f"column {table.name(j)} has the text {value!r}, and batches hold numbers "
                     "alone: give numbers, or use fit, which reads texts as levels"
@@ -260,14 +261,6 @@ def check_infinity(table: Table) -> None:
 def _is_levels(dtype: object) -> bool:
     """Return whether a dtype of any library is one of categories."""
     return str(dtype).lower().startswith(("category", "categorical", "enum", "dictionary"))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def united(several: Iterable[Mapping[int, Mapping[str, Any]]]) -> dict[int, dict[str, Any]]:

@@ -73,14 +73,11 @@ ROWS_PER_COLUMN = 2
 TAILS = 8.0
 """A column has tails if its range is more than this many times that of its central half."""
 
-COMPARED_ROWS = 1500
-"""The largest number of rows at which densities by neighbours are compared with the torus."""
-
 STEPS = 8
 """The number of steps of flows that are compared: log-densities to 0.003."""
 
 TRIAL_ROWS = 1500
-"""The largest number of rows of a trial."""
+"""The largest number of rows of a trial, and of those where neighbours are compared."""
 
 TRIAL, TRIAL_FOLDS = Candidates(("plain",), counts=(8, 32), starts=1, local=False), (5, 1)
 """The mixtures of a trial; the number of its folds, and of those that it holds out."""
@@ -192,7 +189,7 @@ class TorusOrMixtureCollector(CombinedCollector[tuple[MomentCollector, RowCollec
         if len(x) <= TRIAL_ROWS and has_tails(x[:, 0], weights):
             return True
         near = by_neighbours(x[:, 0], weights)
-        some = slice(None, None, -(-len(x) // COMPARED_ROWS))
+        some = slice(None, None, -(-len(x) // TRIAL_ROWS))
         logs = torus.log_density(x[some], method=RungeKutta4(STEPS), progress=False)
         gain, error = mean_gain(_clipped(near[some] - logs), weights[some])
         return gain > max(LEAST_GAIN, ERRORS * error)
